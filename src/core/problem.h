@@ -1,0 +1,51 @@
+// Problem: one validated attention call, as every backend sees it.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/tandem.h>
+
+#include "core/mask.h"
+
+namespace tandem::core {
+
+using Tensor = tandem_tensor;
+
+/// Address of element [b, s, h, 0]; offsets are 64-bit throughout.
+template <typename Element>
+Element* row_of(const Tensor& tensor, std::int64_t b, std::int64_t s, std::int64_t h) {
+  return static_cast<Element*>(tensor.data) + b * tensor.stride[0] + s * tensor.stride[1] +
+         h * tensor.stride[2];
+}
+
+/// O = softmax(scale * Q K^T + mask) V, lse = log(sum(exp(...))). Built by api::validate only, so that what
+/// it holds is consistent: shapes agree, strides of dimensions of size 1 are 0, scale is resolved.
+struct ForwardProblem {
+  Tensor q, k, v, o;
+  Tensor lse;  ///< data == nullptr: not wanted
+  Mask mask;
+  float scale;    ///< > 0
+  float softcap;  ///< 0: off
+
+  std::int64_t batch() const { return q.shape[0]; }
+  std::int64_t q_len() const { return q.shape[1]; }
+  std::int64_t k_len() const { return k.shape[1]; }
+  std::int64_t q_heads() const { return q.shape[2]; }
+  std::int64_t kv_heads() const { return k.shape[2]; }
+  std::int64_t head_dim() const { return q.shape[3]; }
+  /// Query heads that share one key/value head; 1 where there are no heads.
+  std::int64_t group() const { return kv_heads() == 0 ? 1 : q_heads() / kv_heads(); }
+  tandem_dtype dtype() const { return q.dtype; }
+};
+
+/// Matrix FLOPs of the forward call by the field's convention: 4 * b * h * d * (visible query-key pairs).
+inline double forward_flops(const ForwardProblem& p) {
+  double pairs = 0;
+  for (std::int64_t i = 0; i < p.q_len(); ++i) {
+    const KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
+    pairs += static_cast<double>(keys.end - keys.begin);
+  }
+  return 4.0 * static_cast<double>(p.batch() * p.q_heads() * p.head_dim()) * pairs;
+}
+
+}  // namespace tandem::core

@@ -1,0 +1,19 @@
+// Host side of the Hopper forward: which variant serves a problem, and its launch.
+#pragma once
+
+#include "core/problem.h"
+#include "core/status.h"
+
+namespace tandem::forward {
+
+/// OK if the current device is a Hopper GPU with a driver that can run the kernels; else why not.
+core::Status device_usable();
+
+/// OK if a built variant serves the problem and TMA can take its strides; else names what was asked.
+/// Needs no device and no data pointers.
+core::Status supported(const core::ForwardProblem& problem);
+
+/// Enqueues the forward on `stream` (a cudaStream_t). One kernel, no synchronisation, no allocation.
+core::Status launch(const core::ForwardProblem& problem, void* stream);
+
+}  // namespace tandem::forward

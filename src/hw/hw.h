@@ -1,0 +1,149 @@
+// The verbs: all that a kernel may ask of the machine. One contract, two machines.
+//
+// `sm90/` implements each verb in inline PTX, `sim/` in software (docs/simulator.md), so that a kernel is an
+// ordinary function template that nvcc and g++ both compile. A kernel sees this header and nothing below it.
+//
+// Agents: a verb is executed by one thread unless it says "warp" (all 32 lanes, converged) or "warpgroup"
+// (four consecutive warps starting at a multiple of four, converged). PTX references are sections of
+// https://docs.nvidia.com/cuda/parallel-thread-execution/
+#pragma once
+
+#include <cstdint>
+
+#include "hw/types.h"
+
+#if defined(__CUDACC__)
+#define TANDEM_DEVICE __device__ __forceinline__
+#define TANDEM_UNROLL _Pragma("unroll")
+#else
+#define TANDEM_DEVICE inline
+#define TANDEM_UNROLL
+#endif
+
+namespace tandem::hw {
+
+// ---- Who am I
+// -------------------------------------------------------------------------------------------------
+TANDEM_DEVICE std::uint32_t thread_index();     ///< in the block
+TANDEM_DEVICE std::uint32_t lane_index();       ///< in the warp
+TANDEM_DEVICE std::uint32_t warp_index();       ///< in the block; the compiler sees it as warp-uniform
+TANDEM_DEVICE std::uint32_t warpgroup_index();  ///< in the block; warp-uniform
+TANDEM_DEVICE std::uint32_t block_index();      ///< in the grid (one-dimensional)
+TANDEM_DEVICE std::uint32_t grid_size();        ///< blocks in the grid
+/// Warp: true in exactly one lane. PTX elect.sync.
+TANDEM_DEVICE bool elect_one();
+/// Names the calling thread's role in reports and timelines of the simulator; nothing on the chip.
+TANDEM_DEVICE void set_role(const char* name);
+
+// ---- Registers
+// ------------------------------------------------------------------------------------------------
+/// Warpgroup: gives registers back to the block's pool, down to `count` a thread. PTX setmaxnreg.dec.
+template <int count>
+TANDEM_DEVICE void release_registers();
+/// Warpgroup: takes registers from the pool, waiting until there are enough. PTX setmaxnreg.inc.
+template <int count>
+TANDEM_DEVICE void acquire_registers();
+
+// ---- Shared memory
+// --------------------------------------------------------------------------------------------
+/// The block's dynamic shared memory, all of it, as one struct aligned to 1024 bytes.
+template <typename Layout>
+TANDEM_DEVICE Layout& shared_memory();
+/// Address of an object in the block's shared window, as descriptors and PTX take it.
+TANDEM_DEVICE std::uint32_t shared_address(const void* object);
+/// Orders the thread's ordinary shared-memory accesses before later ones of TMA and WGMMA (the async proxy).
+/// PTX fence.proxy.async.shared::cta.
+TANDEM_DEVICE void fence_async_proxy();
+
+// ---- Barriers
+// -------------------------------------------------------------------------------------------------
+/// Block: all threads. PTX barrier.sync 0.
+TANDEM_DEVICE void sync_block();
+/// Waits until `threads` threads (whole warps) have come to named barrier `id` (1-15). PTX barrier.sync.
+TANDEM_DEVICE void sync_named(std::uint32_t id, std::uint32_t threads);
+/// Comes to named barrier `id` without waiting. PTX barrier.arrive.
+TANDEM_DEVICE void arrive_named(std::uint32_t id, std::uint32_t threads);
+
+/// One thread, before any use: phase 0 completes after `arrivals` arrivals and all expected bytes. PTX
+/// mbarrier.init.
+TANDEM_DEVICE void barrier_init(Barrier& barrier, std::uint32_t arrivals);
+/// Makes the thread's barrier_init visible to the async proxy; a block barrier has to follow. PTX
+/// fence.mbarrier_init.
+TANDEM_DEVICE void fence_barrier_init();
+/// One arrival. Release. PTX mbarrier.arrive.
+TANDEM_DEVICE void barrier_arrive(Barrier& barrier);
+/// One arrival, and the current phase waits for `bytes` more of TMA. PTX mbarrier.arrive.expect_tx.
+TANDEM_DEVICE void barrier_arrive_expecting(Barrier& barrier, std::uint32_t bytes);
+/// Waits until the phase of parity `parity` has completed. A barrier's first phase has parity 0; waiting for
+/// parity 1 on a fresh barrier returns at once. Acquire. PTX mbarrier.try_wait.parity.
+TANDEM_DEVICE void barrier_wait(Barrier& barrier, std::uint32_t parity);
+
+// ---- TMA
+// ------------------------------------------------------------------------------------------------------
+/// Fetches a tensor map ahead of its first use. PTX prefetch.tensormap.
+TANDEM_DEVICE void prefetch_map(const TensorMap& map);
+/// Starts copying the box at `origin` from global into shared memory at `destination` (aligned to 1024), in
+/// the map's swizzle, zeros for what is out of bounds; its full size in bytes arrives at `barrier`. PTX
+/// cp.async.bulk.tensor.4d.
+TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin);
+
+// ---- WGMMA
+// ---------------------------------------------------------------------------------------------------- D (64
+// x n, fp32 in registers) = A (64 x 16) B (16 x n) [+ D]. PTX wgmma.mma_async, m64nNk16. Thread t of the
+// warpgroup (warp w = t / 32, lane l = t % 32) holds in accumulators[4 * j + 2 * i + c] row 16 * w + l / 4 +
+// 8 * i, column 8 * j + 2 * (l % 4) + c; and in the A fragment register 2 * h + i the columns 8 * h + 2 * (l
+// % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i.
+
+/// Warpgroup: orders register accesses before later WGMMAs. Needed before the first and whenever registers
+/// that a WGMMA reads or writes were touched. PTX wgmma.fence.
+TANDEM_DEVICE void wgmma_fence();
+/// Warpgroup: closes the group of WGMMAs started since the last commit. PTX wgmma.commit_group.
+TANDEM_DEVICE void wgmma_commit();
+/// Warpgroup: waits until at most `pending` of its groups are in flight. PTX wgmma.wait_group.
+template <int pending>
+TANDEM_DEVICE void wgmma_wait();
+/// Keeps the compiler from moving uses of registers that an unfinished WGMMA owns across this point; no
+/// instruction.
+template <int count>
+TANDEM_DEVICE void keep_in_registers(float (&registers)[count]);
+
+/// Warpgroup: A and B from shared memory; A is K-major. "SS".
+template <Operand operand, int n, Major b_major>
+TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
+                            Accumulate accumulate);
+/// Warpgroup: A from registers, B from shared memory. "RS".
+template <Operand operand, int n, Major b_major>
+TANDEM_DEVICE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
+                            Accumulate accumulate);
+
+// ---- Lanes
+// ----------------------------------------------------------------------------------------------------
+/// Warp: the value of lane (own ^ mask). PTX shfl.sync.bfly.
+TANDEM_DEVICE float shuffle_xor(float value, std::uint32_t mask);
+TANDEM_DEVICE std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask);
+
+// ---- Arithmetic
+// -----------------------------------------------------------------------------------------------
+TANDEM_DEVICE float exp2(float x);        ///< 2^x, within 2 ulp, exp2(-inf) = 0. PTX ex2.approx.ftz
+TANDEM_DEVICE float log2(float x);        ///< PTX lg2.approx.ftz
+TANDEM_DEVICE float tanh(float x);        ///< within 1e-6 relative of the true value
+TANDEM_DEVICE float reciprocal(float x);  ///< 1 / x, within 1 ulp. PTX rcp.approx.ftz
+TANDEM_DEVICE float fma(float a, float b, float c);
+TANDEM_DEVICE float max(float a, float b);
+/// Two floats rounded to nearest even, `low` in the lower half. PTX cvt.rn.{bf16x2,f16x2}.f32.
+template <Operand operand>
+TANDEM_DEVICE std::uint32_t pack(float low, float high);
+
+// ---- Global memory
+// --------------------------------------------------------------------------------------------
+/// 16 bytes at once; `address` is a multiple of 16.
+TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]);
+TANDEM_DEVICE void store_global(float* address, float value);
+
+}  // namespace tandem::hw
+
+#if defined(__CUDACC__)
+#include "hw/sm90/verbs.h"
+#else
+#include "hw/sim/verbs.h"
+#endif
