@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy arrays and PyTorch tensors behind one small interface. Neither package is imported unless an array of it is
+passed in."""
+
+import contextlib
+import ctypes
+import sys
+
+from ._library import DTYPES, Tensor, TandemError
+
+
+def _invalid(message):
+    return TandemError("TANDEM_INVALID_ARGUMENT", message)
+
+
+class NumpyArrays:
+    """bfloat16 is the dtype of that name which the package ml_dtypes adds to NumPy."""
+
+    def __init__(self, like):
+        self._numpy = sys.modules["numpy"]
+        self._like = like
+
+    def owns(self, x):
+        return isinstance(x, self._numpy.ndarray)
+
+    def place(self, x):
+        return "host memory"
+
+    def needs_gradient(self, x):
+        return False
+
+    def is_writeable(self, x):
+        return x.flags.writeable
+
+    def pointer(self, x):
+        return x.ctypes.data
+
+    def dtype_name(self, x):
+        return x.dtype.name
+
+    def strides(self, x):
+        if any(stride % x.itemsize for stride in x.strides):
+            raise _invalid(f"strides {x.strides} bytes are no multiples of the element size, {x.itemsize} bytes")
+        return [stride // x.itemsize for stride in x.strides]
+
+    def empty(self, shape):
+        return self._numpy.empty(shape, self._like.dtype)
+
+    def empty_float(self, shape):
+        return self._numpy.empty(shape, self._numpy.float32)
+
+    def empty_workspace(self, size):
+        """size bytes from an address that is a multiple of 256."""
+        room = self._numpy.empty(size + 255, self._numpy.uint8)
+        return room[-room.ctypes.data % 256:][:size]
+
+    def stream(self):
+        return contextlib.nullcontext(None)
+
+
+class TorchTensors:
+    def __init__(self, like):
+        self._torch = sys.modules["torch"]
+        self._like = like
+
+    def owns(self, x):
+        return isinstance(x, self._torch.Tensor)
+
+    def place(self, x):
+        return str(x.device)
+
+    def needs_gradient(self, x):
+        return x.requires_grad and self._torch.is_grad_enabled()
+
+    def is_writeable(self, x):
+        return True
+
+    def pointer(self, x):
+        return x.data_ptr()
+
+    def dtype_name(self, x):
+        return str(x.dtype).removeprefix("torch.")
+
+    def strides(self, x):
+        return x.stride()
+
+    def empty(self, shape):
+        return self._torch.empty(shape, dtype=self._like.dtype, device=self._like.device)
+
+    def empty_float(self, shape):
+        return self._torch.empty(shape, dtype=self._torch.float32, device=self._like.device)
+
+    def empty_workspace(self, size):
+        """size bytes from an address that is a multiple of 256."""
+        room = self._torch.empty(size + 255, dtype=self._torch.uint8, device=self._like.device)
+        return room[-room.data_ptr() % 256:][:size]
+
+    @contextlib.contextmanager
+    def stream(self):
+        """Makes the tensors' device current and gives the address of its current stream, None on the CPU."""
+        if self._like.device.type != "cuda":
+            yield None
+            return
+        with self._torch.cuda.device(self._like.device):
+            yield self._torch.cuda.current_stream().cuda_stream
+
+
+def arrays_of(x):
+    """The interface to arrays of x's kind."""
+    for module, kind in (("torch", TorchTensors), ("numpy", NumpyArrays)):
+        if module in sys.modules and kind(x).owns(x):
+            return kind(x)
+    raise TypeError(f"q is a {type(x).__module__}.{type(x).__qualname__}; NumPy arrays and PyTorch tensors are allowed")
+
+
+def describe(arrays, name, x, dimensions="b, s, h, d"):
+    """x as the C interface's tandem_tensor. Borrows x's memory: keep x alive as long as the result."""
+    if x.ndim != 4:
+        raise _invalid(f"{name} has {x.ndim} dimensions; 4 are needed ({dimensions})")
+    dtype = arrays.dtype_name(x)
+    if dtype not in DTYPES:
+        raise _invalid(f"{name} is {dtype}; allowed are {', '.join(DTYPES)}")
+    four = ctypes.c_int64 * 4
+    return Tensor(arrays.pointer(x), DTYPES[dtype], four(*x.shape), four(*arrays.strides(x)))

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libtandem and its C interface, as ctypes sees them. Mirrors include/tandem/tandem.h field by field."""
+
+import ctypes
+import ctypes.util
+import functools
+import os
+from pathlib import Path
+
+DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3}
+BACKENDS = {"auto": 0, "cpu": 1, "hopper": 2, "reference": 3}
+MASK_FULL, MASK_CAUSAL, MASK_WINDOW = 0, 1, 2
+UNLIMITED = -1
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int),
+                ("shape", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4)]
+
+
+class Mask(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("window_left", ctypes.c_int64), ("window_right", ctypes.c_int64)]
+
+
+class ForwardArgs(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
+                ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
+                ("mask", Mask), ("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
+
+
+class Info(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("hopper_built", ctypes.c_int32), ("hopper_usable", ctypes.c_int32),
+                ("hopper_reason", ctypes.c_char * 256), ("device_name", ctypes.c_char * 256),
+                ("device_sm_count", ctypes.c_int32), ("cpu_threads", ctypes.c_int32), ("cpu_simd", ctypes.c_char * 32)]
+
+
+class TandemError(RuntimeError):
+    """A call that failed. `status` is the name of its tandem_status, for example "TANDEM_UNSUPPORTED"."""
+
+    def __init__(self, status, message):
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+def _path():
+    chosen = os.environ.get("TANDEM_LIBRARY")
+    if chosen:
+        return chosen
+    beside = sorted(Path(__file__).parent.glob("libtandem.so*"))
+    if beside:
+        return str(beside[0])
+    installed = ctypes.util.find_library("tandem")
+    if installed:
+        return installed
+    raise OSError("libtandem was not found: set TANDEM_LIBRARY to the path of libtandem.so, or put it on the "
+                  "system's library path")
+
+
+@functools.cache
+def library():
+    """libtandem, loaded at the first call: $TANDEM_LIBRARY, else beside this package, else the system's."""
+    lib = ctypes.CDLL(_path())
+    args = ctypes.POINTER(ForwardArgs)
+    lib.tandem_forward_workspace.argtypes = [args, ctypes.POINTER(ctypes.c_size_t)]
+    lib.tandem_forward.argtypes = [args, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    lib.tandem_get_info.argtypes = [ctypes.POINTER(Info)]
+    lib.tandem_status_name.argtypes = [ctypes.c_int]
+    for text in (lib.tandem_last_error, lib.tandem_status_name, lib.tandem_version):
+        text.restype = ctypes.c_char_p
+    return lib
+
+
+def check(status):
+    """Raises TandemError with the library's own message unless status is TANDEM_OK."""
+    if status != 0:
+        lib = library()
+        raise TandemError(lib.tandem_status_name(status).decode(), lib.tandem_last_error().decode())

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python binding against float64 attention in NumPy, on the CPU backends."""
+
+import os
+import sys
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIPPED: the tests of the Python binding need NumPy (Debian: python3-numpy)")
+    sys.exit(77)
+
+import tandem
+
+SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
+
+
+def visible(sq, sk, left, right):
+    """sq x sk: which keys each query sees. None: no limit."""
+    distance = np.arange(sk)[None, :] - (np.arange(sq)[:, None] + sk - sq)
+    return (distance >= (-sk - sq if left is None else -left)) & (distance <= (sk + sq if right is None else right))
+
+
+def attention64(q, k, v, scale, mask, softcap=0.0):
+    """o and lse in float64."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    group = q.shape[2] // k.shape[2]
+    k, v = (np.repeat(x, group, axis=2) for x in (k, v))
+    scores = scale * np.einsum("bihd,bjhd->bihj", q, k)
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    scores = np.where(mask[None, :, None, :], scores, -np.inf)
+    top = scores.max(axis=-1, initial=-np.inf, keepdims=True)
+    weights = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
+    total = weights.sum(axis=-1)
+    with np.errstate(divide="ignore"):
+        lse = np.log(total) + np.where(np.isfinite(top), top, 0.0)[..., 0]
+    return np.einsum("bihj,bjhd->bihd", weights, v) / np.where(total == 0, 1, total)[..., None], lse
+
+
+class ForwardTest(unittest.TestCase):
+    def setUp(self):
+        self.rng = np.random.default_rng(SEED)
+
+    def normal(self, *shape, dtype=np.float32):
+        return self.rng.standard_normal(shape).astype(dtype)
+
+    def check(self, q, k, v, mask, scale=None, softcap=0.0, **options):
+        reference, lse64 = attention64(q, k, v, scale or q.shape[-1] ** -0.5, mask, softcap)
+        out = np.full(q.shape, np.nan, q.dtype)
+        result, lse = tandem.forward(q, k, v, scale=scale, softcap=softcap, out=out, return_lse=True, **options)
+        self.assertIs(result, out)
+        tolerance = {"float32": 1e-5, "float16": 4e-3}[q.dtype.name]
+        np.testing.assert_allclose(out.astype(np.float64), reference, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(lse, lse64, rtol=1e-5, atol=1e-4)
+
+    def test_equals_float64_attention_on_random_shapes(self):
+        for _ in range(20):
+            b, kv_heads, group = self.rng.integers(1, 4, 3)
+            sq, sk = self.rng.integers(1, 150, 2)
+            d = 8 * self.rng.integers(1, 17)
+            dtype = self.rng.choice([np.float32, np.float16])
+            q = self.normal(b, sq, kv_heads * group, d, dtype=dtype)
+            k, v = (self.normal(b, sk, kv_heads, d, dtype=dtype) for _ in "kv")
+            backend = str(self.rng.choice(["auto", "cpu", "reference"]))
+            with self.subTest(q=q.shape, k=k.shape, dtype=dtype.__name__, backend=backend):
+                self.check(q, k, v, visible(sq, sk, None, None), backend=backend)
+
+    def test_masks_scale_and_softcap_reach_the_library(self):
+        q, k, v = self.normal(2, 70, 4, 32), self.normal(2, 90, 2, 32), self.normal(2, 90, 2, 32)
+        self.check(q, k, v, visible(70, 90, None, 0), causal=True)
+        self.check(q, k, v, visible(70, 90, 20, 7), window=(20, 7))
+        self.check(q, k, v, visible(70, 90, None, 7), window=(None, 7))
+        self.check(q, k, v, visible(70, 90, None, None), scale=0.3)
+        self.check(q, k, v, visible(70, 90, None, None), softcap=2.0)
+
+    def test_takes_any_strides_with_a_contiguous_last_dimension(self):
+        packed = self.normal(2, 3, 40, 3, 16)  # b, heads, s, qkv, d
+        q, k, v = (packed[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))
+        self.check(q, k, v, visible(40, 40, None, None))
+        self.check(q[:, ::-2], k, v, visible(20, 40, None, None))
+
+    def test_queries_that_see_no_key_are_zero(self):
+        q, k, v = self.normal(1, 9, 2, 8), self.normal(1, 4, 2, 8), self.normal(1, 4, 2, 8)
+        out, lse = tandem.forward(q, k, v, causal=True, return_lse=True)
+        self.assertTrue((out[:, :5] == 0).all() and (lse[:, :5] == -np.inf).all())
+        self.assertTrue((out[:, 5:] != 0).any() and np.isfinite(lse[:, 5:]).all())
+
+    def test_allocates_the_output_when_none_is_passed(self):
+        q, k, v = (self.normal(1, 5, 2, 8, dtype=np.float16) for _ in "qkv")
+        out = tandem.forward(q, k, v)
+        self.assertEqual((out.shape, out.dtype), (q.shape, q.dtype))
+
+    def assert_refused(self, pattern, *tensors, status="TANDEM_INVALID_ARGUMENT", **options):
+        with self.assertRaisesRegex(tandem.TandemError, pattern) as caught:
+            tandem.forward(*tensors, **options)
+        self.assertEqual(caught.exception.status, status)
+
+    def test_refuses_what_contradicts_itself(self):
+        q, k, v = (self.normal(1, 5, 2, 8) for _ in "qkv")
+        self.assert_refused("causal and window", q, k, v, causal=True, window=(1, 0))
+        self.assert_refused("scale is -1", q, k, v, scale=-1.0)
+        self.assert_refused("scale is 0", q, k, v, scale=0.0)
+        self.assert_refused("backend is 'gpu'", q, k, v, backend="gpu")
+        self.assert_refused("k has 3 dimensions", q, k[0], v)
+        self.assert_refused("v is float64", q, k, v.astype(np.float64))
+        frozen = np.zeros_like(q)
+        frozen.flags.writeable = False
+        self.assert_refused("out is read-only", q, k, v, out=frozen)
+        with self.assertRaisesRegex(TypeError, "builtins.list"):
+            tandem.forward(q.tolist(), k, v)
+        with self.assertRaisesRegex(TypeError, "q and k"):
+            tandem.forward(q, k.tolist(), v)
+
+    def test_passes_on_the_library_s_own_refusals(self):
+        q, k, v = (self.normal(1, 5, 3, 8) for _ in "qkv")
+        out = np.full_like(q, np.nan)
+        self.assert_refused("heads", q, k[:, :, :2], v[:, :, :2], out=out)
+        self.assert_refused("stride", q.transpose(0, 1, 3, 2), k, v)
+        self.assertTrue(np.isnan(out).all())
+
+    def test_tells_what_is_built(self):
+        self.assertRegex(tandem.version(), r"^\d+\.\d+\.\d+$")
+        self.assertGreaterEqual(tandem.info()["cpu_threads"], 1)
+
+
+class LoadingTest(unittest.TestCase):
+    def test_a_missing_library_says_how_to_name_it(self):
+        from unittest import mock
+        from tandem import _library
+        with mock.patch.dict(os.environ), mock.patch("ctypes.util.find_library", return_value=None):
+            os.environ.pop("TANDEM_LIBRARY")
+            with self.assertRaisesRegex(OSError, "TANDEM_LIBRARY"):
+                _library._path()
+
+
+if __name__ == "__main__":
+    print(f"TANDEM_SEED={SEED}")
+    unittest.main()
