@@ -1,0 +1,84 @@
+#include "tests/support/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+namespace tandem::test {
+namespace {
+
+struct Statistics {
+  Error error;
+  std::size_t finite = 0, worst = 0;
+};
+
+Statistics error_of(std::span<const double> values, std::span<const double> reference) {
+  Statistics s;
+  double squares = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    if (!std::isfinite(reference[i])) continue;
+    const double error = std::abs(values[i] - reference[i]);
+    squares += error * error;
+    ++s.finite;
+    if (error > s.error.max) s.error.max = error, s.worst = i;
+  }
+  s.error.rmse = s.finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(s.finite));
+  return s;
+}
+
+bool same_kind(double a, double b) {
+  if (std::isnan(b)) return std::isnan(a);
+  if (std::isinf(b)) return a == b;
+  return std::isfinite(a);
+}
+
+double root_mean_square(std::span<const double> values, std::size_t finite) {
+  double squares = 0;
+  for (const double v : values) squares += std::isfinite(v) ? v * v : 0;
+  return finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(finite));
+}
+
+}  // namespace
+
+Comparison compare(std::span<const double> result, std::span<const double> standard,
+                   std::span<const double> reference) {
+  Comparison c;
+  std::ostringstream failure;
+  if (result.size() != reference.size() || standard.size() != reference.size()) {
+    failure << "sizes differ: result " << result.size() << ", standard " << standard.size() << ", reference "
+            << reference.size();
+    c.failure = failure.str();
+    return c;
+  }
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    if (same_kind(result[i], reference[i])) continue;
+    failure << "element " << i << " is " << result[i] << ", the reference " << reference[i];
+    c.failure = failure.str();
+    return c;
+  }
+  const Statistics ours = error_of(result, reference), theirs = error_of(standard, reference);
+  c.result = ours.error;
+  c.standard = theirs.error;
+  if (ours.finite == 0) return c;
+  // Two samples of the same rounding noise differ by about 1 / sqrt(2 n) in RMSE; and where the standard is
+  // exact by chance (one key), fp32 arithmetic of another order still may round its last bits.
+  const double chance = 1 + 3 / std::sqrt(static_cast<double>(ours.finite));
+  const double rmse_limit = 1.1 * c.standard.rmse * chance + 5e-7 * root_mean_square(reference, ours.finite);
+  const double max_limit = 2 * c.standard.max + 1e-5;
+  // Negated, so that a NaN among the limits fails.
+  if (!(c.result.rmse <= rmse_limit)) failure << "RMSE " << c.result.rmse << " > " << rmse_limit << "; ";
+  if (!(c.result.max <= max_limit)) {
+    failure << "error " << c.result.max << " > " << max_limit << " at element " << ours.worst << ", which is "
+            << result[ours.worst] << ", the reference " << reference[ours.worst];
+  }
+  c.failure = failure.str();
+  return c;
+}
+
+std::ostream& operator<<(std::ostream& out, const Comparison& c) {
+  out << (c ? "within tolerance" : c.failure);
+  return out << " (RMSE " << c.result.rmse << ", standard " << c.standard.rmse << "; max " << c.result.max
+             << ", standard " << c.standard.max << ")";
+}
+
+}  // namespace tandem::test

@@ -1,0 +1,77 @@
+#include "tests/support/forward_case.h"
+
+#include <cmath>
+
+#include "core/dtype.h"
+
+namespace tandem::test {
+namespace {
+
+std::ostream& operator<<(std::ostream& out, const Layout& l) {
+  static constexpr char dims[] = "bsh";
+  for (const int dim : l.order) out << (l.broadcast[dim] ? "0" : l.reversed[dim] ? "-" : "") << dims[dim];
+  return out << "+" << l.row_gap;
+}
+
+void print_limit(std::ostream& out, std::int64_t limit) {
+  if (limit == core::Mask::unlimited)
+    out << "unlimited";
+  else
+    out << limit;
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
+  out << core::name_of(c.dtype) << " b" << c.batch << " sq" << c.q_len << " sk" << c.k_len << " h"
+      << c.q_heads << "/" << c.kv_heads << " d" << c.head_dim << " left ";
+  print_limit(out, c.mask.left);
+  out << " right ";
+  print_limit(out, c.mask.right);
+  out << " scale " << c.scale << " softcap " << c.softcap << (c.lse ? " lse" : "") << " seed " << c.seed;
+  return out << " layouts q " << c.q << " k " << c.k << " v " << c.v << " o " << c.o << " lse "
+             << c.lse_layout;
+}
+
+core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len) {
+  const auto limit = [&] {
+    const auto span = static_cast<std::uint64_t>(q_len + k_len + 2);
+    return random() % 4 == 0 ? core::Mask::unlimited
+                             : static_cast<std::int64_t>(random() % span / (1 + random() % 8));
+  };
+  switch (random() % 4) {
+    case 0:
+      return core::Mask::full();
+    case 1:
+      return core::Mask::causal();
+    default:
+      return {limit(), limit()};
+  }
+}
+
+ForwardTensors::ForwardTensors(const ForwardCase& c)
+    : setup(c),
+      q(c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, c.q),
+      k(c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, c.k),
+      v(c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, c.v),
+      o(c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, c.o),
+      lse(TANDEM_FP32, {c.batch, c.q_len, c.q_heads, 1}, c.lse_layout) {
+  q.fill_normal(c.seed * 3);
+  k.fill_normal(c.seed * 3 + 1);
+  v.fill_normal(c.seed * 3 + 2);
+}
+
+core::ForwardProblem ForwardTensors::problem() const {
+  core::ForwardProblem p{};
+  p.q = q.view();
+  p.k = k.view();
+  p.v = v.view();
+  p.o = o.view();
+  if (setup.lse) p.lse = lse.view();
+  p.mask = setup.mask;
+  p.scale = setup.scale > 0 ? setup.scale : 1.0f / std::sqrt(static_cast<float>(setup.head_dim));
+  p.softcap = setup.softcap;
+  return p;
+}
+
+}  // namespace tandem::test

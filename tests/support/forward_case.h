@@ -1,0 +1,39 @@
+// Forward problems for tests: one plain description, printable, and the tensors that belong to it.
+#pragma once
+
+#include <ostream>
+
+#include "core/problem.h"
+#include "tests/support/host_tensor.h"
+
+namespace tandem::test {
+
+/// Everything that defines a problem, its values included.
+struct ForwardCase {
+  tandem_dtype dtype = TANDEM_BF16;
+  std::int64_t batch = 1, q_len = 1, k_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64;
+  core::Mask mask = core::Mask::full();
+  float scale = 0;  ///< 0: 1 / sqrt(head_dim)
+  float softcap = 0;
+  bool lse = true;
+  Layout q = {}, k = {}, v = {}, o = {}, lse_layout = {};
+  std::uint64_t seed = 1;  ///< of the normally distributed values
+};
+
+std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
+
+/// Full, causal or a window, with limits around the lengths; often one that hides all keys from some queries.
+core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len);
+
+/// Tensors of a case: inputs filled, outputs poisoned.
+struct ForwardTensors {
+  explicit ForwardTensors(const ForwardCase& c);
+
+  /// As api::validate would build it, over these tensors.
+  core::ForwardProblem problem() const;
+
+  ForwardCase setup;
+  HostTensor q, k, v, o, lse;
+};
+
+}  // namespace tandem::test

@@ -1,0 +1,92 @@
+#include "tests/support/standard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/dtype.h"
+
+namespace tandem::test {
+namespace {
+
+float rounded(tandem_dtype dtype, float value) {
+  switch (dtype) {
+    case TANDEM_BF16:
+      return static_cast<float>(core::Bf16::from(value));
+    case TANDEM_FP16:
+      return static_cast<float>(core::Fp16::from(value));
+    case TANDEM_FP32:
+      break;
+  }
+  return value;
+}
+
+/// All elements as fp32, in the order b, h, s, d.
+std::vector<float> gather(const core::Tensor& t) {
+  std::vector<float> values;
+  for (std::int64_t b = 0; b < t.shape[0]; ++b)
+    for (std::int64_t h = 0; h < t.shape[2]; ++h)
+      for (std::int64_t s = 0; s < t.shape[1]; ++s)
+        for (std::int64_t i = 0; i < t.shape[3]; ++i) {
+          if (t.dtype == TANDEM_BF16) values.push_back(float(core::row_of<core::Bf16>(t, b, s, h)[i]));
+          if (t.dtype == TANDEM_FP16) values.push_back(float(core::row_of<core::Fp16>(t, b, s, h)[i]));
+          if (t.dtype == TANDEM_FP32) values.push_back(core::row_of<float>(t, b, s, h)[i]);
+        }
+  return values;
+}
+
+/// Scores of one query against `keys`, whose rows start at k.
+std::vector<float> scores_of(const core::ForwardProblem& p, const float* q, const float* k,
+                             core::KeyRange keys) {
+  const std::int64_t d = p.head_dim();
+  std::vector<float> scores;
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    float dot = 0;
+    for (std::int64_t i = 0; i < d; ++i) dot += q[i] * k[j * d + i];
+    const float scaled = p.scale * dot;
+    scores.push_back(p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled);
+  }
+  return scores;
+}
+
+/// Writes the output row and returns the log-sum-exp.
+float attend(const core::ForwardProblem& p, std::vector<float> weights, const float* v, core::KeyRange keys,
+             double* o) {
+  const std::int64_t d = p.head_dim();
+  const float infinity = std::numeric_limits<float>::infinity();
+  float row_max = -infinity;
+  for (const float s : weights) row_max = std::max(row_max, s);
+  std::fill_n(o, d, 0.0);
+  if (row_max == -infinity) return -infinity;
+  float sum = 0;
+  for (float& w : weights) sum += (w = std::exp(w - row_max));
+  std::vector<float> row(d, 0.0f);
+  for (std::size_t j = 0; j < weights.size(); ++j) {
+    const float probability = rounded(p.dtype(), weights[j] / sum);
+    const float* value = v + (keys.begin + static_cast<std::int64_t>(j)) * d;
+    for (std::int64_t i = 0; i < d; ++i) row[i] += probability * value[i];
+  }
+  for (std::int64_t i = 0; i < d; ++i) o[i] = rounded(p.dtype(), row[i]);
+  return row_max + std::log(sum);
+}
+
+}  // namespace
+
+ForwardValues standard_forward(const core::ForwardProblem& p) {
+  const std::vector<float> q = gather(p.q), k = gather(p.k), v = gather(p.v);
+  const std::int64_t d = p.head_dim(), rows = p.batch() * p.q_len() * p.q_heads();
+  ForwardValues out{std::vector<double>(rows * d), std::vector<double>(rows)};
+  for (std::int64_t b = 0; b < p.batch(); ++b)
+    for (std::int64_t h = 0; h < p.q_heads(); ++h)
+      for (std::int64_t i = 0; i < p.q_len(); ++i) {
+        const core::KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
+        const std::int64_t kv_row = (b * p.kv_heads() + h / p.group()) * p.k_len();
+        const float* q_row = &q[((b * p.q_heads() + h) * p.q_len() + i) * d];
+        const std::int64_t row = (b * p.q_len() + i) * p.q_heads() + h;
+        out.lse[row] = attend(p, scores_of(p, q_row, k.data() + kv_row * d, keys), v.data() + kv_row * d,
+                              keys, &out.o[row * d]);
+      }
+  return out;
+}
+
+}  // namespace tandem::test
