@@ -1,0 +1,31 @@
+// What a forward kernel is told at run time.
+#pragma once
+
+#include <cstdint>
+
+#include "core/mask.h"
+#include "core/schedule.h"
+#include "hw/types.h"
+
+namespace tandem::forward {
+
+/// A tensor that is written with ordinary stores; strides in elements.
+struct OutputView {
+  void* data;
+  std::int64_t batch_stride, row_stride, head_stride;
+};
+
+struct ForwardArguments {
+  hw::TensorMap q, k, v;  ///< rows of 64-column boxes: block_m queries, block_n keys
+  OutputView o;           ///< 16-bit
+  OutputView lse;         ///< fp32; data == nullptr: not wanted
+  core::Mask mask;
+  core::Schedule schedule;
+  int q_len, k_len;
+  int head_dim;        ///< columns that exist, at most the variant's
+  int group;           ///< query heads per key/value head
+  float scale_log2;    ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;  ///< softcap: scores become tanh(score_to_cap * score)
+};
+
+}  // namespace tandem::forward

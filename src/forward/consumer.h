@@ -1,0 +1,47 @@
+// A consumer warpgroup: 64 queries of every tile of the block (Algorithm 1, lines 12-25).
+#pragma once
+
+#include "forward/epilogue.h"
+#include "forward/score_mask.h"
+#include "forward/shared_storage.h"
+#include "forward/work.h"
+#include "tile/gemm.h"
+#include "tile/softmax.h"
+
+namespace tandem::forward {
+
+/// Where a consumer stands in the rings. It outlives tiles.
+template <ForwardVariant V>
+struct ConsumerPosition {
+  tile::RingPosition<1> q;
+  tile::RingPosition<V.kv_stages> k, v;
+};
+
+/// What a consumer keeps in registers for one tile.
+template <ForwardVariant V>
+struct ConsumerState {
+  const ForwardArguments& args;
+  ForwardShared<V>& shared;
+  ConsumerPosition<V>& at;
+  int first_row;  ///< of the warpgroup within the tile
+  RowLimits limits;
+  tile::OnlineSoftmax softmax;
+  float output[V.head_dim / 2];
+};
+
+/// Blocks whose scores all count, and blocks that need the mask: the two kinds of a peeled loop.
+enum class BlockKind { full, masked };
+
+/// Cap, mask and softmax of one block of scores (lines 18, 19).
+template <ForwardVariant V, BlockKind kind>
+TANDEM_DEVICE void softmax_block(ConsumerState<V>& state, float (&scores)[V.block_n / 2], int block,
+                                 float (&rescale)[2]) {
+  if constexpr (V.softcap) {
+    TANDEM_UNROLL
+    for (float& score : scores) score = hw::tanh(score * state.args.score_to_cap);
+  }
+  if constexpr (kind == BlockKind::masked) mask_scores<V>(scores, state.limits, block * V.block_n);
+  state.softmax.template update<kind == BlockKind::masked>(scores, state.args.scale_log2, rescale);
+}
+
+}  // namespace tandem::forward

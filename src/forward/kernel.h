@@ -1,0 +1,66 @@
+// The forward kernel: Algorithm 1, CTA view.
+#pragma once
+
+#include "forward/consumer.h"
+#include "forward/overlap_serial.h"
+#include "forward/producer.h"
+
+namespace tandem::forward {
+
+/// Line 1: the barriers of the rings. One thread makes them, then the block may use them.
+template <ForwardVariant V>
+TANDEM_DEVICE void init_rings(ForwardShared<V>& shared) {
+  if (hw::thread_index() == 0) {
+    constexpr std::uint32_t consumer_warps = 4 * V.consumers();
+    shared.q_ring.init(consumer_warps);
+    shared.k_ring.init(consumer_warps);
+    shared.v_ring.init(consumer_warps);
+    hw::fence_barrier_init();
+  }
+  hw::sync_block();
+}
+
+/// Lines 12-25 for every tile of the block.
+template <ForwardVariant V>
+TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& shared, int consumer) {
+  const int first_row = tile::warpgroup_rows * consumer;
+  const int warp = static_cast<int>(hw::warp_index() % 4);
+  const int own_row = first_row + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
+  ConsumerPosition<V> at;
+
+  for_each_tile<V>(args, [&](const Work& work) {
+    const int query = work.first_query + own_row;
+    ConsumerState<V> state{args, shared, at, first_row, RowLimits::of(args, query), {}, {}};  // line 13
+    tile::wait_full(shared.q_ring, at.q);                                                     // line 14
+    attend_serial(state, work.blocks);                                                        // lines 15-23
+    tile::release_slot(shared.q_ring, at.q);
+    at.q.advance();
+    store_tile<V>(args, work, query, state.softmax, state.output);  // lines 24, 25
+  });
+}
+
+/// The body of the kernel; the trampoline launches V.threads() threads a block.
+template <ForwardVariant V>
+TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
+  auto& shared = hw::shared_memory<ForwardShared<V>>();
+  static_assert(sizeof(shared) <= hw::max_shared_bytes);
+  init_rings(shared);
+
+  const int warpgroup = static_cast<int>(hw::warpgroup_index());
+  if (warpgroup == 0) {  // line 2
+    hw::set_role("producer");
+    hw::release_registers<V.producer_registers()>();  // line 3
+    if (hw::warp_index() == 0 && hw::elect_one()) {
+      hw::prefetch_map(args.q);
+      hw::prefetch_map(args.k);
+      hw::prefetch_map(args.v);
+      produce<V>(args, shared);  // lines 4-10
+    }
+  } else {  // line 11
+    hw::set_role("consumer");
+    hw::acquire_registers<V.consumer_registers()>();  // line 12
+    consume<V>(args, shared, warpgroup - 1);
+  }
+}
+
+}  // namespace tandem::forward

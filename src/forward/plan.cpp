@@ -1,0 +1,62 @@
+#include "forward/plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numbers>
+
+namespace tandem::forward {
+namespace {
+
+constexpr std::int64_t l2_bytes_for_kv = 32
+                                         << 20;  // of 50 MB on H100 and H200; the rest is for Q, O and slack
+
+OutputView output_view(const core::Tensor& tensor) {
+  return {tensor.data, tensor.stride[0], tensor.stride[1], tensor.stride[2]};
+}
+
+core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  const std::int64_t m_blocks = (problem.q_len() + variant.block_m - 1) / variant.block_m;
+  const std::int64_t all_heads = problem.q_heads() * problem.batch();
+  const std::int64_t kv_bytes =
+      std::max<std::int64_t>(1, 2 * problem.k_len() * problem.head_dim() * 2 / problem.group());
+  const std::int64_t section = std::clamp<std::int64_t>(l2_bytes_for_kv / kv_bytes, 1, all_heads);
+  return {static_cast<int>(m_blocks), static_cast<int>(problem.q_heads()), static_cast<int>(problem.batch()),
+          static_cast<int>(section), problem.mask.right != core::Mask::unlimited};
+}
+
+}  // namespace
+
+const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
+  static constexpr auto table = all_variants();
+  const auto wanted_operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
+  const auto wanted_mask = problem.mask.is_full() ? MaskKind::full : MaskKind::band;
+  if (problem.dtype() == TANDEM_FP32) return nullptr;
+  for (const ForwardVariant& variant : table) {
+    if (variant.operand == wanted_operand && variant.mask == wanted_mask &&
+        variant.softcap == (problem.softcap > 0) && variant.head_dim >= problem.head_dim()) {
+      return &variant;
+    }
+  }
+  return nullptr;
+}
+
+ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  ForwardArguments args{};
+  args.o = output_view(problem.o);
+  args.lse = output_view(problem.lse);
+  args.mask = problem.mask;
+  args.schedule = make_schedule(problem, variant);
+  args.q_len = static_cast<int>(problem.q_len());
+  args.k_len = static_cast<int>(problem.k_len());
+  args.head_dim = static_cast<int>(problem.head_dim());
+  args.group = static_cast<int>(problem.group());
+  args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
+  args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
+  return args;
+}
+
+int grid_size(const ForwardArguments& args, int sm_count) {
+  return static_cast<int>(std::min<std::int64_t>(args.schedule.tiles(), sm_count));
+}
+
+}  // namespace tandem::forward

@@ -1,0 +1,45 @@
+// Masking of a block of scores in registers.
+#pragma once
+
+#include <limits>
+
+#include "core/mask.h"
+#include "forward/arguments.h"
+#include "forward/variant.h"
+#include "forward/work.h"
+#include "hw/hw.h"
+#include "tile/softmax.h"
+
+namespace tandem::forward {
+
+/// Keys that the thread's two rows see.
+struct RowLimits {
+  int begin[2], end[2];
+
+  /// `query`: of the thread's upper row; the lower one is 8 further down.
+  TANDEM_DEVICE static RowLimits of(const ForwardArguments& args, int query) {
+    RowLimits limits;
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const core::KeyRange keys = args.mask.visible_keys(query + 8 * i, args.q_len, args.k_len);
+      limits.begin[i] = static_cast<int>(keys.begin);
+      limits.end[i] = static_cast<int>(keys.end);
+    }
+    return limits;
+  }
+};
+
+/// Sets the scores of keys that a row does not see to -inf. `first_key`: of the block.
+template <ForwardVariant V>
+TANDEM_DEVICE void mask_scores(float (&scores)[V.block_n / 2], const RowLimits& limits, int first_key) {
+  const int own_column = first_key + 2 * static_cast<int>(hw::lane_index() % 4);
+  TANDEM_UNROLL
+  for (int j = 0; j < V.block_n / 2; ++j) {
+    const int i = tile::row_of_accumulator(j), column = tile::column_of_accumulator(j);
+    bool visible = column < limits.end[i] - own_column;
+    if constexpr (V.mask == MaskKind::band) visible = visible && column >= limits.begin[i] - own_column;
+    if (!visible) scores[j] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+}  // namespace tandem::forward

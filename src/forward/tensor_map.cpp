@@ -1,0 +1,60 @@
+#include "forward/tensor_map.h"
+
+#include <cstdint>
+#include <string>
+
+#include "core/dtype.h"
+
+namespace tandem::forward {
+namespace {
+
+constexpr std::int64_t max_dim = std::int64_t{1} << 30;
+constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
+constexpr int alignment = 16;
+
+core::Status unsupported(const std::string& what, std::int64_t value, const std::string& allowed) {
+  return {TANDEM_UNSUPPORTED,
+          what + " is " + std::to_string(value) + "; the Hopper backend takes " + allowed};
+}
+
+}  // namespace
+
+core::Status check_tensor(const char* name, const core::Tensor& tensor) {
+  const std::string prefix = name;
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
+  if (address % alignment != 0) {
+    return {TANDEM_INVALID_ARGUMENT,
+            prefix + ".data is not aligned: its address modulo 16 is " + std::to_string(address % alignment) +
+                "; the Hopper backend needs addresses that are multiples of 16 bytes"};
+  }
+  const auto element = static_cast<std::int64_t>(core::size_of(tensor.dtype));
+  for (int i = 0; i < 3; ++i) {
+    const std::string index = "[" + std::to_string(i) + "]";
+    if (tensor.shape[i] > max_dim)
+      return unsupported(prefix + ".shape" + index, tensor.shape[i], "at most 2^30");
+    if (tensor.shape[i] <= 1) continue;
+    const std::int64_t stride = tensor.stride[i];
+    if (stride < 0 || stride >= max_stride_bytes / element || stride * element % alignment != 0) {
+      return unsupported(prefix + ".stride" + index, stride,
+                         "non-negative multiples of " + std::to_string(alignment / element) +
+                             " elements below 2^40 bytes (a limit of TMA)");
+    }
+  }
+  return {};
+}
+
+TensorMapRequest tensor_map_request(const core::Tensor& tensor, int rows) {
+  const std::uint64_t element = core::size_of(tensor.dtype);
+  const auto dim = [&](int i) { return static_cast<std::uint64_t>(tensor.shape[i]); };
+  // TMA wants a valid stride also where there is nothing to step over.
+  const auto stride = [&](int i) {
+    return tensor.shape[i] > 1 ? static_cast<std::uint64_t>(tensor.stride[i]) * element
+                               : std::uint64_t{alignment};
+  };
+  return {tensor.data,
+          {dim(3), dim(1), dim(2), dim(0)},
+          {stride(1), stride(2), stride(0)},
+          {64, static_cast<std::uint32_t>(rows), 1, 1}};
+}
+
+}  // namespace tandem::forward

@@ -1,0 +1,41 @@
+// Variants: what a forward kernel is specialised on, as a value.
+#pragma once
+
+#include "hw/types.h"
+
+namespace tandem::forward {
+
+/// How the matrix products and the softmax of one warpgroup overlap.
+enum class Overlap {
+  serial,  ///< Algorithm 1: each product is waited for at once
+};
+
+/// Which scores can need a mask.
+enum class MaskKind {
+  full,  ///< none but those beyond the last key
+  band,  ///< causal masks and windows
+};
+
+/// The template argument of the forward kernel. Structural, so that `ForwardVariant` values are types'
+/// arguments.
+struct ForwardVariant {
+  hw::Operand operand;
+  int head_dim;  ///< smaller head dims run padded: TMA fills with zeros, the epilogue stores what exists
+  MaskKind mask;
+  bool softcap;
+  Overlap overlap;
+  int block_m;  ///< queries of a tile: 64 for each consumer warpgroup
+  int block_n;  ///< keys of a block
+  int kv_stages;
+
+  constexpr int consumers() const { return block_m / 64; }
+  constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
+  /// setmaxnreg's budgets: together they are what the launch allotted, 65536 registers over all threads, in
+  /// units of 8.
+  constexpr int producer_registers() const { return consumers() == 2 ? 24 : 32; }
+  constexpr int consumer_registers() const { return consumers() == 2 ? 240 : 160; }
+
+  friend constexpr bool operator==(const ForwardVariant&, const ForwardVariant&) = default;
+};
+
+}  // namespace tandem::forward

@@ -1,0 +1,49 @@
+// Arithmetic that has an instruction of its own.
+#pragma once
+
+#include "hw/hw.h"
+
+namespace tandem::hw {
+
+TANDEM_DEVICE float exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+TANDEM_DEVICE float log2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+TANDEM_DEVICE float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// tanh.approx is good to 11 bits only, which would show in fp16 outputs; tanh(x) = 1 - 2 / (e^2x + 1) is
+// exact enough except near 0, where it cancels and the odd polynomial takes over.
+TANDEM_DEVICE float tanh(float x) {
+  const float square = x * x;
+  const float small = x * fmaf(square, fmaf(square, fmaf(square, -17.f / 315, 2.f / 15), -1.f / 3), 1.f);
+  const float large = 1.f - 2.f * reciprocal(exp2(x * 2.885390081777927f) + 1.f);
+  return square < 0.0144f ? small : large;
+}
+
+TANDEM_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
+TANDEM_DEVICE float max(float a, float b) { return fmaxf(a, b); }
+
+template <Operand operand>
+TANDEM_DEVICE std::uint32_t pack(float low, float high) {
+  std::uint32_t word;
+  if constexpr (operand == Operand::bf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+}
+
+}  // namespace tandem::hw

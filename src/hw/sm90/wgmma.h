@@ -1,0 +1,142 @@
+// The warpgroup matrix unit.
+//
+// PTX wants every accumulator as an operand of its own, so each n needs its own operand list. The lists are
+// built by doubling (ACCUMULATORS_*) and by appending four names at a time (NAMES_*); one line per n then
+// instantiates both forms.
+#pragma once
+
+#include "hw/hw.h"
+
+namespace tandem::hw {
+
+TANDEM_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+TANDEM_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
+
+template <int pending>
+TANDEM_DEVICE void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(pending) : "memory");
+}
+
+template <int count>
+TANDEM_DEVICE void keep_in_registers(float (&registers)[count]) {
+  TANDEM_UNROLL
+  for (int i = 0; i < count; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+/// One PTX spelling per operand type; "C" pastes it into the instruction.
+template <Operand operand>
+struct WgmmaName;
+template <>
+struct WgmmaName<Operand::bf16> {
+  static constexpr char ptx[] = "bf16";
+};
+template <>
+struct WgmmaName<Operand::fp16> {
+  static constexpr char ptx[] = "f16";
+};
+
+/// The instruction for one n; specialised below for every n that kernels use.
+template <int n>
+struct Wgmma;
+
+#define TANDEM_ACCUMULATORS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define TANDEM_ACCUMULATORS_8(d, i) TANDEM_ACCUMULATORS_4(d, i), TANDEM_ACCUMULATORS_4(d, i + 4)
+#define TANDEM_ACCUMULATORS_16(d, i) TANDEM_ACCUMULATORS_8(d, i), TANDEM_ACCUMULATORS_8(d, i + 8)
+#define TANDEM_ACCUMULATORS_32(d, i) TANDEM_ACCUMULATORS_16(d, i), TANDEM_ACCUMULATORS_16(d, i + 16)
+#define TANDEM_ACCUMULATORS_64(d, i) TANDEM_ACCUMULATORS_32(d, i), TANDEM_ACCUMULATORS_32(d, i + 32)
+#define TANDEM_ACCUMULATORS_128(d, i) TANDEM_ACCUMULATORS_64(d, i), TANDEM_ACCUMULATORS_64(d, i + 64)
+
+#define TANDEM_NAMES_4 "%0, %1, %2, %3"
+#define TANDEM_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define TANDEM_NAMES_16 TANDEM_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TANDEM_NAMES_24 TANDEM_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define TANDEM_NAMES_32 TANDEM_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define TANDEM_NAMES_40 TANDEM_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define TANDEM_NAMES_48 TANDEM_NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define TANDEM_NAMES_56 TANDEM_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define TANDEM_NAMES_64 TANDEM_NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define TANDEM_NAMES_72 TANDEM_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define TANDEM_NAMES_80 TANDEM_NAMES_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define TANDEM_NAMES_88 TANDEM_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define TANDEM_NAMES_96 TANDEM_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define TANDEM_NAMES_104 TANDEM_NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define TANDEM_NAMES_112 TANDEM_NAMES_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define TANDEM_NAMES_120 TANDEM_NAMES_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define TANDEM_NAMES_128 TANDEM_NAMES_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
+
+// Operands 0 ... COUNT - 1 are the accumulators; I0 ... I7 name the inputs behind them, as PTX needs them
+// spelled. The predicate is scale-d: whether D is added. The two ones are scale-a and scale-b (no negation),
+// then come trans-a, trans-b.
+#define TANDEM_LIST_4(d) TANDEM_ACCUMULATORS_4(d, 0)
+#define TANDEM_LIST_8(d) TANDEM_ACCUMULATORS_8(d, 0)
+#define TANDEM_LIST_16(d) TANDEM_ACCUMULATORS_16(d, 0)
+#define TANDEM_LIST_32(d) TANDEM_ACCUMULATORS_32(d, 0)
+#define TANDEM_LIST_40(d) TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_8(d, 32)
+#define TANDEM_LIST_48(d) TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_16(d, 32)
+#define TANDEM_LIST_56(d) \
+  TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_16(d, 32), TANDEM_ACCUMULATORS_8(d, 48)
+#define TANDEM_LIST_64(d) TANDEM_ACCUMULATORS_64(d, 0)
+#define TANDEM_LIST_72(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_8(d, 64)
+#define TANDEM_LIST_80(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_16(d, 64)
+#define TANDEM_LIST_88(d) \
+  TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_16(d, 64), TANDEM_ACCUMULATORS_8(d, 80)
+#define TANDEM_LIST_96(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_32(d, 64)
+#define TANDEM_LIST_112(d) \
+  TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_32(d, 64), TANDEM_ACCUMULATORS_16(d, 96)
+#define TANDEM_LIST_128(d) TANDEM_ACCUMULATORS_128(d, 0)
+
+#define TANDEM_WGMMA(N, COUNT, I0, I1, I2, I3, I4, I5, I6, I7)                                               \
+  template <>                                                                                                \
+  struct Wgmma<N> {                                                                                          \
+    template <Operand operand, Major b_major>                                                                \
+    TANDEM_DEVICE static void ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, int add) {             \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I2                                                    \
+                   ", 0;\n"                                                                                  \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." I3 "." I3 " {" TANDEM_NAMES_##COUNT     \
+                   "}, " I0 ", " I1 ", p, 1, 1, 0, " I4 ";\n}\n"                                             \
+                   : TANDEM_LIST_##COUNT(d)                                                                  \
+                   : "l"(a), "l"(b), "r"(add), "C"(WgmmaName<operand>::ptx),                                 \
+                     "n"(static_cast<int>(b_major)));                                                        \
+    }                                                                                                        \
+    template <Operand operand, Major b_major>                                                                \
+    TANDEM_DEVICE static void rs(float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b, int add) { \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I5                                                    \
+                   ", 0;\n"                                                                                  \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." I6 "." I6 " {" TANDEM_NAMES_##COUNT     \
+                   "}, {" I0 ", " I1 ", " I2 ", " I3 "}, " I4 ", p, 1, 1, " I7 ";\n}\n"                      \
+                   : TANDEM_LIST_##COUNT(d)                                                                  \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add),                           \
+                     "C"(WgmmaName<operand>::ptx), "n"(static_cast<int>(b_major)));                          \
+    }                                                                                                        \
+  };
+
+TANDEM_WGMMA(8, 4, "%4", "%5", "%6", "%7", "%8", "%9", "%10", "%11")
+TANDEM_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14", "%15")
+TANDEM_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22", "%23")
+TANDEM_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38", "%39")
+TANDEM_WGMMA(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46", "%47")
+TANDEM_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", "%54", "%55")
+TANDEM_WGMMA(112, 56, "%56", "%57", "%58", "%59", "%60", "%61", "%62", "%63")
+TANDEM_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70", "%71")
+TANDEM_WGMMA(144, 72, "%72", "%73", "%74", "%75", "%76", "%77", "%78", "%79")
+TANDEM_WGMMA(160, 80, "%80", "%81", "%82", "%83", "%84", "%85", "%86", "%87")
+TANDEM_WGMMA(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94", "%95")
+TANDEM_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100", "%101", "%102", "%103")
+TANDEM_WGMMA(224, 112, "%112", "%113", "%114", "%115", "%116", "%117", "%118", "%119")
+TANDEM_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134", "%135")
+
+#undef TANDEM_WGMMA
+
+template <Operand operand, int n, Major b_major>
+TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
+                            Accumulate accumulate) {
+  Wgmma<n>::template ss<operand, b_major>(accumulators, a.bits, b.bits, static_cast<int>(accumulate));
+}
+
+template <Operand operand, int n, Major b_major>
+TANDEM_DEVICE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
+                            Accumulate accumulate) {
+  Wgmma<n>::template rs<operand, b_major>(accumulators, a, b.bits, static_cast<int>(accumulate));
+}
+
+}  // namespace tandem::hw

@@ -1,0 +1,59 @@
+// A 16-bit tile in shared memory, as TMA writes it and WGMMA reads it.
+#pragma once
+
+#include <cstdint>
+
+#include "hw/hw.h"
+
+namespace tandem::tile {
+
+/// Elements in one 128-byte row of a panel: the widest swizzle.
+inline constexpr int panel_columns = 64;
+/// Rows after which the swizzle pattern repeats; with 128 bytes a row, an atom is 1024 bytes.
+inline constexpr int atom_rows = 8;
+inline constexpr int row_bytes = 128;
+inline constexpr int atom_bytes = atom_rows * row_bytes;
+/// K of one 16-bit WGMMA.
+inline constexpr int k_step = 16;
+
+/// rows x columns elements as panels of 64 columns, each panel rows x 128 bytes with the 128-byte swizzle
+/// (address bits 4-6 are XORed with bits 7-9). One TMA box fills one panel.
+/// https://docs.nvidia.com/cuda/parallel-thread-execution/#asynchronous-warpgroup-level-matrix-shared-memory-layout
+template <int rows_, int columns_>
+struct alignas(atom_bytes) SharedTile {
+  static constexpr int rows = rows_, columns = columns_;
+  static constexpr int panels = (columns + panel_columns - 1) / panel_columns;
+  static constexpr int panel_bytes = rows * row_bytes;
+  static constexpr int bytes = panels * panel_bytes;
+  static_assert(rows % atom_rows == 0);
+
+  std::uint16_t panel[panels][rows][panel_columns];
+
+  /// The tile as a K-major operand (columns are K), from `first_row` (a multiple of 8) on, at K step `step`.
+  TANDEM_DEVICE hw::MatrixDescriptor k_major(int first_row, int step) const {
+    constexpr int steps_per_panel = panel_columns / k_step;
+    const auto base = hw::MatrixDescriptor::make(hw::shared_address(&panel[0][first_row][0]), 0, atom_bytes,
+                                                 hw::Swizzle::bytes128);
+    return base.advanced((step / steps_per_panel) * panel_bytes + (step % steps_per_panel) * k_step * 2);
+  }
+
+  /// The tile as an MN-major operand (rows are K), at K step `step`.
+  TANDEM_DEVICE hw::MatrixDescriptor mn_major(int step) const {
+    const auto base = hw::MatrixDescriptor::make(hw::shared_address(&panel[0][0][0]), panel_bytes, atom_bytes,
+                                                 hw::Swizzle::bytes128);
+    return base.advanced(step * k_step * row_bytes);
+  }
+};
+
+/// Starts loading one tile: `rows` consecutive rows of one head. The caller has announced
+/// `SharedTile::bytes`.
+template <int rows, int columns>
+TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMap& map, hw::Barrier& barrier,
+                             hw::BoxOrigin origin) {
+  TANDEM_UNROLL
+  for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
+    hw::load_box(tile.panel[p], map, barrier, {p * panel_columns, origin.s, origin.h, origin.b});
+  }
+}
+
+}  // namespace tandem::tile
