@@ -74,8 +74,14 @@ const Kernel* find_kernel(const ForwardVariant& variant) {
   return nullptr;
 }
 
+cudaPointerAttributes pointer_attributes(const void* address) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) cudaGetLastError();
+  return attributes;
+}
+
 Status check_memory(const char* name, const core::Tensor& tensor) {
-  if (tensor.data == nullptr || is_device_memory(tensor.data)) return {};
+  if (tensor.data == nullptr || pointer_attributes(tensor.data).devicePointer != nullptr) return {};
   return {TANDEM_INVALID_ARGUMENT, std::string(name) +
                                        ".data is host memory, which the GPU can't reach; pass device "
                                        "memory or choose TANDEM_BACKEND_CPU"};
@@ -140,12 +146,8 @@ DeviceDescription describe_device() {
 }
 
 bool is_device_memory(const void* address) {
-  cudaPointerAttributes attributes;
-  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  return attributes.devicePointer != nullptr;
+  const cudaMemoryType type = pointer_attributes(address).type;
+  return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
 }
 
 Status supported(const core::ForwardProblem& problem) {

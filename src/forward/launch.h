@@ -16,7 +16,7 @@ struct DeviceDescription {
 };
 DeviceDescription describe_device();
 
-/// Whether the GPU can read and write the address: device or managed memory, or pinned host memory.
+/// Whether the address is device or managed memory; pinned host memory is not, though the GPU can reach it.
 bool is_device_memory(const void* address);
 
 /// OK if a built variant serves the problem and TMA can take its strides; else names what was asked. Needs no
