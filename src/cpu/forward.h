@@ -2,19 +2,30 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "core/problem.h"
 
 namespace tandem::cpu {
 
 /// The float64 oracle: one query row after another, three plain passes, no tiling. Slow and readable on
-/// purpose.
+/// purpose. A key that a query does not see is never read for it.
 void reference_forward(const core::ForwardProblem& problem);
+
+/// What the oracle computes, before any rounding: elements in the order b, s, h, d of o, and b, s, h of lse.
+struct ReferenceValues {
+  std::vector<double> o, lse;
+};
+
+/// The oracle's values for the problem's q, k and v; o and lse of the problem are not touched.
+ReferenceValues reference_values(const core::ForwardProblem& problem);
 
 /// Bytes of workspace (aligned to 256) that `forward` needs: a few tiles per thread, independent of sq * sk.
 std::size_t forward_workspace(const core::ForwardProblem& problem);
 
-/// Tiled online softmax in fp32 on all cores; bf16, fp16 or fp32 in and out. Allocates nothing.
+/// Tiled online softmax in fp32 on all cores; bf16, fp16 or fp32 in and out. Allocates nothing. The result is
+/// the same to the bit for every number of threads. A NaN or infinity in a key or value row may reach every
+/// query of a tile that has to read the row for one of its queries, and no other.
 void forward(const core::ForwardProblem& problem, void* workspace);
 
 /// The instruction set that `forward` runs with, for example "AVX2".

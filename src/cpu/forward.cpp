@@ -1,0 +1,41 @@
+// The fast backend: cuts the problem into tiles and runs them on all cores.
+#include "cpu/forward.h"
+
+#include <omp.h>
+
+#include "cpu/tile.h"
+#include "cpu/tiling.h"
+
+namespace tandem::cpu {
+namespace {
+
+std::size_t scratch_floats(const core::ForwardProblem& p, const Tiling& tiling) {
+  return Scratch::size(static_cast<std::size_t>(p.head_dim()), static_cast<std::size_t>(tiling.tile_rows));
+}
+
+}  // namespace
+
+int thread_count() { return omp_get_max_threads(); }
+
+std::size_t forward_workspace(const core::ForwardProblem& p) {
+  return static_cast<std::size_t>(thread_count()) * scratch_floats(p, Tiling(p)) * sizeof(float);
+}
+
+void forward(const core::ForwardProblem& p, void* workspace) {
+  const Tiling tiling(p);
+  const std::int64_t tasks = p.batch() * p.kv_heads() * tiling.tiles;
+  const std::size_t floats = scratch_floats(p, tiling);
+#pragma omp parallel for schedule(dynamic) num_threads(thread_count())
+  for (std::int64_t task = 0; task < tasks; ++task) {
+    // Late rows first: under a causal mask they are the longest.
+    const std::int64_t head = task % (p.batch() * p.kv_heads());
+    const std::int64_t begin = (tiling.tiles - 1 - task / (p.batch() * p.kv_heads())) * tiling.tile_rows;
+    const std::int64_t end = begin + tiling.tile_rows < tiling.rows ? begin + tiling.tile_rows : tiling.rows;
+    const auto thread = static_cast<std::size_t>(omp_get_thread_num());
+    const Scratch scratch(static_cast<float*>(workspace) + thread * floats,
+                          static_cast<std::size_t>(p.head_dim()), static_cast<std::size_t>(tiling.tile_rows));
+    run_tile(p, {head / p.kv_heads(), head % p.kv_heads(), begin, end}, scratch);
+  }
+}
+
+}  // namespace tandem::cpu

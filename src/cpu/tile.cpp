@@ -1,0 +1,308 @@
+// One task: a tile of query rows against all keys that they see, block by block, with online softmax.
+//
+// Everything is transposed: a panel of query rows lies across the lanes of two vectors, keys (and then the
+// elements of the head dim) run down. S^T = K Q^T and O^T = V^T P^T then take K, V and P as they lie in
+// memory, and the softmax has no operation across lanes. Only Q and O are transposed, once per tile.
+#include "cpu/tile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "core/dtype.h"
+#include "cpu/forward.h"
+
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/tile.cpp"
+// This file again for each instruction set, and only then what it uses: the order matters.
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+#include "cpu/simd-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem::cpu::HWY_NAMESPACE {
+
+static_assert(panel <= max_panel_rows && max_panel_rows % panel == 0);
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// What one block of keys and one panel of rows have in common.
+struct BlockStep {
+  std::size_t key_begin, key_end;  ///< visible to a row of the panel, relative to the block
+  bool masked;                     ///< some row of the panel does not see all of them
+  std::int32_t first[max_panel_rows], last[max_panel_rows];  ///< visible to each row; where masked
+};
+
+/// How scores become exponents of two: p = 2^(factor * (s - max)), s through tanh(inner * s) if capped.
+struct ScoreRule {
+  bool capped;
+  float inner, factor;
+
+  explicit ScoreRule(const core::ForwardProblem& p)
+      : capped(p.softcap > 0),
+        inner(capped ? p.scale / p.softcap : 1.0f),
+        factor((capped ? p.softcap : p.scale) * 1.44269504088896340736f) {}
+};
+
+/// The rows of one panel within the tile's scratch.
+struct Panel {
+  const float* queries;
+  float* outputs;
+  float* row_max;
+  float* row_sum;
+};
+
+/// Scores of `rows` keys from `key` on, capped and masked, into the transposed scores; raises `row_max`.
+template <int rows>
+HWY_INLINE void score_keys(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
+                           std::size_t key, const ScoreRule& rule, const BlockStep& step, Pair& row_max) {
+  const Floats f;
+  const hn::RebindToSigned<Floats> i;
+  const std::size_t stride = Scratch::key_stride(head_dim);
+  Pair sums[rows];
+  for (Pair& sum : sums) sum = splat(0.0f);
+  multiply_add<rows>({scratch.keys + key * stride, stride, 1}, rows_of.queries, head_dim, sums);
+  for (int r = 0; r < rows; ++r) {
+    if (rule.capped) {
+      const Vector inner = hn::Set(f, rule.inner);
+      sums[r] = {hn::CallTanh(f, hn::Mul(sums[r].low, inner)), hn::CallTanh(f, hn::Mul(sums[r].high, inner))};
+    }
+    if (step.masked) {
+      const auto at = hn::Set(i, static_cast<std::int32_t>(key) + r);
+      const auto hide = [&](Vector s, std::size_t lane) HWY_ATTR {
+        const auto hidden =
+            hn::Or(hn::Lt(at, hn::LoadU(i, step.first + lane)), hn::Gt(at, hn::LoadU(i, step.last + lane)));
+        return hn::IfThenElse(hn::RebindMask(f, hidden), hn::Set(f, -infinity), s);
+      };
+      sums[r] = {hide(sums[r].low, 0), hide(sums[r].high, lanes)};
+    }
+    row_max = {hn::Max(row_max.low, sums[r].low), hn::Max(row_max.high, sums[r].high)};
+    store(sums[r], scratch.scores + (key + static_cast<std::size_t>(r)) * panel);
+  }
+}
+
+/// score_keys for the `count` keys that are left, fewer than the micro-kernel has rows.
+template <int rows = kernel_rows - 1>
+HWY_INLINE void score_rest(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
+                           std::size_t key, std::size_t count, const ScoreRule& rule, const BlockStep& step,
+                           Pair& row_max) {
+  if constexpr (rows > 0) {
+    if (count == rows) {
+      score_keys<rows>(scratch, rows_of, head_dim, key, rule, step, row_max);
+    } else {
+      score_rest<rows - 1>(scratch, rows_of, head_dim, key, count, rule, step, row_max);
+    }
+  }
+}
+
+/// Scores of the step's keys; returns the row maxima, at least `row_max`.
+HWY_INLINE Pair score_block(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
+                            const ScoreRule& rule, const BlockStep& step, Pair row_max) {
+  std::size_t key = step.key_begin;
+  for (; key + kernel_rows <= step.key_end; key += kernel_rows) {
+    score_keys<kernel_rows>(scratch, rows_of, head_dim, key, rule, step, row_max);
+  }
+  score_rest(scratch, rows_of, head_dim, key, step.key_end - key, rule, step, row_max);
+  return row_max;
+}
+
+/// Turns scores into weights 2^(factor * s - offset) in place and returns their sums.
+HWY_INLINE Pair weigh_block(float* scores, const BlockStep& step, float factor, Pair offset) {
+  const Vector scale = hn::Set(Floats(), factor);
+  Pair sums = splat(0.0f);
+  for (std::size_t key = step.key_begin; key < step.key_end; ++key) {
+    const Pair s = load(scores + key * panel);
+    const Pair weights = exp2({hn::MulSub(scale, s.low, offset.low), hn::MulSub(scale, s.high, offset.high)});
+    sums = {hn::Add(sums.low, weights.low), hn::Add(sums.high, weights.high)};
+    store(weights, scores + key * panel);
+  }
+  return sums;
+}
+
+/// Elements [element, element + rows) of the outputs: rescaled, plus weights times values.
+template <int rows>
+HWY_INLINE void add_values(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
+                           std::size_t element, const BlockStep& step, Pair rescale) {
+  const std::size_t stride = Scratch::key_stride(head_dim);
+  float* outputs = rows_of.outputs + element * panel;
+  Pair sums[rows];
+  for (int r = 0; r < rows; ++r) {
+    const Pair old = load(outputs + static_cast<std::size_t>(r) * panel);
+    sums[r] = {hn::Mul(old.low, rescale.low), hn::Mul(old.high, rescale.high)};
+  }
+  multiply_add<rows>({scratch.values + step.key_begin * stride + element, 1, stride},
+                     scratch.scores + step.key_begin * panel, step.key_end - step.key_begin, sums);
+  for (int r = 0; r < rows; ++r) store(sums[r], outputs + static_cast<std::size_t>(r) * panel);
+}
+
+HWY_INLINE void add_value_block(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
+                                const BlockStep& step, Pair rescale) {
+  std::size_t element = 0;
+  for (; element + kernel_rows <= head_dim; element += kernel_rows) {
+    add_values<kernel_rows>(scratch, rows_of, head_dim, element, step, rescale);
+  }
+  for (; element < head_dim; element += 2) {  // head_dim is even
+    add_values<2>(scratch, rows_of, head_dim, element, step, rescale);
+  }
+}
+
+/// One block of keys for one panel of rows: online softmax in base 2.
+void attend_block(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim, const ScoreRule& rule,
+                  const BlockStep& step) {
+  const Floats f;
+  const Pair old_max = load(rows_of.row_max);
+  const Pair new_max = score_block(scratch, rows_of, head_dim, rule, step, old_max);
+  const auto offset_of = [&](Vector row_max) HWY_ATTR {  // a row that sees no key so far has weights of 0
+    const auto none = hn::Eq(row_max, hn::Set(f, -infinity));
+    return hn::IfThenZeroElse(none, hn::Mul(row_max, hn::Set(f, rule.factor)));
+  };
+  const Pair offset = {offset_of(new_max.low), offset_of(new_max.high)};
+  const Vector factor = hn::Set(f, rule.factor);
+  const Pair rescale =
+      exp2({hn::MulSub(old_max.low, factor, offset.low), hn::MulSub(old_max.high, factor, offset.high)});
+  const Pair sums = weigh_block(scratch.scores, step, rule.factor, offset);
+  const Pair old_sum = load(rows_of.row_sum);
+  store(new_max, rows_of.row_max);
+  store({hn::MulAdd(old_sum.low, rescale.low, sums.low), hn::MulAdd(old_sum.high, rescale.high, sums.high)},
+        rows_of.row_sum);
+  add_value_block(scratch, rows_of, head_dim, step, rescale);
+}
+
+/// The keys that the rows [row_begin, row_end) of one panel see of the block that starts at `block`.
+BlockStep block_step(const core::ForwardProblem& p, std::int64_t row_begin, std::int64_t row_end,
+                     std::int64_t block) {
+  const auto visible = [&](std::int64_t row) {
+    return p.mask.visible_keys(row / p.group(), p.q_len(), p.k_len());
+  };
+  const auto within = [&](std::int64_t key) { return std::clamp<std::int64_t>(key - block, 0, block_keys); };
+  const core::KeyRange first = visible(row_begin), last = visible(row_end - 1);
+  BlockStep step;
+  step.key_begin = static_cast<std::size_t>(within(first.begin));
+  step.key_end = static_cast<std::size_t>(std::max(within(last.end), within(first.begin)));
+  step.masked = within(last.begin) > within(first.begin) || within(first.end) < within(last.end);
+  if (!step.masked) return step;
+  for (std::int64_t lane = 0; lane < static_cast<std::int64_t>(panel); ++lane) {
+    const core::KeyRange keys = visible(std::min(row_begin + lane, row_end - 1));
+    step.first[lane] = static_cast<std::int32_t>(within(keys.begin));
+    step.last[lane] = static_cast<std::int32_t>(within(keys.end)) - 1;
+  }
+  return step;
+}
+
+Panel panel_of(const Scratch& scratch, std::size_t head_dim, std::size_t row) {
+  return {scratch.queries + row * head_dim, scratch.outputs + row * head_dim, scratch.row_max + row,
+          scratch.row_sum + row};
+}
+
+/// Transposes the tile's queries into panels, rows beyond it as 0, and resets the outputs.
+template <typename Element>
+void load_queries(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch, std::size_t rows) {
+  const auto head_dim = static_cast<std::size_t>(p.head_dim());
+  std::fill_n(scratch.queries, rows * head_dim, 0.0f);
+  std::fill_n(scratch.outputs, rows * head_dim, 0.0f);
+  std::fill_n(scratch.row_max, rows, -infinity);
+  std::fill_n(scratch.row_sum, rows, 0.0f);
+  for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
+    const auto at = static_cast<std::size_t>(row - tile.row_begin);
+    const Element* from =
+        core::row_of<Element>(p.q, tile.batch, row / p.group(), tile.kv_head * p.group() + row % p.group());
+    float* to = scratch.queries + at / panel * panel * head_dim + at % panel;
+    for (std::size_t e = 0; e < head_dim; ++e) to[e * panel] = static_cast<float>(from[e]);
+  }
+}
+
+/// Divides by the row sums, transposes back and writes o and lse.
+template <typename Element>
+void store_outputs(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch,
+                   const ScoreRule& rule) {
+  const auto head_dim = static_cast<std::size_t>(p.head_dim());
+  for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
+    const auto at = static_cast<std::size_t>(row - tile.row_begin);
+    const std::int64_t query = row / p.group(), head = tile.kv_head * p.group() + row % p.group();
+    const float row_sum = scratch.row_sum[at];
+    const float divisor = row_sum == 0 ? 1.0f : row_sum;  // no key with any weight: o = 0
+    const float* from = scratch.outputs + at / panel * panel * head_dim + at % panel;
+    auto* to = core::row_of<Element>(p.o, tile.batch, query, head);
+    for (std::size_t e = 0; e < head_dim; ++e) {
+      const float value = from[e * panel] / divisor;
+      if constexpr (std::is_same_v<Element, float>) {
+        to[e] = value;
+      } else {
+        to[e] = Element::from(value);
+      }
+    }
+    if (p.lse.data == nullptr) continue;
+    // The weights are relative to the offset as it was rounded.
+    const double offset = row_sum == 0 ? 0.0 : static_cast<double>(scratch.row_max[at] * rule.factor);
+    *core::row_of<float>(p.lse, tile.batch, query, head) =
+        static_cast<float>(offset * 0.69314718055994530942 + std::log(static_cast<double>(row_sum)));
+  }
+}
+
+template <typename Element>
+void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch) {
+  const auto head_dim = static_cast<std::size_t>(p.head_dim());
+  const std::size_t stride = Scratch::key_stride(head_dim);
+  const auto rows = static_cast<std::size_t>(tile.row_end - tile.row_begin);
+  const std::size_t padded_rows = (rows + panel - 1) / panel * panel;
+  const ScoreRule rule(p);
+  load_queries<Element>(p, tile, scratch, padded_rows);
+
+  const std::int64_t q_begin = tile.row_begin / p.group(), q_end = (tile.row_end - 1) / p.group() + 1;
+  const core::BlockRanges blocks =
+      core::block_ranges(p.mask, q_begin, q_end, p.q_len(), p.k_len(), block_keys);
+  for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+    const std::int64_t key_begin = block * block_keys;
+    const BlockStep seen = block_step(p, tile.row_begin, tile.row_end, key_begin);
+    for (std::size_t key = seen.key_begin; key < seen.key_end; ++key) {
+      const std::int64_t s = key_begin + static_cast<std::int64_t>(key);
+      widen(core::row_of<Element>(p.k, tile.batch, s, tile.kv_head), head_dim, scratch.keys + key * stride);
+      widen(core::row_of<Element>(p.v, tile.batch, s, tile.kv_head), head_dim, scratch.values + key * stride);
+    }
+    for (std::size_t row = 0; row < rows; row += panel) {
+      const std::int64_t begin = tile.row_begin + static_cast<std::int64_t>(row);
+      const std::int64_t end = std::min<std::int64_t>(begin + static_cast<std::int64_t>(panel), tile.row_end);
+      const BlockStep step = block_step(p, begin, end, key_begin);
+      if (step.key_begin < step.key_end) {
+        attend_block(scratch, panel_of(scratch, head_dim, row), head_dim, rule, step);
+      }
+    }
+  }
+  store_outputs<Element>(p, tile, scratch, rule);
+}
+
+void compute_tile(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch) {
+  switch (p.dtype()) {
+    case TANDEM_BF16:
+      return compute_tile_of<core::Bf16>(p, tile, scratch);
+    case TANDEM_FP16:
+      return compute_tile_of<core::Fp16>(p, tile, scratch);
+    case TANDEM_FP32:
+      return compute_tile_of<float>(p, tile, scratch);
+  }
+}
+
+const char* target_name() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace tandem::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tandem::cpu {
+
+HWY_EXPORT(compute_tile);
+HWY_EXPORT(target_name);
+
+void run_tile(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(compute_tile)(p, tile, scratch);
+}
+
+const char* simd_name() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
+
+}  // namespace tandem::cpu
+#endif

@@ -1,0 +1,74 @@
+// How a problem is cut into tasks, and the scratch memory of one task.
+//
+// The query heads that share a key/value head are folded into one sequence of rows: row r is query r / group
+// of head kv_head * group + r % group. Keys and values are then converted once for all of them, a decoding
+// step fills whole vectors, and the visible ranges still grow with the row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "core/problem.h"
+
+namespace tandem::cpu {
+
+/// Rows that a vector register pair may hold at most; tiles are multiples of it.
+constexpr std::int64_t max_panel_rows = 32;
+/// Keys of a block: scores of one panel stay in the first-level cache, its keys and values in the second.
+constexpr int block_keys = 128;
+
+/// A function of the problem alone, never of the machine, so that results are reproducible.
+struct Tiling {
+  std::int64_t rows;       ///< of one key/value head: q_len * group
+  std::int64_t tile_rows;  ///< of one task
+  std::int64_t tiles;      ///< per key/value head
+
+  explicit Tiling(const core::ForwardProblem& p) : rows(p.q_len() * p.group()), tile_rows(256) {
+    // Tall tiles convert keys and values less often; shorter ones keep many cores busy.
+    constexpr std::int64_t enough_tasks = 128;
+    const std::int64_t heads = p.batch() * p.kv_heads();
+    while (tile_rows > 64 && heads * ((rows + tile_rows - 1) / tile_rows) < enough_tasks) {
+      tile_rows /= 2;
+    }
+    tiles = (rows + tile_rows - 1) / tile_rows;
+  }
+};
+
+/// One task: some rows of one key/value head.
+struct Tile {
+  std::int64_t batch, kv_head, row_begin, row_end;
+};
+
+/// The scratch of one task, cut out of the workspace. Sizes in floats.
+struct Scratch {
+  float* keys;     ///< block_keys rows of key_stride
+  float* values;   ///< block_keys rows of key_stride
+  float* queries;  ///< per panel of rows: head_dim x panel, transposed
+  float* outputs;  ///< the same shape, not yet divided by the row sum
+  float* row_max;  ///< tile_rows, before scaling
+  float* row_sum;  ///< tile_rows
+  float* scores;   ///< block_keys x panel, transposed
+
+  /// A cache line more than the head dim, so that rows do not fall on the same cache sets.
+  static std::size_t key_stride(std::size_t head_dim) { return head_dim + 16; }
+
+  static std::size_t size(std::size_t head_dim, std::size_t tile_rows) {
+    const std::size_t floats = 2 * block_keys * key_stride(head_dim) + 2 * tile_rows * head_dim +
+                               2 * tile_rows + block_keys * max_panel_rows;
+    return (floats + 63) / 64 * 64;
+  }
+
+  Scratch(float* memory, std::size_t head_dim, std::size_t tile_rows) {
+    const auto take = [&memory](std::size_t floats) { return std::exchange(memory, memory + floats); };
+    keys = take(block_keys * key_stride(head_dim));
+    values = take(block_keys * key_stride(head_dim));
+    queries = take(tile_rows * head_dim);
+    outputs = take(tile_rows * head_dim);
+    row_max = take(tile_rows);
+    row_sum = take(tile_rows);
+    scores = take(block_keys * max_panel_rows);
+  }
+};
+
+}  // namespace tandem::cpu
