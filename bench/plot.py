@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws the figures of the FlashAttention-3 paper from result files: TFLOP/s over sequence length, a panel a head dim,
+full attention above and causal below. Needs Matplotlib."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+
+from cases import HEAD_DIMS, HIDDEN, RECORDED_PEERS, RESULTS, SEQLENS, TOKENS, read_rows
+
+# Okabe and Ito's colours, which stay apart for colour-blind readers; markers and dashes tell them apart without colour.
+STYLES = {
+    "tandem": {"label": "Tandem", "color": "#D55E00", "marker": "o", "linewidth": 2.2, "zorder": 4},
+    "fa3": {"label": "FlashAttention-3 (2026-11-21)", "color": "#0072B2", "marker": "s", "linestyle": "--"},
+    "cudnn": {"label": "cuDNN", "color": "#009E73", "marker": "^"},
+    "fa2": {"label": "FlashAttention-2", "color": "#8A8A8A", "marker": "v"},
+}
+
+
+def curve(rows, peer, d, causal):
+    """Sequence lengths and rates of one curve, in the paper's setting only. The last row of a point counts."""
+    points = {int(row["sq"]): float(row["rate"]) for row in rows
+              if row["peer"] == peer and int(row["d"]) == d and int(row["causal"]) == causal
+              and int(row["b"]) * int(row["sq"]) == TOKENS and int(row["hq"]) * d == HIDDEN and row["sq"] == row["sk"]}
+    return sorted(points), [points[s] for s in sorted(points)]
+
+
+def panel(axes, rows, d, causal):
+    for peer, style in STYLES.items():
+        seqlens, rates = curve(rows, peer, d, causal)
+        if rates:
+            axes.plot([SEQLENS.index(s) for s in seqlens], rates, markersize=5, **style)
+    axes.set_title(f"head dim {d}, {'causal' if causal else 'full'}", fontsize=10)
+    axes.set_xticks(range(len(SEQLENS)), [f"{s // 1024}k" if s >= 1024 else str(s) for s in SEQLENS])
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw(rows, dtype, output):
+    rows = [row for row in rows if row["kind"] == "fwd" and row["dtype"] == dtype]
+    plt.rcParams.update({"svg.hashsalt": "tandem", "font.size": 9})
+    figure, grid = plt.subplots(2, len(HEAD_DIMS), figsize=(10, 6), sharex=True, sharey=True, layout="constrained")
+    for causal, line in enumerate(grid):
+        line[0].set_ylabel("TFLOP/s")
+        for d, axes in zip(HEAD_DIMS, line):
+            panel(axes, rows, d, causal)
+    for axes in grid[-1]:
+        axes.set_xlabel("sequence length")
+    grid[0][0].set_ylim(bottom=0)  # the panels share their axes; set last, because it ends autoscaling
+    figure.suptitle(f"Attention forward, {dtype}, NVIDIA H200 (hidden dim {HIDDEN}, {TOKENS // 1024}k tokens)")
+    drawn = {label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels())}
+    figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=len(STYLES), frameon=False)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(output, metadata={"Date": None})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="*", type=Path, default=[RECORDED_PEERS, RESULTS / "forward.csv"],
+                        help="CSV files; of rows for the same point, the last counts (default: bench/results/h200)")
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("-o", "--output", type=Path,
+                        default=Path(__file__).resolve().parent.parent / "docs/figures/forward-h200.svg")
+    arguments = parser.parse_args()
+    draw(read_rows(*arguments.results), arguments.dtype, arguments.output)
+    print(f"wrote {arguments.output}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timing on the GPU: calls that take turns within one process, and the clock and power meanwhile."""
+
+import math
+import statistics
+import sys
+import threading
+import time
+
+import torch
+
+SAMPLE_MS = 0.5  # a sample is at least this long, so that recording its two events does not show
+WARM_UP_SECONDS = 0.1
+MIN_ROUNDS, MAX_ROUNDS = 8, 100
+
+
+def _sample(call, calls):
+    """Enqueues `calls` calls between two events, which it returns."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    return start, end
+
+
+def _milliseconds(events, calls):
+    return events[0].elapsed_time(events[1]) / calls
+
+
+def _estimate(call):
+    call()
+    events = _sample(call, 3)
+    torch.cuda.synchronize()
+    return _milliseconds(events, 3)
+
+
+def interleave(calls, seconds):
+    """Times {name: call} in turns for about `seconds`; returns {name: [milliseconds of one call]}.
+
+    Every round starts with another call, so that none always follows the same neighbour. Everything is enqueued
+    behind a pause on the GPU: the host stays ahead, and its overhead is not measured.
+    """
+    estimates = {name: _estimate(call) for name, call in calls.items()}
+    per_sample = {name: math.ceil(SAMPLE_MS / ms) for name, ms in estimates.items()}
+    round_seconds = sum(estimates[name] * per_sample[name] for name in calls) * 1e-3
+    warm_up = math.ceil(WARM_UP_SECONDS / round_seconds)
+    rounds = min(max(round(seconds / round_seconds), MIN_ROUNDS), MAX_ROUNDS)
+
+    names = list(calls)
+    events = {name: [] for name in names}
+    torch.cuda._sleep(5_000_000)  # clock cycles
+    for i in range(-warm_up, rounds):
+        for j in range(len(names)):
+            name = names[(i + j) % len(names)]
+            sample = _sample(calls[name], per_sample[name])
+            if i >= 0:
+                events[name].append(sample)
+    torch.cuda.synchronize()
+    return {name: [_milliseconds(pair, per_sample[name]) for pair in events[name]] for name in names}
+
+
+class Telemetry:
+    """Samples the SM clock (MHz) and the power (W) of GPU 0 in the background, if NVML's Python package is there."""
+
+    def __init__(self, interval=0.02):
+        self._samples = []
+        self._done = threading.Event()
+        self._thread = None
+        try:
+            import pynvml
+            pynvml.nvmlInit()
+        except Exception as error:  # the package or the driver's library may be absent; timing works without them
+            print(f"no clocks and no power: {error}", file=sys.stderr)
+            return
+        device = pynvml.nvmlDeviceGetHandleByIndex(0)
+        self._thread = threading.Thread(target=self._run, args=(pynvml, device, interval), daemon=True)
+        self._thread.start()
+
+    def _run(self, nvml, device, interval):
+        while not self._done.wait(interval):
+            clock = nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)
+            field = nvml.nvmlDeviceGetFieldValues(device, [nvml.NVML_FI_DEV_POWER_INSTANT])[0]
+            self._samples.append((time.monotonic(), clock, field.value.uiVal / 1000))
+
+    def between(self, start, end):
+        """Median clock and power between two time.monotonic() times, as columns; empty if there were no samples."""
+        chosen = [sample for sample in self._samples if start <= sample[0] <= end]
+        if not chosen:
+            return {"clock_mhz": "", "power_w": ""}
+        return {"clock_mhz": round(statistics.median(sample[1] for sample in chosen)),
+                "power_w": round(statistics.median(sample[2] for sample in chosen))}
+
+    def close(self):
+        self._done.set()
+        if self._thread:
+            self._thread.join()
