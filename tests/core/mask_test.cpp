@@ -1,0 +1,134 @@
+#include "core/mask.h"
+
+#include <gtest/gtest.h>
+#include <ostream>
+#include <random>
+#include <sstream>
+#include <vector>
+
+namespace tandem::core {
+namespace {
+
+/// The definition, one pair at a time.
+bool visible(const Mask& mask, std::int64_t query, std::int64_t key, std::int64_t q_len, std::int64_t k_len) {
+  const std::int64_t position = query + k_len - q_len;
+  const bool left = mask.left == Mask::unlimited || key >= position - mask.left;
+  const bool right = mask.right == Mask::unlimited || key <= position + mask.right;
+  return left && right;
+}
+
+struct Shape {
+  Mask mask;
+  std::int64_t q_len, k_len;
+};
+
+std::ostream& operator<<(std::ostream& out, const Shape& s) {
+  return out << "left " << s.mask.left << " right " << s.mask.right << " sq " << s.q_len << " sk " << s.k_len;
+}
+
+/// Small lengths with every kind of limit, so that all relations between them occur.
+Shape random_shape(std::mt19937& random) {
+  const auto limit = [&]() -> std::int64_t {
+    return random() % 4 == 0 ? Mask::unlimited : static_cast<std::int64_t>(random() % 90);
+  };
+  Shape shape{{limit(), limit()}, 1 + static_cast<int>(random() % 60), static_cast<int>(random() % 80)};
+  if (random() % 4 == 0) shape.mask = Mask::causal();
+  if (random() % 8 == 0) shape.mask = Mask::full();
+  return shape;
+}
+
+TEST(Mask, VisibleKeysAreThoseOfTheDefinition) {
+  std::mt19937 random(11);
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    const Shape s = random_shape(random);
+    for (std::int64_t query = 0; query < s.q_len; ++query) {
+      const KeyRange keys = s.mask.visible_keys(query, s.q_len, s.k_len);
+      ASSERT_TRUE(0 <= keys.begin && keys.begin <= keys.end && keys.end <= s.k_len)
+          << s << " query " << query;
+      for (std::int64_t key = 0; key < s.k_len; ++key) {
+        ASSERT_EQ(key >= keys.begin && key < keys.end, visible(s.mask, query, key, s.q_len, s.k_len))
+            << s << " query " << query << " key " << key;
+      }
+    }
+  }
+}
+
+TEST(Mask, VisibleRangesGrowWithTheQuery) {
+  std::mt19937 random(12);
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    const Shape s = random_shape(random);
+    for (std::int64_t query = 1; query < s.q_len; ++query) {
+      const KeyRange before = s.mask.visible_keys(query - 1, s.q_len, s.k_len);
+      const KeyRange here = s.mask.visible_keys(query, s.q_len, s.k_len);
+      ASSERT_TRUE(before.begin <= here.begin && before.end <= here.end) << s << " query " << query;
+    }
+  }
+}
+
+TEST(Mask, CausalIsAlignedBottomRight) {
+  EXPECT_EQ(Mask::causal().visible_keys(2, 3, 10).end, 10);  // the last query sees every key
+  EXPECT_EQ(Mask::causal().visible_keys(0, 3, 10).end, 8);
+  const KeyRange none = Mask::causal().visible_keys(6, 10, 3);  // position -1
+  EXPECT_EQ(none.begin, none.end);
+  EXPECT_EQ(Mask::causal().visible_keys(7, 10, 3).end, 1);
+}
+
+TEST(Mask, LongSequencesDoNotOverflow) {
+  constexpr std::int64_t length = std::int64_t{1} << 40;
+  const KeyRange all = Mask::full().visible_keys(length - 1, length, length);
+  EXPECT_EQ(all.begin, 0);
+  EXPECT_EQ(all.end, length);
+  const KeyRange window = Mask{4, 0}.visible_keys(length - 1, length, length);
+  EXPECT_EQ(window.begin, length - 5);
+  EXPECT_EQ(window.end, length);
+  EXPECT_TRUE(Mask::full().is_full());
+  EXPECT_FALSE(Mask::causal().is_full());
+}
+
+/// What a tile sees of one block: nothing, everything for every query, or something.
+struct Sight {
+  bool any = false, all = true;
+};
+
+Sight sight_of(const Shape& s, std::int64_t q_begin, std::int64_t q_end, std::int64_t key_begin,
+               std::int64_t key_end) {
+  Sight sight;
+  for (std::int64_t query = q_begin; query < q_end; ++query) {
+    for (std::int64_t key = key_begin; key < key_end; ++key) {
+      const bool seen = key < s.k_len && visible(s.mask, query, key, s.q_len, s.k_len);
+      sight.any |= seen;
+      sight.all &= seen;
+    }
+  }
+  return sight;
+}
+
+TEST(BlockRanges, CoverExactlyWhatIsVisible) {
+  std::mt19937 random(13);
+  for (int repeat = 0; repeat < 20000; ++repeat) {
+    const Shape s = random_shape(random);
+    const int block_n = 1 + static_cast<int>(random() % 20);
+    const auto q_begin = static_cast<std::int64_t>(random() % static_cast<unsigned>(s.q_len));
+    const std::int64_t q_end =
+        q_begin + 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(s.q_len - q_begin));
+    const BlockRanges r = block_ranges(s.mask, q_begin, q_end, s.q_len, s.k_len, block_n);
+    const auto where = [&](int block) {
+      std::ostringstream text;
+      text << s << " queries [" << q_begin << ", " << q_end << ") block_n " << block_n << " block " << block;
+      return text.str();
+    };
+    ASSERT_TRUE(0 <= r.begin && r.begin <= r.full_begin && r.full_begin <= r.full_end && r.full_end <= r.end)
+        << where(-1);
+    const int blocks = static_cast<int>((s.k_len + block_n - 1) / block_n);
+    ASSERT_LE(r.end, blocks) << where(-1);
+    for (int block = 0; block < blocks; ++block) {
+      const Sight sight =
+          sight_of(s, q_begin, q_end, std::int64_t{block} * block_n, std::int64_t{block + 1} * block_n);
+      ASSERT_EQ(block >= r.begin && block < r.end, sight.any) << where(block);
+      ASSERT_EQ(block >= r.full_begin && block < r.full_end, sight.all) << where(block);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::core
