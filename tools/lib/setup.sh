@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # What tools/demo, tools/test and tools/gpu_session share: installing what is missing, choosing a preset, building.
 # To be sourced by bash scripts that stand in tools/.
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
 BUILD_PACKAGES=(cmake ninja-build g++ pkg-config libhwy-dev libcli11-dev nlohmann-json3-dev)
 TEST_PACKAGES=(libgtest-dev libgmock-dev libboost-context-dev python3 python3-numpy)
