@@ -1,0 +1,314 @@
+// tandem attend: attention over the tensors of a safetensors file, compared with what is expected.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "call.h"
+#include "element.h"
+#include "layers.h"
+#include "options.h"
+#include "report.h"
+#include "verify.h"
+
+namespace tandem::cli {
+namespace {
+
+struct AttendOptions {
+  std::string file, output;
+  LayerNames names{"q", "k", "v", ""};
+  std::string o_name, lse_name;
+  std::string layout = "bshd", mask = "full", backend = "auto", dtype;
+  float scale = 0, softcap = 0;
+  double tolerance = -1;  ///< negative: by dtype
+  bool lse = false, check = false;
+  TimingOptions timing{1, 5, 2};
+};
+
+struct Comparison {
+  Error error;
+  double limit;
+};
+
+struct LayerResult {
+  std::string layer;
+  Call call;
+  Output output;
+  Timing timing;
+  std::optional<Comparison> expected;
+  std::optional<Verdict> oracle;
+
+  bool ok() const {
+    return (!expected || expected->error.max_abs <= expected->limit) &&
+           (!oracle || oracle->complaint.empty());
+  }
+};
+
+Layout layout_of(const AttendOptions& options) {
+  return options.layout == "bhsd" ? Layout::bhsd() : Layout::bshd();
+}
+
+/// The pattern of q with its last component replaced: layers.{}.q becomes layers.{}.o.
+std::string sibling_of(const std::string& q, const std::string& name) {
+  const std::size_t dot = q.rfind('.');
+  if (dot == std::string::npos) return q.find("{}") == std::string::npos ? name : name + ".{}";
+  const std::string parent = q.substr(0, dot + 1);
+  return q.find("{}", dot) == std::string::npos ? parent + name : parent + name + ".{}";
+}
+
+HostTensor read_as(const SafetensorsFile& file, const std::string& name, const AttendOptions& options) {
+  HostTensor tensor = read_tensor(file, name, layout_of(options));
+  if (options.dtype.empty() || parse_dtype(options.dtype) == tensor.dtype) return tensor;
+  return HostTensor::from_dense(parse_dtype(options.dtype), tensor.shape, layout_of(options),
+                                tensor.to_dense());
+}
+
+Call read_call(const SafetensorsFile& file, const std::string& layer, const AttendOptions& options) {
+  Call call;
+  call.q = read_as(file, name_in_layer(options.names.q, layer), options);
+  call.k = read_as(file, name_in_layer(options.names.k, layer), options);
+  call.v = read_as(file, name_in_layer(options.names.v, layer), options);
+  call.backend = resolve_backend(parse_backend(options.backend), call.q.dtype);
+  call.mask = parse_mask(options.mask);
+  call.scale = options.scale;
+  call.softcap = options.softcap;
+  call.want_lse = options.lse || options.check;
+  call.o_layout = call.lse_layout = layout_of(options);
+  call.if_invalid = Exit::bad_input;
+  return call;
+}
+
+/// Default: outputs are weighted means of rows of v, so rounding q, k, v, probabilities or the output to a
+/// dtype moves them by a few of its units of the largest |v|. fp32 sums of another order get 2^-20 of it.
+double default_tolerance(const Call& call, tandem_dtype expected_dtype) {
+  const double roundoff = std::max({unit_roundoff(call.q.dtype), unit_roundoff(expected_dtype), 0x1p-23});
+  float largest = 0;
+  for (const float value : call.v.to_dense()) largest = std::max(largest, std::fabs(value));
+  return 8 * roundoff * static_cast<double>(largest);
+}
+
+Comparison compare_expected(const SafetensorsFile& file, const LayerResult& result,
+                            const AttendOptions& options) {
+  const std::string name = name_in_layer(options.names.expect, result.layer);
+  const HostTensor expected = read_tensor(file, name, layout_of(options));
+  if (expected.shape != result.output.o.shape) {
+    throw Failure(Exit::bad_input, file.path() + ": tensor '" + name +
+                                       "' has another shape than the output, which has that of q");
+  }
+  return {compare(result.output.o.to_dense(), expected.to_dense()),
+          options.tolerance >= 0 ? options.tolerance : default_tolerance(result.call, expected.dtype)};
+}
+
+LayerResult run_layer(const SafetensorsFile& file, const std::string& layer, const AttendOptions& options) {
+  LayerResult result{layer, read_call(file, layer, options), {}, {}, {}, {}};
+  {
+    const std::unique_ptr<Place> place = make_place(result.call.backend);
+    PreparedCall prepared(*place, result.call);
+    result.timing = measure(prepared, options.timing);
+    result.output = prepared.fetch();
+  }
+  if (!options.names.expect.empty()) result.expected = compare_expected(file, result, options);
+  if (options.check) result.oracle = verify(result.call, result.output);
+  return result;
+}
+
+std::string shape_text(const HostTensor& tensor) {
+  std::string text;
+  for (const std::int64_t extent : tensor.shape) text += (text.empty() ? "" : "x") + std::to_string(extent);
+  return text;
+}
+
+class Report {
+ public:
+  explicit Report(const AttendOptions& options) : options_(options), table_(header(options)) {}
+
+  void add(const LayerResult& result) {
+    std::vector<std::string> row;
+    if (!result.layer.empty()) row.push_back(result.layer);
+    if (result.layer.empty()) row.push_back("-");
+    row.insert(row.end(), {shape_text(result.call.q), std::to_string(result.call.k.shape[1]),
+                           name_of(result.call.q.dtype), name_of(result.call.backend)});
+    if (result.expected) {
+      row.push_back(scientific(result.expected->error.max_abs));
+      row.push_back(scientific(result.expected->error.rmse));
+      row.push_back(scientific(result.expected->limit));
+    }
+    if (result.oracle) {
+      row.push_back(scientific(result.oracle->error.max_abs));
+      row.push_back(scientific(result.oracle->error.rmse));
+    }
+    const double rate =
+        result.timing.median_ms > 0 ? flops_of(result.call) / result.timing.median_ms * 1e-6 : 0;
+    row.push_back(fixed(result.timing.median_ms, 3));
+    row.push_back(fixed(rate, 1));
+    if (result.expected || result.oracle) row.push_back(result.ok() ? "ok" : "FAILED");
+    table_.add(row);
+    if (!result.ok()) complain(result);
+  }
+
+  /// Prints all and tells whether every layer was within tolerance.
+  bool finish(std::ostream& out) const {
+    table_.print(out);
+    out << complaints_;
+    return complaints_.empty();
+  }
+
+ private:
+  static std::vector<std::string> header(const AttendOptions& options) {
+    std::vector<std::string> names{"layer", "q (b x s x h x d)", "keys", "dtype", "backend"};
+    if (!options.names.expect.empty()) names.insert(names.end(), {"max err", "RMSE", "allowed"});
+    if (options.check) names.insert(names.end(), {"max err oracle", "RMSE oracle"});
+    names.insert(names.end(), {"ms", "GFLOP/s"});
+    if (!options.names.expect.empty() || options.check) names.push_back("");
+    return names;
+  }
+
+  void complain(const LayerResult& result) {
+    const std::string where = result.layer.empty() ? "the output" : "layer " + result.layer;
+    if (result.expected && !(result.expected->error.max_abs <= result.expected->limit)) {
+      complaints_ += where + " is " + scientific(result.expected->error.max_abs) + " away from " +
+                     name_in_layer(options_.names.expect, result.layer) + "; allowed are " +
+                     scientific(result.expected->limit) +
+                     " (--tolerance). Do --mask and --scale fit the model?\n";
+    }
+    if (result.oracle && !result.oracle->complaint.empty()) {
+      complaints_ += where + " against the oracle: " + result.oracle->complaint + "\n";
+    }
+  }
+
+  const AttendOptions& options_;
+  Table table_;
+  std::string complaints_;
+};
+
+void write_output(const AttendOptions& options, const std::vector<StoredTensor>& tensors,
+                  tandem_backend backend) {
+  std::vector<NamedTensor> named;
+  for (const StoredTensor& tensor : tensors)
+    named.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+  write_safetensors(options.output, named,
+                    {{"tandem", tandem_version()}, {"backend", name_of(backend)}, {"mask", options.mask}});
+}
+
+void print_metadata(const SafetensorsFile& file) {
+  for (const auto& [key, value] : file.header().metadata) {
+    if (value.size() <= 120) std::cout << key << ": " << value << "\n";
+  }
+}
+
+void check_names(const AttendOptions& options) {
+  for (const std::string& name : {options.o_name, options.lse_name}) {
+    if ((name.find("{}") == std::string::npos) != (options.names.q.find("{}") == std::string::npos)) {
+      throw Failure(Exit::usage,
+                    "'" + options.names.q + "' and '" + name +
+                        "' do not go together: put {} for the layer's number in all names, or in none");
+    }
+  }
+  if (options.o_name == options.lse_name) {
+    throw Failure(Exit::usage, "--o-name and --lse-name are both '" + options.o_name + "'; choose two names");
+  }
+}
+
+Exit run_attend(AttendOptions options) {
+  if (options.o_name.empty()) options.o_name = sibling_of(options.names.q, "o");
+  if (options.lse_name.empty()) options.lse_name = sibling_of(options.names.q, "lse");
+  check_names(options);
+  const SafetensorsFile file(options.file);
+  const std::vector<std::string> layers = find_layers(file, options.names);
+  print_metadata(file);
+  Report report(options);
+  std::vector<StoredTensor> tensors;
+  tandem_backend backend = TANDEM_BACKEND_CPU;
+  Progress progress(layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    progress.show(i, name_in_layer(options.names.q, layers[i]));
+    const LayerResult result = run_layer(file, layers[i], options);
+    report.add(result);
+    backend = result.call.backend;
+    if (options.output.empty()) continue;
+    const Layout layout = layout_of(options);
+    tensors.push_back(stored(name_in_layer(options.o_name, layers[i]), result.output.o, layout, true));
+    if (options.lse)
+      tensors.push_back(stored(name_in_layer(options.lse_name, layers[i]), result.output.lse, layout, false));
+  }
+  progress.clear();
+  const bool ok = report.finish(std::cout);
+  if (!options.output.empty()) write_output(options, tensors, backend);
+  return ok ? Exit::ok : Exit::check_failed;
+}
+
+void add_tensor_options(CLI::App& command, AttendOptions& options) {
+  command.add_option("FILE", options.file, "Input, a safetensors file")->required();
+  command.add_option("-o,--output", options.output, "Write the outputs to this safetensors file")
+      ->type_name("FILE");
+  const auto name = [&command](const char* flag, std::string& value, const char* text) {
+    return command.add_option(flag, value, text)->type_name("NAME");
+  };
+  name("--q", options.names.q, "Queries; {} stands for the layer's number and runs all layers")
+      ->capture_default_str();
+  name("--k", options.names.k, "Keys")->capture_default_str();
+  name("--v", options.names.v, "Values")->capture_default_str();
+  name("--expect", options.names.expect,
+       "What the output should be, for example the model's own; compared, and judged");
+  name("--o-name", options.o_name,
+       "Output tensor in the output file (default: q's name with o for its last part)");
+  name("--lse-name", options.lse_name,
+       "Log-sum-exp in the output file (default: q's name with lse for its last part)");
+  command.add_option("--layout", options.layout, "Order of the dimensions: batch, sequence, heads, head dim")
+      ->check(CLI::IsMember({"bshd", "bhsd"}))
+      ->type_name("")
+      ->capture_default_str();
+}
+
+void add_attention_options(CLI::App& command, AttendOptions& options) {
+  command.add_option("--mask", options.mask, "Keys that a query sees; window sides are keys, -1: no limit")
+      ->check(mask_validator())
+      ->type_name("")
+      ->capture_default_str();
+  command.add_option("--scale", options.scale, "Factor on the scores (default: 1 / sqrt(head dim))")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--softcap", options.softcap,
+                  "Scores become softcap * tanh(score / softcap) (default: off)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--lse", options.lse, "Also write the log-sum-exp, fp32, without head dim");
+  command
+      .add_option("--dtype", options.dtype,
+                  "Convert q, k, v first, and compute in this (default: as in the file)")
+      ->check(dtype_validator())
+      ->type_name("");
+  command.add_option("--backend", options.backend, "auto: hopper where it can run (not for fp32), else cpu")
+      ->check(backend_validator())
+      ->type_name("")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_attend(CLI::App& app, Exit& result) {
+  CLI::App* command = app.add_subcommand("attend", "Attention over the tensors of a safetensors file");
+  const auto options = std::make_shared<AttendOptions>();
+  add_tensor_options(*command, *options);
+  add_attention_options(*command, *options);
+  command->add_flag("--check", options->check, "Compare with the float64 oracle (slow), and judge");
+  command
+      ->add_option(
+          "--tolerance", options->tolerance,
+          "Largest error allowed against --expect (default: 8 roundings, in the coarser dtype of q and\n"
+          "expected output, of the largest |v|)")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--repeats", options->timing.repeats,
+                   "Timed runs of each layer, of which the median counts")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  command->footer(
+      "Example, every layer of a model against the model's own output:\n"
+      "  tandem attend minilm.safetensors --q 'layers.{}.q' --k 'layers.{}.k' --v 'layers.{}.v' \\\n"
+      "    --expect 'layers.{}.o' --check -o out.safetensors\n"
+      "Exit code 1 if a result is outside its tolerance; the outputs are written all the same.");
+  command->callback([options, &result] { result = run_attend(*options); });
+}
+
+}  // namespace tandem::cli

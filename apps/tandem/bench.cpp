@@ -1,0 +1,242 @@
+// tandem bench: times the forward call over lists of shapes.
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <random>
+
+#include "call.h"
+#include "element.h"
+#include "options.h"
+#include "report.h"
+
+namespace tandem::cli {
+namespace {
+
+struct BenchOptions {
+  std::vector<std::int64_t> batch{1}, heads{16}, kv_heads, seqlen{2048}, seqlen_k, head_dim{128};
+  std::vector<std::string> mask{"full"}, dtype{"bf16"};
+  std::string backend = "auto", grid, csv, commit = built_commit(), clock;
+  TimingOptions timing;
+};
+
+struct BenchCase {
+  std::int64_t batch, q_heads, kv_heads, q_len, k_len, head_dim;
+  tandem_mask mask;
+  tandem_dtype dtype;
+};
+
+struct BenchRow {
+  BenchCase shape;
+  tandem_backend backend;
+  Timing timing;
+  double tflops;  ///< TFLOP/s of the median
+};
+
+/// The grid of FlashAttention-3's figures: hidden dim 2048 and 16k tokens in all.
+std::vector<BenchCase> paper_grid(tandem_dtype dtype) {
+  constexpr std::int64_t hidden = 2048, tokens = 16384;
+  std::vector<BenchCase> cases;
+  for (const std::int64_t d : {64, 128, 256}) {
+    for (const tandem_mask_kind mask : {TANDEM_MASK_FULL, TANDEM_MASK_CAUSAL}) {
+      for (std::int64_t s = 512; s <= tokens; s *= 2) {
+        cases.push_back({tokens / s, hidden / d, hidden / d, s, s, d, {mask, 0, 0}, dtype});
+      }
+    }
+  }
+  return cases;
+}
+
+/// All shapes of one dtype and mask.
+void add_shapes(const BenchOptions& options, tandem_dtype dtype, const tandem_mask& mask,
+                std::vector<BenchCase>& cases) {
+  const auto or_same = [](const std::vector<std::int64_t>& list, std::int64_t same) {
+    return list.empty() ? std::vector{same} : list;
+  };
+  for (const std::int64_t d : options.head_dim)
+    for (const std::int64_t b : options.batch)
+      for (const std::int64_t heads : options.heads)
+        for (const std::int64_t kv_heads : or_same(options.kv_heads, heads))
+          for (const std::int64_t sq : options.seqlen)
+            for (const std::int64_t sk : or_same(options.seqlen_k, sq))
+              cases.push_back({b, heads, kv_heads, sq, sk, d, mask, dtype});
+}
+
+std::vector<BenchCase> cases_of(const BenchOptions& options) {
+  std::vector<BenchCase> cases;
+  for (const std::string& dtype : options.dtype) {
+    if (options.grid == "paper") {
+      const std::vector<BenchCase> grid = paper_grid(parse_dtype(dtype));
+      cases.insert(cases.end(), grid.begin(), grid.end());
+      continue;
+    }
+    for (const std::string& mask : options.mask)
+      add_shapes(options, parse_dtype(dtype), parse_mask(mask), cases);
+  }
+  return cases;
+}
+
+/// Normally distributed values. A block of prime length repeats, because drawing hundreds of millions of them
+/// would take longer than the benchmark.
+HostTensor normal_tensor(tandem_dtype dtype, const Shape& shape) {
+  constexpr std::size_t period = 1'000'003;
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal;
+  HostTensor tensor = HostTensor::poisoned(dtype, shape, Layout::bshd());
+  std::vector<float> block(std::min(period, tensor.storage.size() / size_of(dtype)));
+  for (float& value : block) value = normal(random);
+  if (block.empty()) return tensor;
+  encode(dtype, block, tensor.storage.data());
+  for (std::size_t i = block.size() * size_of(dtype); i < tensor.storage.size(); ++i) {
+    tensor.storage[i] = tensor.storage[i - block.size() * size_of(dtype)];
+  }
+  return tensor;
+}
+
+BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, const TimingOptions& timing) {
+  Call call;
+  call.backend = backend;
+  call.q = normal_tensor(shape.dtype, {shape.batch, shape.q_len, shape.q_heads, shape.head_dim});
+  call.k = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
+  call.v = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
+  call.mask = shape.mask;
+  PreparedCall prepared(place, call);
+  const Timing result = measure(prepared, timing);
+  return {shape, backend, result, result.median_ms > 0 ? flops_of(call) / result.median_ms * 1e-9 : 0};
+}
+
+std::string described(const BenchCase& c) {
+  return "b" + std::to_string(c.batch) + " h" + std::to_string(c.q_heads) + " s" + std::to_string(c.q_len) +
+         " d" + std::to_string(c.head_dim) + " " + spelled(c.mask);
+}
+
+constexpr const char* csv_header =
+    "kind,dtype,d,causal,b,hq,hk,sq,sk,peer,ms,ms_min,rate,note,commit,clock\n";
+
+void write_csv(std::ostream& out, const BenchRow& row, const BenchOptions& options) {
+  const BenchCase& c = row.shape;
+  out << "fwd," << name_of(c.dtype) << "," << c.head_dim << "," << (c.mask.kind == TANDEM_MASK_CAUSAL ? 1 : 0)
+      << "," << c.batch << "," << c.q_heads << "," << c.kv_heads << "," << c.q_len << "," << c.k_len
+      << ",tandem," << fixed(row.timing.median_ms, 4) << "," << fixed(row.timing.min_ms, 4) << ","
+      << general(row.tflops, 4) << ",\"" << name_of(row.backend) << " " << spelled(c.mask) << "\","
+      << options.commit << "," << options.clock
+      << std::endl;  // row by row, so that an interrupted run keeps what it measured
+}
+
+void print_table(std::ostream& out, const std::vector<BenchRow>& rows) {
+  Table table(
+      {"backend", "dtype", "d", "mask", "b", "hq", "hk", "sq", "sk", "ms", "ms min", "runs", "TFLOP/s"});
+  for (const BenchRow& row : rows) {
+    const BenchCase& c = row.shape;
+    table.add({name_of(row.backend), name_of(c.dtype), std::to_string(c.head_dim), spelled(c.mask),
+               std::to_string(c.batch), std::to_string(c.q_heads), std::to_string(c.kv_heads),
+               std::to_string(c.q_len), std::to_string(c.k_len), fixed(row.timing.median_ms, 4),
+               fixed(row.timing.min_ms, 4), std::to_string(row.timing.runs), general(row.tflops, 4)});
+  }
+  table.print(out);
+}
+
+Exit run_bench(const BenchOptions& options) {
+  const std::vector<BenchCase> cases = cases_of(options);
+  const tandem_backend requested = parse_backend(options.backend);
+  std::ofstream file;
+  if (!options.csv.empty() && options.csv != "-") {
+    file.open(options.csv);
+    if (!file) throw Failure(Exit::other, "can't write " + options.csv);
+  }
+  std::ostream* csv = options.csv == "-" ? &std::cout : options.csv.empty() ? nullptr : &file;
+  if (csv != nullptr) *csv << csv_header;
+  std::vector<BenchRow> rows;
+  Progress progress(cases.size());
+  for (const BenchCase& shape : cases) {
+    progress.show(rows.size(), described(shape));
+    const tandem_backend backend = resolve_backend(requested, shape.dtype);
+    const std::unique_ptr<Place> place = make_place(backend);
+    rows.push_back(run_case(*place, backend, shape, options.timing));
+    if (csv != nullptr) write_csv(*csv, rows.back(), options);
+  }
+  progress.clear();
+  print_table(options.csv == "-" ? std::cerr : std::cout, rows);
+  if (csv != nullptr && !csv->flush()) throw Failure(Exit::other, "can't write all of " + options.csv);
+  return Exit::ok;
+}
+
+void add_shape_options(CLI::App& command, BenchOptions& options) {
+  const auto list = [&command](const char* name, std::vector<std::int64_t>& values, const char* text,
+                               std::int64_t low) {
+    return command.add_option(name, values, text)
+        ->delimiter(',')
+        ->check(CLI::Range(low, std::int64_t{1} << 31))
+        ->type_name("LIST");
+  };
+  list("--batch", options.batch, "Batch sizes", 1)->capture_default_str();
+  list("--heads", options.heads, "Query heads", 1)->capture_default_str();
+  list("--kv-heads", options.kv_heads, "Key/value heads, a divisor of the query heads (default: as --heads)",
+       1);
+  list("--seqlen", options.seqlen, "Query lengths, in tokens", 0)->capture_default_str();
+  list("--seqlen-k", options.seqlen_k, "Key lengths, in tokens (default: as --seqlen)", 0);
+  list("--head-dim", options.head_dim, "Head dims, multiples of 8 up to 256", 8)->capture_default_str();
+  command
+      .add_option("--mask", options.mask, "Masks, separated by spaces; window sides are keys, -1: no limit")
+      ->check(mask_validator())
+      ->type_name("")
+      ->capture_default_str();
+  command.add_option("--dtype", options.dtype, "Element types")
+      ->delimiter(',')
+      ->check(dtype_validator())
+      ->type_name("")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Exit& result) {
+  CLI::App* command =
+      app.add_subcommand("bench", "Time the forward call over all combinations of lists of shapes");
+  const auto options = std::make_shared<BenchOptions>();
+  add_shape_options(*command, *options);
+  CLI::Option* grid =
+      command
+          ->add_option(
+              "--grid", options->grid,
+              "paper: FlashAttention-3's grid, hidden dim 2048, 16384 tokens, lengths 512 to 16384, head\n"
+              "dims 64, 128, 256, full and causal; replaces the lists of shapes")
+          ->check(CLI::IsMember({"paper"}))
+          ->type_name("");
+  for (const char* name :
+       {"--batch", "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim", "--mask"}) {
+    grid->excludes(command->get_option(name));
+  }
+  command->add_option("--backend", options->backend, "auto: hopper where it can run, else cpu")
+      ->check(backend_validator())
+      ->type_name("")
+      ->capture_default_str();
+  command->add_option("--warmup", options->timing.warmup, "Untimed runs of each shape")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  command
+      ->add_option("--repeats", options->timing.repeats,
+                   "Timed runs of each shape, of which the median counts")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  command
+      ->add_option("--budget", options->timing.budget_seconds,
+                   "Seconds for one shape; slow ones get fewer runs")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--csv", options->csv,
+                   "Also write CSV to this file; -: to stdout, and the table to stderr")
+      ->type_name("FILE");
+  command->add_option("--commit", options->commit, "What to write in the CSV's column commit")
+      ->capture_default_str();
+  command->add_option("--clock", options->clock,
+                      "What to write in the CSV's column clock: the SM clock in MHz, if you fixed it");
+  command->footer(
+      "Times: milliseconds, CUDA events on Hopper, wall clock on the CPU. rate: TFLOP/s of the median run, "
+      "counting\n"
+      "4 x batch x heads x head dim x visible query-key pairs. Inputs are normally distributed. Caches stay "
+      "warm.");
+  command->callback([options, &result] { result = run_bench(*options); });
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,115 @@
+#include "cases.h"
+
+#include <algorithm>
+#include <random>
+#include <sstream>
+
+#include "element.h"
+#include "options.h"
+#include "report.h"
+
+namespace tandem::cli {
+namespace {
+
+using Random = std::mt19937_64;
+
+constexpr std::int64_t max_products = 8'000'000;  // q-k pairs times heads times head dim
+
+std::int64_t between(Random& random, std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+}
+
+bool one_in(Random& random, int n) { return between(random, 1, n) == 1; }
+
+template <typename Value, std::size_t count>
+Value one_of(Random& random, const Value (&values)[count]) {
+  return values[static_cast<std::size_t>(between(random, 0, count - 1))];
+}
+
+/// Lengths of all magnitudes, often at the edge of a tile, seldom 0.
+std::int64_t random_length(Random& random) {
+  constexpr std::int64_t edges[] = {1, 63, 64, 65, 127, 128, 129, 176, 192, 255, 256, 257, 384};
+  if (one_in(random, 25)) return 0;
+  if (one_in(random, 3)) return one_of(random, edges);
+  return between(random, 1, one_of(random, {8l, 64l, 256l, 700l}));
+}
+
+std::int64_t random_head_dim(Random& random) {
+  constexpr std::int64_t usual[] = {32, 64, 128, 256};
+  return one_in(random, 2) ? one_of(random, usual) : 8 * between(random, 1, 32);
+}
+
+tandem_mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len) {
+  const std::int64_t longest = std::max(q_len, k_len) + 2;
+  const auto side = [&] { return one_in(random, 4) ? TANDEM_UNLIMITED : between(random, 0, longest); };
+  if (one_in(random, 3)) return {TANDEM_MASK_FULL, 0, 0};
+  if (one_in(random, 2)) return {TANDEM_MASK_CAUSAL, 0, 0};
+  return {TANDEM_MASK_WINDOW, side(), side()};
+}
+
+/// Paddings are multiples of 8 elements, so that 16-bit strides stay multiples of the 16 bytes that TMA asks
+/// for.
+Layout random_layout(Random& random) {
+  constexpr std::array<int, 4> orders[] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {1, 0, 2, 3}, {2, 0, 1, 3}};
+  return {one_of(random, orders), one_in(random, 2) ? 8 * between(random, 1, 4) : 0, 64};
+}
+
+HostTensor random_tensor(Random& random, tandem_dtype dtype, const Shape& shape, float magnitude) {
+  std::normal_distribution<float> normal(0, magnitude);
+  std::vector<float> values(static_cast<std::size_t>(count_of(shape)));
+  for (float& value : values) value = normal(random);
+  return HostTensor::from_dense(dtype, shape, random_layout(random), values);
+}
+
+tandem_dtype random_dtype(Random& random, tandem_backend backend) {
+  constexpr tandem_dtype dtypes[] = {TANDEM_BF16, TANDEM_FP16, TANDEM_FP32};
+  return dtypes[between(random, 0, backend == TANDEM_BACKEND_HOPPER ? 1 : 2)];
+}
+
+std::string described(const char* name, const HostTensor& tensor) {
+  std::ostringstream text;
+  text << " " << name << "[" << tensor.shape[0] << "," << tensor.shape[1] << "," << tensor.shape[2] << ","
+       << tensor.shape[3] << "]/(" << tensor.stride[0] << "," << tensor.stride[1] << "," << tensor.stride[2]
+       << ")";
+  return text.str();
+}
+
+}  // namespace
+
+Call random_call(std::uint64_t seed, tandem_backend backend) {
+  Random random(seed);
+  Call call;
+  call.backend = backend;
+  const tandem_dtype dtype = random_dtype(random, backend);
+  const std::int64_t batch = between(random, 1, 3), group = one_of(random, {1l, 1l, 2l, 3l, 4l, 8l});
+  const std::int64_t kv_heads = between(random, 1, 3), d = random_head_dim(random);
+  const std::int64_t q_len = random_length(random);
+  std::int64_t k_len = one_in(random, 3) ? q_len : random_length(random);
+  const std::int64_t per_key = batch * kv_heads * group * d * std::max<std::int64_t>(q_len, 1);
+  k_len = std::min(k_len, max_products / per_key + 1);
+  // Scores from nearly uniform to nearly one-hot.
+  const float magnitude = one_of(random, {0.1f, 1.0f, 1.0f, 3.0f});
+  call.q = random_tensor(random, dtype, {batch, q_len, kv_heads * group, d}, magnitude);
+  call.k = random_tensor(random, dtype, {batch, k_len, kv_heads, d}, magnitude);
+  call.v = random_tensor(random, dtype, {batch, k_len, kv_heads, d}, 1.0f);
+  call.mask = random_mask(random, q_len, k_len);
+  call.scale = one_in(random, 3) ? one_of(random, {0.02f, 0.125f, 0.5f}) : 0;
+  call.softcap = one_in(random, 4) ? one_of(random, {1.0f, 15.0f, 50.0f}) : 0;
+  call.want_lse = !one_in(random, 4);
+  call.o_layout = random_layout(random);
+  call.lse_layout = random_layout(random);
+  call.lse_layout.row_padding = 0;
+  return call;
+}
+
+std::string described(const Call& call) {
+  std::ostringstream text;
+  text << name_of(call.q.dtype) << described("q", call.q) << described("k", call.k) << described("v", call.v)
+       << " mask " << spelled(call.mask) << " scale "
+       << (call.scale > 0 ? general(call.scale, 4) : std::string("1/sqrt(d)"));
+  if (call.softcap > 0) text << " softcap " << general(call.softcap, 4);
+  if (!call.want_lse) text << " without lse";
+  return text.str();
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,77 @@
+#include "options.h"
+
+#include <charconv>
+
+#include "commit.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* mask_form = "full|causal|window:LEFT,RIGHT";
+
+Failure bad_mask(const std::string& text) {
+  return {Exit::usage, "mask '" + text + "' is not one of " + mask_form +
+                           ", where LEFT and RIGHT are numbers of keys >= 0, or -1 for no limit"};
+}
+
+std::int64_t window_side(std::string_view digits, const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{} || end != digits.data() + digits.size() || value < TANDEM_UNLIMITED) {
+    throw bad_mask(text);
+  }
+  return value;
+}
+
+}  // namespace
+
+tandem_mask parse_mask(const std::string& text) {
+  constexpr std::string_view prefix = "window:";
+  if (text == "full") return {TANDEM_MASK_FULL, 0, 0};
+  if (text == "causal") return {TANDEM_MASK_CAUSAL, 0, 0};
+  const std::size_t comma = text.find(',');
+  if (!text.starts_with(prefix) || comma == std::string::npos) throw bad_mask(text);
+  const std::string_view sides = text;
+  return {TANDEM_MASK_WINDOW, window_side(sides.substr(prefix.size(), comma - prefix.size()), text),
+          window_side(sides.substr(comma + 1), text)};
+}
+
+std::string spelled(const tandem_mask& mask) {
+  if (mask.kind == TANDEM_MASK_FULL) return "full";
+  if (mask.kind == TANDEM_MASK_CAUSAL) return "causal";
+  return "window:" + std::to_string(mask.window_left) + "," + std::to_string(mask.window_right);
+}
+
+tandem_dtype parse_dtype(const std::string& text) {
+  if (text == "bf16") return TANDEM_BF16;
+  if (text == "fp16") return TANDEM_FP16;
+  if (text == "fp32") return TANDEM_FP32;
+  throw Failure(Exit::usage, "dtype '" + text + "' is not one of bf16, fp16, fp32");
+}
+
+tandem_backend parse_backend(const std::string& text) {
+  if (text == "auto") return TANDEM_BACKEND_AUTO;
+  if (text == "cpu") return TANDEM_BACKEND_CPU;
+  if (text == "hopper") return TANDEM_BACKEND_HOPPER;
+  if (text == "reference") return TANDEM_BACKEND_REFERENCE;
+  throw Failure(Exit::usage, "backend '" + text + "' is not one of auto, cpu, hopper, reference");
+}
+
+CLI::Validator mask_validator() {
+  const auto complaint = [](std::string& text) -> std::string {
+    try {
+      parse_mask(text);
+      return "";
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+  };
+  return {complaint, mask_form};
+}
+
+CLI::Validator dtype_validator() { return CLI::IsMember({"bf16", "fp16", "fp32"}); }
+CLI::Validator backend_validator() { return CLI::IsMember({"auto", "cpu", "hopper", "reference"}); }
+
+std::string built_commit() { return TANDEM_COMMIT; }
+
+}  // namespace tandem::cli

@@ -1,0 +1,34 @@
+// Spelling of the options that several subcommands share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include <tandem/tandem.h>
+
+#include "failure.h"
+
+namespace tandem::cli {
+
+/// Each subcommand adds itself to `app` and, when it is chosen, leaves its exit code in `result`.
+void add_attend(CLI::App& app, Exit& result);
+void add_check(CLI::App& app, Exit& result);
+void add_bench(CLI::App& app, Exit& result);
+void add_info(CLI::App& app, Exit& result);
+
+/// "full", "causal", "window:LEFT,RIGHT". Throws a usage Failure.
+tandem_mask parse_mask(const std::string& text);
+std::string spelled(const tandem_mask& mask);
+tandem_dtype parse_dtype(const std::string& text);
+tandem_backend parse_backend(const std::string& text);
+
+/// Validators that also tell the allowed values in --help.
+CLI::Validator mask_validator();
+CLI::Validator dtype_validator();
+CLI::Validator backend_validator();
+
+/// The commit that the tool was built from, "" if unknown.
+std::string built_commit();
+
+}  // namespace tandem::cli

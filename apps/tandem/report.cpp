@@ -1,0 +1,74 @@
+#include "report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+#include <unistd.h>
+
+namespace tandem::cli {
+namespace {
+
+bool is_number(const std::string& cell) {
+  return !cell.empty() &&
+         (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '.');
+}
+
+}  // namespace
+
+void Table::print(std::ostream& out) const {
+  std::vector<std::size_t> widths(rows_.front().size());
+  std::vector<bool> numeric(widths.size());
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+      if (is_number(row[i])) numeric[i] = true;
+    }
+  }
+  for (const auto& row : rows_) {
+    std::ostringstream line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line << (i == 0 ? "" : "  ") << (numeric[i] ? std::right : std::left)
+           << std::setw(static_cast<int>(widths[i])) << row[i];
+    }
+    std::string text = line.str();
+    text.erase(text.find_last_not_of(' ') + 1);
+    out << text << "\n";
+  }
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(digits) << value;
+  return text.str();
+}
+
+std::string scientific(double value) {
+  std::ostringstream text;
+  text << std::scientific << std::setprecision(2) << value;
+  return text.str();
+}
+
+std::string general(double value, int digits) {
+  std::ostringstream text;
+  text << std::setprecision(digits) << value;
+  return text.str();
+}
+
+Progress::Progress(std::size_t total) : total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+void Progress::show(std::size_t index, const std::string& what) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!terminal_ || (shown_ && now - last_ < std::chrono::milliseconds(100))) return;
+  std::cerr << "\r\033[K[" << index + 1 << "/" << total_ << "] " << what << std::flush;
+  shown_ = true;
+  last_ = now;
+}
+
+void Progress::clear() {
+  if (shown_) std::cerr << "\r\033[K" << std::flush;
+  shown_ = false;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,146 @@
+#include "verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "element.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+double distance(float value, float expected) {
+  if (std::isfinite(value) && std::isfinite(expected)) {
+    return std::fabs(static_cast<double>(value) - static_cast<double>(expected));
+  }
+  return value == expected ? 0 : infinity;
+}
+
+/// One query of run_standard. `q` is its row; k and v are the rows of its head, `pitch` floats apart.
+struct StandardRow {
+  const float *q, *k, *v;
+  std::int64_t pitch, head_dim;
+  KeyRange keys;
+};
+
+void scores_of(const StandardRow& row, const Call& call, float scale, std::vector<float>& scores) {
+  for (std::int64_t key = row.keys.begin; key < row.keys.end; ++key) {
+    float score = 0;
+    for (std::int64_t c = 0; c < row.head_dim; ++c) score += row.q[c] * row.k[key * row.pitch + c];
+    score *= scale;
+    scores.push_back(call.softcap > 0 ? call.softcap * std::tanh(score / call.softcap) : score);
+  }
+}
+
+void standard_row(const StandardRow& row, const Call& call, float scale, float* o) {
+  if (row.keys.begin == row.keys.end) return;  // sees no key: stays 0
+  std::vector<float> scores;
+  scores_of(row, call, scale, scores);
+  const float largest = *std::max_element(scores.begin(), scores.end());
+  float sum = 0;
+  for (float& score : scores) sum += (score = std::exp(score - largest));
+  std::vector<float> accumulators(static_cast<std::size_t>(row.head_dim));
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const float probability = round_to(call.q.dtype, scores[i] / sum);
+    const float* value = row.v + (row.keys.begin + static_cast<std::int64_t>(i)) * row.pitch;
+    for (std::size_t c = 0; c < accumulators.size(); ++c) accumulators[c] += probability * value[c];
+  }
+  for (std::size_t c = 0; c < accumulators.size(); ++c) o[c] = round_to(call.q.dtype, accumulators[c]);
+}
+
+HostTensor widened(const HostTensor& tensor) {
+  return HostTensor::from_dense(TANDEM_FP32, tensor.shape, Layout::bshd(), tensor.to_dense());
+}
+
+double root_mean_square(std::span<const float> values) {
+  return compare(values, std::vector<float>(values.size(), 0.0f)).rmse;
+}
+
+double lse_error(std::span<const float> values, std::span<const float> expected) {
+  double largest = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double weight = std::isfinite(expected[i]) ? std::max(1.0, std::fabs(double{expected[i]})) : 1.0;
+    largest = std::max(largest, distance(values[i], expected[i]) / weight);
+  }
+  return largest;
+}
+
+}  // namespace
+
+Error compare(std::span<const float> values, std::span<const float> expected) {
+  if (values.size() != expected.size()) return {infinity, infinity};
+  double largest = 0, squares = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double error = distance(values[i], expected[i]);
+    largest = std::max(largest, error);
+    squares += error * error;
+  }
+  return {largest, values.empty() ? 0 : std::sqrt(squares / static_cast<double>(values.size()))};
+}
+
+Exact run_oracle(const Call& call) {
+  Call wide = call;
+  wide.backend = TANDEM_BACKEND_REFERENCE;
+  wide.q = widened(call.q);
+  wide.k = widened(call.k);
+  wide.v = widened(call.v);
+  wide.want_lse = true;
+  wide.o_layout = wide.lse_layout = Layout::bshd();
+  const std::unique_ptr<Place> host = make_place(TANDEM_BACKEND_REFERENCE);
+  PreparedCall prepared(*host, wide);
+  prepared.enqueue();
+  const Output output = prepared.fetch();
+  return {output.o.to_dense(), output.lse.to_dense()};
+}
+
+std::vector<float> run_standard(const Call& call) {
+  const std::vector<float> q = call.q.to_dense(), k = call.k.to_dense(), v = call.v.to_dense();
+  const std::int64_t batch = call.q.shape[0], queries = call.q.shape[1], heads = call.q.shape[2],
+                     head_dim = call.q.shape[3], keys = call.k.shape[1], kv_heads = call.k.shape[2];
+  const float scale = call.scale > 0 ? call.scale : 1 / std::sqrt(static_cast<float>(head_dim));
+  std::vector<float> o(q.size(), 0.0f);
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t s = 0; s < queries; ++s) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const std::int64_t query = ((b * queries + s) * heads + h) * head_dim;
+        const std::int64_t head = (b * keys * kv_heads + h / (heads / kv_heads)) * head_dim;
+        const StandardRow row{q.data() + query,    k.data() + head, v.data() + head,
+                              kv_heads * head_dim, head_dim,        visible_keys(call, s)};
+        standard_row(row, call, scale, o.data() + query);
+      }
+    }
+  }
+  return o;
+}
+
+Verdict verify(const Call& call, const Output& output) {
+  const Exact exact = run_oracle(call);
+  Verdict verdict;
+  verdict.error = compare(output.o.to_dense(), exact.o);
+  verdict.standard = compare(run_standard(call), exact.o);
+  if (call.want_lse) verdict.lse_max_abs = lse_error(output.lse.to_dense(), exact.lse);
+
+  const double scatter = 3 / std::sqrt(std::max<double>(1, static_cast<double>(exact.o.size())));
+  const double rmse_limit = 1.1 * (1 + scatter) * verdict.standard.rmse + 5e-7 * root_mean_square(exact.o);
+  const double max_limit = 2 * verdict.standard.max_abs + 1e-5;
+  std::ostringstream complaint;
+  complaint.precision(3);
+  if (!(verdict.error.rmse <= rmse_limit)) {
+    complaint << "RMSE " << verdict.error.rmse << " is above " << rmse_limit << "; ";
+  }
+  if (!(verdict.error.max_abs <= max_limit)) {
+    complaint << "largest error " << verdict.error.max_abs << " is above " << max_limit << "; ";
+  }
+  if (!(verdict.lse_max_abs <= 1e-4)) complaint << "lse is off by " << verdict.lse_max_abs << "; ";
+  if (!output.o.padding_untouched()) complaint << "memory between or around the rows of o was written; ";
+  if (!output.lse.padding_untouched())
+    complaint << "memory between or around the elements of lse was written; ";
+  verdict.complaint = complaint.str();
+  if (!verdict.complaint.empty()) verdict.complaint.resize(verdict.complaint.size() - 2);
+  return verdict;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,46 @@
+// Is a result right? The float64 oracle, a standard implementation in the same precision, and the rule that
+// compares both.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "call.h"
+
+namespace tandem::cli {
+
+/// Distance of two tensors. Infinite where one is NaN or infinite and the other is not the same infinity.
+struct Error {
+  double max_abs = 0, rmse = 0;
+};
+Error compare(std::span<const float> values, std::span<const float> expected);
+
+/// Result in the order b, s, h, d, before any rounding to a 16-bit type.
+struct Exact {
+  std::vector<float> o, lse;
+};
+
+/// The library's float64 oracle on the same inputs, widened to fp32 so that its output is not rounded to 16
+/// bits.
+Exact run_oracle(const Call& call);
+
+/// Attention as a plain implementation computes it: scores and softmax in fp32, probabilities rounded to the
+/// dtype of q, sums in fp32, output rounded. The yardstick of the rule below.
+std::vector<float> run_standard(const Call& call);
+
+struct Verdict {
+  Error error;     ///< of the output against the oracle
+  Error standard;  ///< of run_standard against the oracle
+  double lse_max_abs = 0;
+  std::string complaint;  ///< empty if the result is within tolerance
+};
+
+/// The rule: against the oracle, RMSE at most 1.1 times that of the standard implementation, and the largest
+/// error at most twice its largest plus 1e-5; lse within 1e-4, relative above 1; nothing written between the
+/// elements. The RMSE of few elements scatters, so it is granted 3 / sqrt(elements) more, and 5e-7 of the
+/// output's own size for fp32 sums of another order. tests/support/compare.h states the same rule for the
+/// library's own tests.
+Verdict verify(const Call& call, const Output& output);
+
+}  // namespace tandem::cli

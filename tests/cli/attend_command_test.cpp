@@ -1,0 +1,209 @@
+// tandem attend, run as a user runs it.
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "element.h"
+#include "safetensors.h"
+#include "tensor.h"
+#include "tests/cli/process.h"
+
+namespace tandem::test {
+namespace {
+
+using cli::HostTensor;
+using cli::Layout;
+using testing::AllOf;
+using testing::HasSubstr;
+
+using Tensors = std::vector<std::pair<std::string, HostTensor>>;
+
+void save(const std::string& path, const Tensors& tensors, const Layout& layout = Layout::bshd()) {
+  std::vector<cli::NamedTensor> named;
+  for (const auto& [name, tensor] : tensors) {
+    std::vector<std::int64_t> shape;
+    for (const int dimension : layout.order)
+      shape.push_back(tensor.shape[static_cast<std::size_t>(dimension)]);
+    named.push_back({name, tensor.dtype == TANDEM_FP32 ? "F32" : "BF16", shape, tensor.storage});
+  }
+  cli::write_safetensors(path, named, {{"from", "a test"}});
+}
+
+std::vector<float> loaded(const std::string& path, const std::string& name, tandem_dtype dtype) {
+  const cli::SafetensorsFile file(path);
+  const std::vector<std::byte> bytes = file.read(file.header().tensors.at(name));
+  std::vector<float> values(bytes.size() / cli::size_of(dtype));
+  cli::decode(dtype, bytes.data(), values);
+  return values;
+}
+
+HostTensor normal(const cli::Shape& shape, tandem_dtype dtype, unsigned seed,
+                  const Layout& layout = Layout::bshd()) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> distribution;
+  std::vector<float> values(static_cast<std::size_t>(cli::count_of(shape)));
+  for (float& value : values) value = distribution(random);
+  return HostTensor::from_dense(dtype, shape, layout, values);
+}
+
+/// q, k and v of two queries, three keys, one kv head; fp32.
+Tensors small(const Layout& layout = Layout::bshd()) {
+  return {{"q", normal({1, 2, 2, 8}, TANDEM_FP32, 1, layout)},
+          {"k", normal({1, 3, 1, 8}, TANDEM_FP32, 2, layout)},
+          {"v", normal({1, 3, 1, 8}, TANDEM_FP32, 3, layout)}};
+}
+
+class Attend : public testing::Test {
+ protected:
+  Outcome attend(std::vector<std::string> more) {
+    more.insert(more.begin(), {"attend", in});
+    return run_tool(more);
+  }
+  void write_bytes(const std::string& content) { std::ofstream(in, std::ios::binary) << content; }
+  std::string bytes() {
+    std::ifstream stream(in, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  ScratchFolder scratch;
+  std::string in = scratch.file("in.safetensors"), out = scratch.file("out.safetensors");
+};
+
+TEST_F(Attend, OneKeyGivesItsValue) {
+  const HostTensor v = normal({1, 1, 1, 8}, TANDEM_FP32, 3);
+  save(in,
+       {{"q", normal({1, 1, 1, 8}, TANDEM_FP32, 1)}, {"k", normal({1, 1, 1, 8}, TANDEM_FP32, 2)}, {"v", v}});
+  const Outcome outcome = attend({"-o", out, "--lse"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_EQ(loaded(out, "o", TANDEM_FP32), v.to_dense());
+  EXPECT_EQ(cli::SafetensorsFile(out).header().tensors.at("lse").shape, (std::vector<std::int64_t>{1, 1, 1}));
+}
+
+TEST_F(Attend, AnOutputIsAcceptedAsExpectedAndAnotherIsNot) {
+  Tensors tensors = small();
+  save(in, tensors);
+  ASSERT_EQ(attend({"-o", out, "--backend", "reference"}).exit_code, 0);
+  tensors.emplace_back("right", HostTensor::from_dense(TANDEM_FP32, {1, 2, 2, 8}, Layout::bshd(),
+                                                       loaded(out, "o", TANDEM_FP32)));
+  tensors.emplace_back("wrong", normal({1, 2, 2, 8}, TANDEM_FP32, 9));
+  save(in, tensors);
+  EXPECT_EQ(attend({"--expect", "right"}).exit_code, 0);
+  EXPECT_EQ(attend({"--expect", "wrong", "--tolerance", "100"}).exit_code, 0);
+  const Outcome wrong = attend({"--expect", "wrong", "-o", out});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong;
+  EXPECT_THAT(wrong.out, AllOf(HasSubstr("FAILED"), HasSubstr("--tolerance")));
+  EXPECT_EQ(attend({"--expect", "right", "--mask", "causal"}).exit_code, 1);
+  EXPECT_EQ(attend({"--expect", "right", "--scale", "2"}).exit_code, 1);
+  EXPECT_EQ(attend({"--expect", "right", "--softcap", "0.1"}).exit_code, 1);
+}
+
+TEST_F(Attend, LayoutsDescribeTheSameTensors) {
+  save(in, small());
+  ASSERT_EQ(attend({"-o", out, "--lse"}).exit_code, 0);
+  const HostTensor o =
+      HostTensor::from_dense(TANDEM_FP32, {1, 2, 2, 8}, Layout::bshd(), loaded(out, "o", TANDEM_FP32));
+  save(in, small(Layout::bhsd()), Layout::bhsd());
+  const Outcome outcome = attend({"-o", out, "--lse", "--layout", "bhsd"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome;
+  HostTensor transposed = HostTensor::poisoned(TANDEM_FP32, {1, 2, 2, 8}, Layout::bhsd());
+  transposed.assign_dense(o.to_dense());
+  std::vector<float> expected(32);
+  cli::decode(TANDEM_FP32, transposed.storage.data(), expected);
+  EXPECT_EQ(loaded(out, "o", TANDEM_FP32), expected);
+}
+
+TEST_F(Attend, ConvertsToTheDtypeAskedFor) {
+  save(in, small());
+  ASSERT_EQ(attend({"-o", out, "--dtype", "bf16", "--check"}).exit_code, 0);
+  EXPECT_EQ(cli::SafetensorsFile(out).header().tensors.at("o").dtype, "BF16");
+}
+
+TEST_F(Attend, RunsEveryLayerOfARealModelWithinRoundingOfItsOwnOutput) {
+  in = TANDEM_MINILM;
+  const Outcome outcome = attend({"--q", "layers.{}.q", "--k", "layers.{}.k", "--v", "layers.{}.v",
+                                  "--expect", "layers.{}.o", "--check", "--lse", "-o", out});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("MiniLM"), HasSubstr("GFLOP/s")));
+  const cli::SafetensorsFile written(out);
+  EXPECT_EQ(written.header().tensors.size(), 12u);
+  EXPECT_EQ(written.header().tensors.at("layers.5.o").shape,
+            cli::SafetensorsFile(in).header().tensors.at("layers.5.q").shape);
+}
+
+TEST_F(Attend, NamesWithAndWithoutLayerNumbersDoNotMix) {
+  in = TANDEM_MINILM;
+  const Outcome outcome = attend({"--q", "layers.{}.q", "--k", "layers.0.k", "--v", "layers.{}.v"});
+  EXPECT_EQ(outcome.exit_code, 2) << outcome;
+  EXPECT_THAT(outcome.err, HasSubstr("layers.0.k"));
+}
+
+TEST_F(Attend, MissingTensorsAreNamedWithThoseThatExist) {
+  in = TANDEM_MINILM;
+  const Outcome outcome = attend({});
+  EXPECT_EQ(outcome.exit_code, 3) << outcome;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("no tensor 'q'"), HasSubstr("layers.0.k"), HasSubstr("--q")));
+  EXPECT_EQ(attend({"--q", "block.{}.q", "--k", "block.{}.k", "--v", "block.{}.v"}).exit_code, 3);
+}
+
+TEST_F(Attend, TensorsThatDoNotFitEachOtherAreTheFilesFault) {
+  Tensors tensors = small();
+  tensors[1].second = normal({1, 3, 1, 16}, TANDEM_FP32, 2);
+  save(in, tensors);
+  const Outcome outcome = attend({});
+  EXPECT_EQ(outcome.exit_code, 3) << outcome;
+  EXPECT_THAT(outcome.err, HasSubstr("k"));
+}
+
+TEST_F(Attend, DamagedFilesEndWithThree) {
+  EXPECT_EQ(attend({}).exit_code, 3) << "no such file";
+  save(in, small());
+  const std::string good = bytes();
+  const std::vector<std::pair<std::string, std::string>> damaged = {
+      {"", "too few"},
+      {good.substr(0, 5), "too few"},
+      {good.substr(0, 60), "truncated"},
+      {good.substr(0, good.size() - 4), "truncated"},
+      {good + "more", "holds"},
+      {std::string(8, '\xff') + good.substr(8), "header claims"},
+      {good.substr(0, 8) + "x" + good.substr(9), "not JSON"},
+  };
+  for (const auto& [content, complaint] : damaged) {
+    write_bytes(content);
+    const Outcome outcome = attend({});
+    EXPECT_EQ(outcome.exit_code, 3) << outcome;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("in.safetensors"), HasSubstr(complaint)));
+  }
+}
+
+TEST_F(Attend, RandomlyDamagedFilesNeverCrash) {
+  save(in, small());
+  const std::string good = bytes();
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int i = 0; i < 40; ++i) {
+    std::string content = good;
+    content[random() % (i % 2 == 0 ? 300 : content.size())] = static_cast<char>(random());
+    if (i % 4 == 3) content.resize(random() % content.size());
+    write_bytes(content);
+    const Outcome outcome = attend({});
+    EXPECT_THAT(outcome.exit_code, testing::AnyOf(0, 3)) << "seed " << seed << ", file " << i << "\n"
+                                                         << outcome;
+  }
+}
+
+TEST_F(Attend, UnwritableOutputEndsWithFiveAndLeavesNothingBehind) {
+  save(in, small());
+  const Outcome outcome = attend({"-o", "/nonexistent/out.safetensors"});
+  EXPECT_EQ(outcome.exit_code, 5) << outcome;
+  EXPECT_THAT(outcome.err, HasSubstr("/nonexistent/out.safetensors"));
+}
+
+TEST_F(Attend, WritesToADeviceWithoutReplacingIt) {
+  save(in, small());
+  EXPECT_EQ(attend({"-o", "/dev/null"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+}  // namespace
+}  // namespace tandem::test

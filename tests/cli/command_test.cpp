@@ -1,0 +1,139 @@
+// help, info, check and bench, run as a user runs them.
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/process.h"
+
+namespace tandem::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> lines_of(std::istream&& in) {
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Help, ListsSubcommandsAndExitCodes) {
+  const Outcome outcome = run_tool({"--help"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* word : {"attend", "check", "bench", "info", "Exit codes"})
+    EXPECT_THAT(outcome.out, HasSubstr(word));
+}
+
+TEST(Help, EverySubcommandShowsDefaultsAndAllowedValues) {
+  EXPECT_THAT(run_tool({"attend", "--help"}).out, AllOf(HasSubstr("full|causal|window:LEFT,RIGHT"),
+                                                        HasSubstr("hopper"), HasSubstr("--tolerance")));
+  EXPECT_THAT(run_tool({"bench", "--help"}).out,
+              AllOf(HasSubstr("2048"), HasSubstr("paper"), HasSubstr("milliseconds")));
+  EXPECT_THAT(run_tool({"check", "--help"}).out, AllOf(HasSubstr("--seed"), HasSubstr("1.1 times")));
+  EXPECT_THAT(run_tool({"info", "--help"}).out, HasSubstr("--json"));
+}
+
+TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
+      {{}, "subcommand"},
+      {{"attend"}, "FILE"},
+      {{"frobnicate"}, "frobnicate"},
+      {{"check", "--cases", "0"}, "--cases"},
+      {{"check", "--backend", "tpu"}, "tpu"},
+      {{"bench", "--mask", "window:3"}, "window:3"},
+      {{"bench", "--mask", "window:-2,0"}, "window:-2,0"},
+      {{"bench", "--seqlen", "-5"}, "--seqlen"},
+      {{"bench", "--grid", "paper", "--seqlen", "64"}, "--grid"},
+      {{"bench", "--heads", "6", "--kv-heads", "4", "--seqlen", "8"}, "heads"},
+  };
+  for (const auto& [arguments, word] : mistakes) {
+    const Outcome outcome = run_tool(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome;
+    EXPECT_THAT(outcome.err, HasSubstr(word));
+  }
+}
+
+TEST(Info, JsonSaysWhatIsBuiltAndWhatServes) {
+  const Outcome outcome = run_tool({"info", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome;
+  const auto info = nlohmann::json::parse(outcome.out);
+  EXPECT_GE(info["cpu_threads"].get<int>(), 1);
+  EXPECT_NE(info["cpu_simd"], "");
+  EXPECT_EQ(info["auto_backend"]["fp32"], "cpu");
+  EXPECT_EQ(info["auto_backend"]["bf16"], info["hopper_usable"] ? "hopper" : "cpu");
+  EXPECT_EQ(info["hopper_reason"].get<std::string>().empty(), info["hopper_usable"].get<bool>());
+}
+
+TEST(Info, TextNamesTheBackendThatServes) {
+  const Outcome outcome = run_tool({"info"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("--backend auto, bf16"), HasSubstr("Hopper usable here")));
+}
+
+TEST(Hopper, WhereItCantRunAskingForItEndsWithFour) {
+  if (nlohmann::json::parse(run_tool({"info", "--json"}).out)["hopper_usable"])
+    GTEST_SKIP() << "it can run here";
+  for (const char* subcommand : {"check", "bench"}) {
+    const Outcome outcome = run_tool({subcommand, "--backend", "hopper"});
+    EXPECT_EQ(outcome.exit_code, 4) << outcome;
+    EXPECT_THAT(outcome.err, HasSubstr("--backend cpu"));
+  }
+}
+
+TEST(Check, CpuBackendIsWithinToleranceAndPrintsItsSeed) {
+  const Outcome outcome = run_tool({"check", "--backend", "cpu", "--seed", "1", "--cases", "60"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("seed 1,"), HasSubstr("60 of 60 cases within tolerance")));
+}
+
+TEST(Check, WithoutASeedDrawsOneAndPrintsIt) {
+  const Outcome outcome = run_tool({"check", "--backend", "cpu", "--cases", "15"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_THAT(outcome.out, HasSubstr("seed "));
+}
+
+TEST(Check, StopsAtItsTimeLimit) {
+  const Outcome outcome =
+      run_tool({"check", "--backend", "cpu", "--cases", "1000000", "--time-limit", "0.5"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_THAT(outcome.out, Not(HasSubstr("1000000 of 1000000")));
+}
+
+TEST(Bench, CsvHasTheRecordsColumnsAndOneRowAShape) {
+  const ScratchFolder scratch;
+  const Outcome outcome = run_tool({"bench",      "--backend",  "cpu",
+                                    "--batch",    "1,2",        "--heads",
+                                    "4",          "--kv-heads", "2",
+                                    "--seqlen",   "33",         "--seqlen-k",
+                                    "64",         "--head-dim", "64",
+                                    "--mask",     "full",       "causal",
+                                    "window:8,0", "--dtype",    "bf16,fp16",
+                                    "--repeats",  "1",          "--commit",
+                                    "abc",        "--csv",      scratch.file("bench.csv")});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome;
+  const std::vector<std::string> lines = lines_of(std::ifstream(scratch.file("bench.csv")));
+  ASSERT_EQ(lines.size(), 1u + 2 * 3 * 2);
+  EXPECT_EQ(lines[0], "kind,dtype,d,causal,b,hq,hk,sq,sk,peer,ms,ms_min,rate,note,commit,clock");
+  EXPECT_THAT(lines[1], testing::StartsWith("fwd,bf16,64,0,1,4,2,33,64,tandem,"));
+  EXPECT_THAT(lines[1], testing::EndsWith(",\"cpu full\",abc,"));
+  EXPECT_THAT(outcome.out, HasSubstr("TFLOP/s"));
+}
+
+TEST(Bench, CsvOnStdoutIsNothingButCsv) {
+  const Outcome outcome =
+      run_tool({"bench", "--backend", "cpu", "--seqlen", "16,32", "--repeats", "1", "--csv", "-"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_EQ(lines_of(std::istringstream(outcome.out)).size(), 3u) << outcome.out;
+}
+
+TEST(Bench, UnwritableCsvEndsWithFive) {
+  EXPECT_EQ(
+      run_tool({"bench", "--backend", "cpu", "--seqlen", "16", "--csv", "/nonexistent/bench.csv"}).exit_code,
+      5);
+}
+
+}  // namespace
+}  // namespace tandem::test
