@@ -12,8 +12,8 @@
 
 #include "core/dtype.h"
 #include "cpu/forward.h"
+#include "cpu/simd_targets.h"
 
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/tile.cpp"
 // This file again for each instruction set, and only then what it uses: the order matters.
