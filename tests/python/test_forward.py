@@ -114,10 +114,10 @@ class ForwardTest(unittest.TestCase):
             tandem.forward(q, k.tolist(), v)
 
     def test_passes_on_the_library_s_own_refusals(self):
-        q, k, v = (self.normal(1, 5, 3, 8) for _ in "qkv")
+        q, k, v = (self.normal(1, 5, 8, 8) for _ in "qkv")
         out = np.full_like(q, np.nan)
-        self.assert_refused("heads", q, k[:, :, :2], v[:, :, :2], out=out)
-        self.assert_refused("stride", q.transpose(0, 1, 3, 2), k, v)
+        self.assert_refused("heads", q, k[:, :, :3], v[:, :, :3], out=out)
+        self.assert_refused("stride", q.transpose(0, 1, 3, 2), k, v, out=out)
         self.assertTrue(np.isnan(out).all())
 
     def test_tells_what_is_built(self):
