@@ -4,6 +4,7 @@
 #include "forward/epilogue.h"
 #include "forward/score_mask.h"
 #include "forward/shared_storage.h"
+#include "forward/turn.h"
 #include "forward/work.h"
 #include "tile/gemm.h"
 #include "tile/softmax.h"
@@ -23,6 +24,7 @@ struct ConsumerState {
   const ForwardArguments& args;
   ForwardShared<V>& shared;
   ConsumerPosition<V>& at;
+  Turn<V> turn;
   int first_row;  ///< of the warpgroup within the tile
   RowLimits limits;
   tile::OnlineSoftmax softmax;

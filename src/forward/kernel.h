@@ -2,7 +2,7 @@
 #pragma once
 
 #include "forward/consumer.h"
-#include "forward/overlap_serial.h"
+#include "forward/overlap.h"
 #include "forward/producer.h"
 
 namespace tandem::forward {
@@ -27,12 +27,14 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   const int warp = static_cast<int>(hw::warp_index() % 4);
   const int own_row = first_row + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
   ConsumerPosition<V> at;
+  const Turn<V> turn{consumer};
+  turn.init();
 
   for_each_tile<V>(args, [&](const Work& work) {
     const int query = work.first_query + own_row;
-    ConsumerState<V> state{args, shared, at, first_row, RowLimits::of(args, query), {}, {}};  // line 13
-    tile::wait_full(shared.q_ring, at.q);                                                     // line 14
-    attend_serial(state, work.blocks);                                                        // lines 15-23
+    ConsumerState<V> state{args, shared, at, turn, first_row, RowLimits::of(args, query), {}, {}};  // line 13
+    tile::wait_full(shared.q_ring, at.q);                                                           // line 14
+    attend(state, work.blocks);  // lines 15-23
     tile::release_slot(shared.q_ring, at.q);
     at.q.advance();
     store_tile<V>(args, work, query, state.softmax, state.output);  // lines 24, 25

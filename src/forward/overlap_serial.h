@@ -20,6 +20,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
     hw::wgmma_fence();
     tile::start_scores<V.operand>(scores, shared.q, state.first_row, shared.k[k_at.slot]);  // line 17
     hw::wgmma_commit();
+    state.turn.pass();
     hw::wgmma_wait<0>();
     tile::release_slot(shared.k_ring, k_at);  // line 22 for K, which nothing reads any more
 
@@ -28,6 +29,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
 
     tile::wait_full(shared.v_ring, v_at);  // line 20
     tile::scale_rows(state.output, rescale);
+    state.turn.take();
     hw::wgmma_fence();
     tile::start_output<V.operand>(state.output, p, shared.v[v_at.slot]);  // line 21
     hw::wgmma_commit();
@@ -40,9 +42,11 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
 
 template <ForwardVariant V>
 TANDEM_DEVICE void attend_serial(ConsumerState<V>& state, const core::BlockRanges& blocks) {
+  state.turn.take();
   serial_blocks<V, BlockKind::masked>(state, blocks.begin, blocks.full_begin);
   serial_blocks<V, BlockKind::full>(state, blocks.full_begin, blocks.full_end);
   serial_blocks<V, BlockKind::masked>(state, blocks.full_end, blocks.end);
+  state.turn.pass();
 }
 
 }  // namespace tandem::forward

@@ -7,9 +7,6 @@
 namespace tandem::forward {
 namespace {
 
-constexpr std::int64_t l2_bytes_for_kv = 32
-                                         << 20;  // of 50 MB on H100 and H200; the rest is for Q, O and slack
-
 OutputView output_view(const core::Tensor& tensor) {
   return {tensor.data, tensor.stride[0], tensor.stride[1], tensor.stride[2]};
 }
@@ -17,11 +14,12 @@ OutputView output_view(const core::Tensor& tensor) {
 core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardVariant& variant) {
   const std::int64_t m_blocks = (problem.q_len() + variant.block_m - 1) / variant.block_m;
   const std::int64_t all_heads = problem.q_heads() * problem.batch();
-  const std::int64_t kv_bytes =
-      std::max<std::int64_t>(1, 2 * problem.k_len() * problem.head_dim() * 2 / problem.group());
-  const std::int64_t section = std::clamp<std::int64_t>(l2_bytes_for_kv / kv_bytes, 1, all_heads);
+  // With a ramp of tile lengths, balance wants one order over all heads; without, tiles that share K and V
+  // come together.
+  const bool longest_first = problem.mask.right != core::Mask::unlimited;
+  const std::int64_t section = longest_first ? all_heads : problem.group();
   return {static_cast<int>(m_blocks), static_cast<int>(problem.q_heads()), static_cast<int>(problem.batch()),
-          static_cast<int>(section), problem.mask.right != core::Mask::unlimited};
+          static_cast<int>(section), longest_first};
 }
 
 }  // namespace

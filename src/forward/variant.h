@@ -7,7 +7,15 @@ namespace tandem::forward {
 
 /// How the matrix products and the softmax of one warpgroup overlap.
 enum class Overlap {
-  serial,  ///< Algorithm 1: each product is waited for at once
+  serial,       ///< Algorithm 1: each product is waited for at once
+  two_stage,    ///< Algorithm 2: softmax of a block while P V of the block before runs
+  three_stage,  ///< Algorithm 4: and while Q K^T of the block after runs
+};
+
+/// How consumer warpgroups share the tensor cores.
+enum class TurnPolicy {
+  free,      ///< as the hardware arbitrates
+  pingpong,  ///< in turns (turn.h)
 };
 
 /// Which scores can need a mask.
@@ -24,6 +32,7 @@ struct ForwardVariant {
   MaskKind mask;
   bool softcap;
   Overlap overlap;
+  TurnPolicy turn;
   int block_m;  ///< queries of a tile: 64 for each consumer warpgroup
   int block_n;  ///< keys of a block
   int kv_stages;

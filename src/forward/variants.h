@@ -8,20 +8,22 @@
 
 namespace tandem::forward {
 
-/// Tile and ring depth by head dim and mask; the search behind it is in docs/performance.md.
-struct TileShape {
+/// What measures best for a head dim and a mask; the search behind it is in docs/performance.md.
+struct Recipe {
   int block_m, block_n, kv_stages;
+  Overlap overlap;
+  TurnPolicy turn;
 };
 
-constexpr TileShape tile_shape(int head_dim, MaskKind mask) {
-  const bool full = mask == MaskKind::full;
+constexpr Recipe best_recipe(int head_dim, MaskKind mask, bool softcap) {
+  const bool wide = mask == MaskKind::full && !softcap;  // masks and caps need registers
   switch (head_dim) {
     case 64:
-      return {192, 128, 2};
+      return {192, 128, 2, Overlap::two_stage, TurnPolicy::pingpong};
     case 128:
-      return full ? TileShape{128, 176, 2} : TileShape{128, 128, 2};
+      return {128, wide ? 176 : 128, 2, Overlap::two_stage, TurnPolicy::pingpong};
     default:
-      return TileShape{128, 80, 2};
+      return {128, 80, 2, Overlap::two_stage, TurnPolicy::pingpong};
   }
 }
 
@@ -35,9 +37,9 @@ constexpr std::array<ForwardVariant, 8> variants_of(int head_dim) {
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (MaskKind mask : {MaskKind::full, MaskKind::band}) {
       for (bool softcap : {false, true}) {
-        const TileShape shape = tile_shape(head_dim, mask);
-        variants[i++] = {operand,         head_dim,      mask,          softcap,
-                         Overlap::serial, shape.block_m, shape.block_n, shape.kv_stages};
+        const Recipe r = best_recipe(head_dim, mask, softcap);
+        variants[i++] = {operand, head_dim,  mask,      softcap,    r.overlap,
+                         r.turn,  r.block_m, r.block_n, r.kv_stages};
       }
     }
   }

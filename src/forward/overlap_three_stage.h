@@ -1,0 +1,108 @@
+// Overlap policy "three-stage": Algorithm 4's main loop. Q K^T of block j, softmax of block j - 1 and P V of
+// block j - 2 run at the same time.
+#pragma once
+
+#include "forward/consumer.h"
+
+namespace tandem::forward {
+
+/// What Algorithm 4 carries from block to block: scores of the last block, probabilities of the one before
+/// it, and the factor by which the output has to be scaled before those probabilities are added.
+template <ForwardVariant V>
+struct ThreeStageCarry {
+  float scores[V.block_n / 2];
+  tile::Probabilities<V.block_n> p;
+  float scale_o[2];
+};
+
+/// Waits for K's next block and computes its scores (lines 2, 3 and 5, 6).
+template <ForwardVariant V>
+TANDEM_DEVICE void scores_now(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
+  ForwardShared<V>& shared = state.shared;
+  auto& k_at = state.at.k;
+  tile::wait_full(shared.k_ring, k_at);
+  hw::wgmma_fence();
+  tile::start_scores<V.operand>(scores, shared.q, state.first_row, shared.k[k_at.slot]);
+  hw::wgmma_commit();
+  hw::wgmma_wait<0>();
+  tile::release_slot(shared.k_ring, k_at);
+  k_at.advance();
+}
+
+/// Waits for V's next block and adds P V (lines 18-20 and 22-24).
+template <ForwardVariant V>
+TANDEM_DEVICE void output_now(ConsumerState<V>& state, const ThreeStageCarry<V>& carry) {
+  ForwardShared<V>& shared = state.shared;
+  auto& v_at = state.at.v;
+  tile::wait_full(shared.v_ring, v_at);
+  tile::scale_rows(state.output, carry.scale_o);
+  hw::wgmma_fence();
+  tile::start_output<V.operand>(state.output, carry.p, shared.v[v_at.slot]);
+  hw::wgmma_commit();
+  hw::wgmma_wait<0>();
+  tile::release_slot(shared.v_ring, v_at);
+  v_at.advance();
+}
+
+/// Lines 7-17 for the blocks j in [begin, end); `kind` is that of block j - 1, whose softmax it is.
+template <ForwardVariant V, BlockKind kind>
+TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V>& carry, int begin,
+                                      int end) {
+  ForwardShared<V>& shared = state.shared;
+  auto& [q_at, k_at, v_at] = state.at;
+
+  for (int j = begin; j < end; ++j) {  // line 7
+    float next[V.block_n / 2];
+
+    tile::wait_full(shared.k_ring, k_at);           // line 8
+    tile::scale_rows(state.output, carry.scale_o);  // line 11
+    state.turn.take();
+    hw::wgmma_fence();
+    tile::start_scores<V.operand>(next, shared.q, state.first_row, shared.k[k_at.slot]);  // line 9
+    hw::wgmma_commit();
+    tile::wait_full(shared.v_ring, v_at);  // line 10
+    hw::wgmma_fence();
+    tile::start_output<V.operand>(state.output, carry.p, shared.v[v_at.slot]);  // line 12
+    hw::wgmma_commit();
+    state.turn.pass();
+
+    softmax_block<V, kind>(state, carry.scores, j - 1, carry.scale_o);  // line 13
+    hw::wgmma_wait<0>();                                                // line 14
+    tile::release_slot(shared.k_ring, k_at);
+    tile::release_slot(shared.v_ring, v_at);
+    tile::round_probabilities<V.operand>(carry.p, carry.scores);  // line 16
+    TANDEM_UNROLL
+    for (int i = 0; i < V.block_n / 2; ++i) carry.scores[i] = next[i];  // line 15
+    k_at.advance();
+    v_at.advance();
+  }
+}
+
+template <ForwardVariant V>
+TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const core::BlockRanges& blocks) {
+  if (blocks.begin == blocks.end) return;
+  const int count = blocks.end - blocks.begin;
+  ThreeStageCarry<V> carry;
+  scores_now(state, carry.scores);                                                        // lines 2, 3
+  softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.begin, carry.scale_o);  // line 4
+  tile::round_probabilities<V.operand>(carry.p, carry.scores);
+  if (count > 1) {
+    scores_now(state, carry.scores);  // lines 5, 6
+    // The softmax of iteration j is that of block j - 1, so the ranges are one further on.
+    const int first = blocks.begin + 2;
+    const int full_begin = blocks.full_begin + 1 > first ? blocks.full_begin + 1 : first;
+    const int past_full = blocks.full_end + 1 < blocks.end ? blocks.full_end + 1 : blocks.end;
+    const int full_end = past_full > full_begin ? past_full : full_begin;
+    three_stage_blocks<V, BlockKind::masked>(state, carry, first,
+                                             full_begin < blocks.end ? full_begin : blocks.end);
+    three_stage_blocks<V, BlockKind::full>(state, carry, full_begin, full_end);
+    three_stage_blocks<V, BlockKind::masked>(state, carry, full_end, blocks.end);
+
+    output_now(state, carry);                                                                 // lines 18-20
+    softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.end - 1, carry.scale_o);  // line 21
+    tile::round_probabilities<V.operand>(carry.p, carry.scores);
+  }
+  output_now(state, carry);  // lines 22-24
+}
+
+}  // namespace tandem::forward
