@@ -1,0 +1,92 @@
+#include "apps/sim/forward_sim.h"
+
+#include <stdexcept>
+
+#include "apps/sim/forward_kernels.h"
+#include "core/dtype.h"
+#include "forward/plan.h"
+#include "forward/tensor_map.h"
+
+namespace tandem::sim {
+
+namespace {
+
+const Kernel& find_kernel(const forward::ForwardVariant& variant) {
+  for (std::span<const Kernel> kernels : {kernels_d64(), kernels_d128(), kernels_d256()}) {
+    for (const Kernel& kernel : kernels) {
+      if (kernel.variant == variant) return kernel;
+    }
+  }
+  throw std::invalid_argument("this variant is not compiled for the simulator: " + name_of(variant));
+}
+
+hw::TensorMap encode(const core::Tensor& tensor, int rows) {
+  const forward::TensorMapRequest request = forward::tensor_map_request(tensor, rows);
+  hw::sim::TensorMapSpec spec{.address = request.address};
+  std::copy_n(request.dims, 4, spec.dims);
+  std::copy_n(request.stride_bytes, 3, spec.stride_bytes);
+  std::copy_n(request.box, 4, spec.box);
+  return hw::sim::encode_tensor_map(spec);
+}
+
+/// From the first to the last element of a tensor, whose strides are not negative.
+hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool writable) {
+  std::int64_t last = tensor.shape[3] - 1;
+  for (int i = 0; i < 3; ++i) {
+    if (tensor.shape[i] == 0) last = -1;
+    if (last >= 0) last += (tensor.shape[i] - 1) * tensor.stride[i];
+  }
+  return {tensor.data, static_cast<std::size_t>(last + 1) * core::size_of(tensor.dtype), name, writable};
+}
+
+hw::sim::LaunchConfig launch_config(const core::ForwardProblem& problem,
+                                    const forward::ForwardVariant& variant, const Machine& machine) {
+  hw::sim::LaunchConfig config;
+  config.threads = variant.threads();
+  config.shared_bytes = find_kernel(variant).shared_bytes;
+  config.policy = machine.policy;
+  config.seed = machine.seed;
+  config.replay = machine.replay;
+  config.buffers = {buffer_of(problem.q, "q", false), buffer_of(problem.k, "k", false),
+                    buffer_of(problem.v, "v", false), buffer_of(problem.o, "o", true)};
+  if (problem.lse.data != nullptr) config.buffers.push_back(buffer_of(problem.lse, "lse", true));
+  return config;
+}
+
+}  // namespace
+
+std::vector<forward::ForwardVariant> forward_variants() {
+  std::vector<forward::ForwardVariant> variants;
+  for (std::span<const Kernel> kernels : {kernels_d64(), kernels_d128(), kernels_d256()}) {
+    for (const Kernel& kernel : kernels) {
+      if (std::find(variants.begin(), variants.end(), kernel.variant) == variants.end()) {
+        variants.push_back(kernel.variant);
+      }
+    }
+  }
+  return variants;
+}
+
+std::string name_of(const forward::ForwardVariant& v) {
+  static constexpr const char* overlaps[] = {"serial", "two-stage", "three-stage"};
+  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
+         (v.mask == forward::MaskKind::full ? " full" : " band") + (v.softcap ? " softcap " : " ") +
+         overlaps[static_cast<int>(v.overlap)] +
+         (v.turn == forward::TurnPolicy::pingpong ? " pingpong " : " ") + std::to_string(v.block_m) + "x" +
+         std::to_string(v.block_n) + "x" + std::to_string(v.kv_stages);
+}
+
+hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
+                                 const Machine& machine) {
+  forward::ForwardArguments args = forward::make_arguments(problem, variant);
+  hw::sim::LaunchConfig config = launch_config(problem, variant, machine);
+  config.blocks = forward::grid_size(args, machine.multiprocessors);
+  if (config.blocks == 0) return {};
+  args.q = encode(problem.q, variant.block_m);
+  args.k = problem.k_len() == 0 ? args.q : encode(problem.k, variant.block_n);
+  args.v = problem.k_len() == 0 ? args.q : encode(problem.v, variant.block_n);
+  const auto body = find_kernel(variant).body;
+  return hw::sim::launch(config, [&args, body] { body(args); });
+}
+
+}  // namespace tandem::sim

@@ -1,0 +1,33 @@
+// The forward kernels on the software Hopper: the same source as on the chip, launched with host memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/problem.h"
+#include "forward/variant.h"
+#include "hw/sim/machine.h"
+
+namespace tandem::sim {
+
+/// How the software Hopper runs a launch.
+struct Machine {
+  int multiprocessors = 2;  ///< blocks of the persistent grid
+  hw::sim::Policy policy = hw::sim::Policy::eager;
+  std::uint64_t seed = 1;
+  std::string replay;  ///< the command that repeats the launch, for the report
+};
+
+/// Every variant that is compiled for the simulator: the built ones, and each overlap and turn policy.
+std::vector<forward::ForwardVariant> forward_variants();
+
+/// "bf16 d64 band softcap two-stage pingpong 192x128x2".
+std::string name_of(const forward::ForwardVariant& variant);
+
+/// Runs the variant's kernel on the problem, which it has to serve and whose tensors TMA has to be able to
+/// take.
+hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
+                                 const Machine& machine);
+
+}  // namespace tandem::sim

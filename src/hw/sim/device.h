@@ -1,0 +1,54 @@
+// What the inline verbs of verbs.h call: the machine's side, compiled once and not instrumented.
+#pragma once
+
+#include <cstdint>
+
+#include "hw/types.h"
+
+namespace tandem::hw::sim {
+
+std::uint32_t thread_index();
+std::uint32_t block_index();
+std::uint32_t grid_size();
+/// Notes that the whole warp does `what` now; lanes that do something else are a fault.
+std::uint32_t converged_thread_index(const char* what);
+bool elect_one();
+void set_role(const char* name);
+
+void release_registers(int count);
+void acquire_registers(int count);
+
+void* shared_memory(std::size_t bytes, std::size_t alignment);
+std::uint32_t shared_address(const void* object);
+void fence_async_proxy();
+
+void sync_named(std::uint32_t id, std::uint32_t threads);  ///< threads 0: the block's
+void arrive_named(std::uint32_t id, std::uint32_t threads);
+
+void barrier_init(Barrier& barrier, std::uint32_t arrivals);
+void fence_barrier_init();
+void barrier_arrive(Barrier& barrier);
+void barrier_arrive_expecting(Barrier& barrier, std::uint32_t bytes);
+void barrier_wait(Barrier& barrier, std::uint32_t parity);
+
+void prefetch_map(const TensorMap& map);
+void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin);
+
+/// One WGMMA as a thread sees it.
+struct Product {
+  Operand operand;
+  int n;
+  Major b_major;
+  bool a_in_registers;
+  Accumulate accumulate;
+  MatrixDescriptor a, b;  ///< a: unused where A is in registers
+};
+void wgmma_fence();
+void wgmma_commit();
+void wgmma_wait(int pending);
+void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_fragment);
+
+std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask);
+void store_global(void* address, const void* data, std::size_t bytes);
+
+}  // namespace tandem::hw::sim

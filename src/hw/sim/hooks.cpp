@@ -1,0 +1,106 @@
+// Ordinary memory accesses of kernels. Kernel code is compiled with -fsanitize=thread, whose calls arrive
+// here instead of in the sanitizer's own library: every load and store that is not provably private is seen,
+// with its code address, at a few nanoseconds each.
+#include "hw/sim/machine_state.h"
+
+namespace tandem::hw::sim {
+
+namespace {
+
+/// Registers are the thread's stack memory here. Unfinished WGMMAs own some of them.
+void touch_registers(Thread& thread, std::size_t slot, std::size_t slots, bool write, const void* code) {
+  for (std::size_t i = slot; i < slot + slots; ++i) {
+    thread.touched[i] = *thread.fence_epoch;
+    if (thread.owned[i] == 0 || (thread.owned[i] == 2 && !write)) continue;
+    thread.code = code;
+    if (thread.owned[i] == 2)
+      fail(Rule::operand_overwritten, "writes an A fragment that an unfinished WGMMA reads");
+    fail(Rule::use_before_wait,
+         std::string(write ? "writes" : "reads") + " an accumulator of a WGMMA that it has not waited for");
+  }
+}
+
+void touch(const void* address, std::size_t bytes, bool write, const void* code) {
+  Thread* thread = machine.running;
+  if (thread == nullptr) return;
+  const std::size_t on_stack = static_cast<const char*>(address) - thread->stack;
+  if (on_stack < stack_bytes) {
+    return touch_registers(*thread, on_stack / 4, (on_stack % 4 + bytes + 3) / 4, write, code);
+  }
+  if (machine.in_hook) return;
+  machine.in_hook = true;
+  const std::size_t in_window = static_cast<const unsigned char*>(address) - machine.window;
+  if (in_window < std::size_t{1} << 18) {
+    thread->code = code;
+    machine.block.shadow.access(offset_of(address, bytes, "an accessed object"), bytes, write, code);
+  } else {
+    machine.global.access(address, bytes, write);
+  }
+  machine.in_hook = false;
+}
+
+}  // namespace
+
+}  // namespace tandem::hw::sim
+
+// Names and signatures are the compiler's; see gcc/sanitizer.def.
+#define TANDEM_ACCESS(name, bytes, write)                                       \
+  void __tsan_##name##bytes(void* address) {                                    \
+    tandem::hw::sim::touch(address, bytes, write, __builtin_return_address(0)); \
+  }
+#define TANDEM_ACCESSES(bytes)                \
+  TANDEM_ACCESS(read, bytes, false)           \
+  TANDEM_ACCESS(write, bytes, true)           \
+  TANDEM_ACCESS(unaligned_read, bytes, false) \
+  TANDEM_ACCESS(unaligned_write, bytes, true) \
+  TANDEM_ACCESS(volatile_read, bytes, false)  \
+  TANDEM_ACCESS(volatile_write, bytes, true)
+
+// Kernels have no atomics of the host; the tests around them do, through the standard library. They are not
+// checked.
+#define TANDEM_ATOMIC(bits, type, name, builtin)                                   \
+  type __tsan_atomic##bits##_##name(volatile void* address, type value, int) {     \
+    return builtin(static_cast<volatile type*>(address), value, __ATOMIC_SEQ_CST); \
+  }
+#define TANDEM_ATOMICS(bits, type)                                                                         \
+  type __tsan_atomic##bits##_load(const volatile void* address, int) {                                     \
+    return __atomic_load_n(static_cast<const volatile type*>(address), __ATOMIC_SEQ_CST);                  \
+  }                                                                                                        \
+  void __tsan_atomic##bits##_store(volatile void* address, type value, int) {                              \
+    __atomic_store_n(static_cast<volatile type*>(address), value, __ATOMIC_SEQ_CST);                       \
+  }                                                                                                        \
+  TANDEM_ATOMIC(bits, type, exchange, __atomic_exchange_n)                                                 \
+  TANDEM_ATOMIC(bits, type, fetch_add, __atomic_fetch_add)                                                 \
+  TANDEM_ATOMIC(bits, type, fetch_sub, __atomic_fetch_sub)                                                 \
+  TANDEM_ATOMIC(bits, type, fetch_and, __atomic_fetch_and)                                                 \
+  TANDEM_ATOMIC(bits, type, fetch_or, __atomic_fetch_or)                                                   \
+  TANDEM_ATOMIC(bits, type, fetch_xor, __atomic_fetch_xor)                                                 \
+  bool __tsan_atomic##bits##_compare_exchange_strong(volatile void* address, void* expected, type value,   \
+                                                     int, int) {                                           \
+    return __atomic_compare_exchange_n(static_cast<volatile type*>(address), static_cast<type*>(expected), \
+                                       value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                  \
+  }                                                                                                        \
+  bool __tsan_atomic##bits##_compare_exchange_weak(volatile void* address, void* expected, type value,     \
+                                                   int a, int b) {                                         \
+    return __tsan_atomic##bits##_compare_exchange_strong(address, expected, value, a, b);                  \
+  }
+
+extern "C" {
+TANDEM_ACCESSES(1)
+TANDEM_ACCESSES(2)
+TANDEM_ACCESSES(4)
+TANDEM_ACCESSES(8)
+TANDEM_ACCESSES(16)
+void __tsan_read_range(void* address, unsigned long bytes) {
+  tandem::hw::sim::touch(address, bytes, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void* address, unsigned long bytes) {
+  tandem::hw::sim::touch(address, bytes, true, __builtin_return_address(0));
+}
+TANDEM_ATOMICS(8, unsigned char)
+TANDEM_ATOMICS(32, unsigned int)
+TANDEM_ATOMICS(64, unsigned long)
+void __tsan_vptr_update(void*, void*) {}
+void __tsan_vptr_read(void*) {}
+void __tsan_init() {}
+}

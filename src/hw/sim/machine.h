@@ -1,0 +1,78 @@
+// The software Hopper, from outside: launches kernels that are written over the verbs of hw/hw.h.
+//
+// One fiber is one thread; blocks run one after another. What a kernel may not do on the chip is a fault with
+// a name (fault.h); docs/simulator.md is the specification.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hw/sim/fault.h"
+#include "hw/types.h"
+
+namespace tandem::hw::sim {
+
+/// When asynchronous work takes effect, and in which order threads run.
+enum class Policy {
+  eager,  ///< copies and products finish as they are issued; threads run in turn
+  late,   ///< nothing finishes until no thread can go on without it; the thread that came last runs first
+  random  ///< seeded times, orders, pieces, thread switches and spurious wake-ups
+};
+const char* name_of(Policy policy);
+
+/// Global memory that the kernel may touch. Where buffers are given, every other global access is a fault.
+struct Buffer {
+  const void* data;
+  std::size_t bytes;
+  const char* name;
+  bool writable;
+};
+
+struct LaunchConfig {
+  int blocks = 1;
+  int threads = 128;             ///< a block; a multiple of 32, at most 1024
+  int shared_bytes = 0;          ///< a block; at most max_shared_bytes
+  int registers_per_thread = 0;  ///< 0: 65536 over all threads, rounded down to a multiple of 8
+  Policy policy = Policy::eager;
+  std::uint64_t seed = 1;
+  std::vector<Buffer> buffers;  ///< empty: global accesses are not checked
+  std::string replay;           ///< the command that repeats this launch, for the report
+};
+
+struct Statistics {
+  std::int64_t switches = 0;  ///< of fibers
+  std::int64_t copies = 0;    ///< TMA boxes
+  std::int64_t products = 0;  ///< WGMMA instructions
+};
+
+/// What came of a launch: the first fault, if there was one. The launch stops at it.
+struct Report {
+  std::optional<Fault> fault;
+  Statistics statistics;
+
+  bool ok() const { return !fault.has_value(); }
+  /// The fault in words: rule, thread, role, source lines, and how to replay it; "" where there is none.
+  std::string text() const;
+};
+
+/// Runs `body` once for every thread of every block. One launch at a time in a process.
+Report launch(const LaunchConfig& config, const std::function<void()>& body);
+
+/// What the launcher of a kernel passes to cuTensorMapEncodeTiled for a tensor of 16-bit elements.
+struct TensorMapSpec {
+  const void* address;            ///< multiple of 16
+  std::uint64_t dims[4];          ///< in elements, innermost first
+  std::uint64_t stride_bytes[3];  ///< of dimensions 1-3; multiples of 16
+  std::uint32_t box[4];           ///< in elements; at most 256 each
+  Swizzle swizzle = Swizzle::bytes128;
+  std::uint32_t element_bytes = 2;
+};
+
+/// The simulator's tensor map, or throws std::invalid_argument with what cuTensorMapEncodeTiled would refuse.
+TensorMap encode_tensor_map(const TensorMapSpec& spec);
+
+}  // namespace tandem::hw::sim

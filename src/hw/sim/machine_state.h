@@ -1,0 +1,240 @@
+// The inside of the software Hopper: one block at a time, its threads, barriers and work in flight.
+#pragma once
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/stack_context.hpp>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "hw/sim/clock.h"
+#include "hw/sim/device.h"
+#include "hw/sim/machine.h"
+#include "hw/sim/shadow.h"
+
+namespace tandem::hw::sim {
+
+/// Where the shared window begins: never 0, so that a forgotten address shows.
+inline constexpr std::uint32_t window_base = 1024;
+inline constexpr int max_threads = 1024;
+inline constexpr int max_barriers = 128;
+inline constexpr int named_barriers = 16;
+inline constexpr std::size_t stack_bytes = 256 * 1024;
+
+/// A fiber that may be abandoned: destroying a suspended boost fiber would unwind its stack, through frames
+/// (the memory hooks) that no exception may cross.
+union AbandonableFiber {
+  boost::context::fiber fiber;
+  AbandonableFiber() : fiber() {}
+  ~AbandonableFiber() {}
+};
+
+/// What a thread waits for, for the deadlock report.
+struct Wait {
+  enum class Kind { none, barrier, named, registers, products, shuffle } kind = Kind::none;
+  int object = 0;  ///< barrier's ordinal, named barrier's id, registers asked for, products
+  std::uint32_t parity = 0;
+};
+
+/// Registers (stack memory) that an unfinished WGMMA owns.
+struct OwnedRegisters {
+  const void* begin;
+  std::size_t bytes;
+  bool accumulators;  ///< or an A fragment
+  Time product;       ///< the last one that uses them
+};
+
+struct Thread {
+  int index = 0;
+  AbandonableFiber own, back;  ///< to continue the thread; to return to the scheduler
+  bool done = false;
+  const char* role = "thread";
+  const void* code = nullptr;  ///< where the kernel called the last verb
+  Wait wait;
+
+  Clock clock;          ///< what it knows
+  Clock async_visible;  ///< of that, ordinary writes that a proxy fence has shown to the async proxy
+
+  char* stack = nullptr;
+  std::uint32_t* touched = nullptr;  ///< per 4 bytes of stack: the fence epoch of the last access
+  std::uint8_t* owned = nullptr;  ///< per 4 bytes of stack: 1 = an accumulator, 2 = an A fragment in flight
+  std::uint32_t* fence_epoch = nullptr;  ///< counts wgmma fences; goes on as long as the stack is used
+  bool fenced = false;                   ///< a wgmma fence was executed in this block
+  std::vector<OwnedRegisters> owned_registers;
+  Time products = 0;         ///< WGMMAs started
+  std::vector<Time> groups;  ///< products started at each commit
+  int registers = 0;
+  std::int64_t collectives = 0, shuffles = 0;
+
+  const char* stack_end() const { return stack + stack_bytes; }
+  int lane() const { return index % warp_size; }
+  int warp() const { return index / warp_size; }
+  int warpgroup() const { return index / warpgroup_size; }
+  Epoch now() const { return {static_cast<Agent>(index), clock[static_cast<Agent>(index)]}; }
+};
+
+/// An mbarrier. Counts live in its 8 bytes of shared memory (mbarrier.cpp); here is what those can't hold.
+struct BarrierRecord {
+  std::uint32_t offset = 0;
+  int ordinal = 0;  ///< in order of initialisation
+  Agent agent = no_agent;
+  const void* code = nullptr;  ///< of its initialisation
+  Epoch initialised, fenced;   ///< the init, and the fence that shows it to the async proxy
+  Time phases = 0;             ///< completed
+  Clock arrived, completed;    ///< released into the running phase, and into completed ones
+  Clock arrived_async, completed_async;
+  std::vector<Thread*> waiting;
+};
+
+struct NamedBarrier {
+  std::uint32_t threads = 0;  ///< of the running phase; 0: nobody has come
+  std::uint32_t arrived = 0;
+  Clock clock, async_visible;
+  std::vector<Thread*> waiting;
+};
+
+/// Something that all lanes of a warp have to do alike.
+struct Collective {
+  const char* what;
+  std::uint64_t argument;
+  const void* code;
+  int lanes = 0;
+};
+
+struct Warp {
+  std::deque<Collective> collectives;  ///< that some lanes have not come to
+  std::int64_t first_collective = 0;   ///< number of the front one
+  std::uint32_t exchange[2][warp_size];
+  int exchanged[2] = {0, 0};
+  std::vector<Thread*> waiting;
+  int exited = 0;
+};
+
+/// One WGMMA of a warpgroup.
+struct ProductInFlight {
+  Product product;
+  float* accumulators[warpgroup_size];
+  const std::uint32_t* fragments[warpgroup_size];
+  int threads = 0;  ///< that have come to it
+  const void* code = nullptr;
+};
+
+/// A warpgroup's matrix unit. Products execute in order.
+struct MatrixUnit {
+  std::deque<ProductInFlight> products;
+  Time first = 1;   ///< number of the front one
+  Time issued = 0;  ///< all 128 threads have come
+  Time completed = 0;
+  std::vector<Thread*> waiting;
+};
+
+/// A TMA box on its way.
+struct CopyInFlight {
+  TensorMap map;
+  BoxOrigin origin;
+  std::uint32_t destination;  ///< offset
+  BarrierRecord* barrier;
+  Time phase;                       ///< of the barrier, as the copy was issued
+  std::vector<std::uint32_t> rows;  ///< that have not landed, in the order in which they will
+  int thread;
+  const void* code;
+};
+
+/// Everything of the block that runs.
+struct Block {
+  int index = 0;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  std::vector<MatrixUnit> units;
+  std::deque<BarrierRecord> barriers;      ///< records don't move
+  std::vector<BarrierRecord*> barrier_at;  ///< by offset / 8
+  std::vector<NamedBarrier> named{named_barriers};
+  std::deque<CopyInFlight> copies;
+  std::deque<Thread*> ready;
+  SharedShadow shadow;
+  int pool = 0;  ///< registers that nobody holds
+  std::vector<Thread*> waiting_for_registers;
+  int alive = 0;
+};
+
+struct Machine {
+  const LaunchConfig* config = nullptr;
+  Report report;
+  Block block;
+  Thread* running = nullptr;  ///< null outside of fibers
+  bool in_hook = false;       ///< keeps accesses of the machine itself out of its own hooks
+  unsigned char* window = nullptr;
+  GlobalShadow global;
+  std::mt19937_64 random;
+
+  Agent agents() const;
+  Agent agent_of_unit(int warpgroup) const { return static_cast<Agent>(config->threads + warpgroup); }
+  std::uint64_t draw(std::uint64_t bound) { return random() % bound; }
+  bool chance(int one_in) { return config->policy == Policy::random && draw(one_in) == 0; }
+};
+
+extern Machine machine;
+
+// ---- scheduler.cpp
+/// The thread that runs; remembers where its kernel called.
+inline Thread& enter(const void* code) {
+  machine.running->code = code;
+  return *machine.running;
+}
+#define TANDEM_SIM_ENTER() enter(__builtin_return_address(0))
+
+[[noreturn]] void abandon();  ///< back to the scheduler for good
+void suspend();               ///< back to the scheduler; somebody has to make the thread ready
+void yield();                 ///< back to the scheduler, ready
+void perturb();               ///< under Policy::random: perhaps yield
+void wake(std::vector<Thread*>& waiting);
+/// Blocks until `condition`; `waiting` is woken when it may have changed.
+template <typename Condition>
+void wait_until(Thread& thread, std::vector<Thread*>& waiting, Wait wait, Condition&& condition) {
+  if (machine.config->policy == Policy::late || machine.chance(4)) yield();
+  thread.wait = wait;
+  while (!condition()) {
+    waiting.push_back(&thread);
+    suspend();
+  }
+  thread.wait = {};
+}
+
+// ---- fault.cpp
+/// Something else that a fault has to do with, and where in the kernel.
+struct Related {
+  std::string text;
+  const void* code;
+};
+/// Records the running thread's fault and stops the launch.
+[[noreturn]] void fail(Rule rule, const std::string& what, const std::vector<Related>& related = {});
+/// Records a fault of `subject` (null: of the block) without leaving the caller.
+void record(Rule rule, const Thread* subject, const std::string& what,
+            const std::vector<Related>& related = {});
+std::string describe(const Thread& thread);
+std::string describe(const BarrierRecord& barrier);
+
+// ---- asynchronous work
+bool land_copy(bool everything);  ///< tma.cpp: one piece (or all) of one copy; false: none in flight
+bool execute_product();           ///< wgmma.cpp: the next product of one unit; false: none issued
+void complete_bytes(BarrierRecord& barrier, std::uint32_t bytes, const CopyInFlight& copy);  ///< mbarrier.cpp
+/// mbarrier.cpp: the barrier at an address, which the running thread has to know to be initialised.
+BarrierRecord& find_barrier(const Barrier& barrier, const Thread& thread);
+void fence_own_barriers(const Thread& thread);  ///< mbarrier.cpp: their initialisation, for the async proxy
+void check_finished(const BarrierRecord& barrier);  ///< mbarrier.cpp: at the end of the block
+
+// ---- warp.cpp
+/// All lanes of the warp have to do this as their next collective.
+void converge(Thread& thread, const char* what, std::uint64_t argument = 0);
+
+// ---- shared memory
+/// Offset of an address in the window, or a fault.
+std::uint32_t offset_of(const void* address, std::size_t bytes, const char* what);
+
+/// Ends every release: what comes later is not part of it.
+inline void tick(Thread& thread) { ++thread.clock[static_cast<Agent>(thread.index)]; }
+
+}  // namespace tandem::hw::sim

@@ -1,0 +1,84 @@
+// Named barriers and the block's barrier (barrier.sync, barrier.arrive), and the proxy fence.
+#include "hw/sim/machine_state.h"
+
+namespace tandem::hw::sim {
+
+namespace {
+
+/// Counts the thread in; the one that completes the phase lets everybody go.
+bool come(Thread& thread, std::uint32_t id, std::uint32_t threads) {
+  NamedBarrier& barrier = machine.block.named[id];
+  if (barrier.threads == 0) {
+    barrier.threads = threads;
+    barrier.clock = barrier.async_visible = Clock(machine.agents());
+  }
+  if (barrier.threads != threads) {
+    fail(Rule::bad_argument, "comes to named barrier " + std::to_string(id) + " for " +
+                                 std::to_string(threads) + " threads, where others came for " +
+                                 std::to_string(barrier.threads));
+  }
+  barrier.clock.join(thread.clock);
+  barrier.async_visible.join(thread.async_visible);
+  tick(thread);
+  if (++barrier.arrived < threads) return false;
+  for (Thread* waiting : barrier.waiting) {
+    waiting->clock.join(barrier.clock);
+    waiting->async_visible.join(barrier.async_visible);
+  }
+  thread.clock.join(barrier.clock);
+  thread.async_visible.join(barrier.async_visible);
+  barrier.threads = barrier.arrived = 0;
+  wake(barrier.waiting);
+  return true;
+}
+
+void check(std::uint32_t id, std::uint32_t threads) {
+  if (id >= named_barriers) {
+    fail(Rule::bad_argument, "comes to named barrier " + std::to_string(id) + "; 0 to 15 are");
+  }
+  const auto block = static_cast<std::uint32_t>(machine.config->threads);
+  if (threads == 0 || threads % warp_size != 0 || threads > block) {
+    fail(Rule::bad_argument, "comes to a named barrier for " + std::to_string(threads) +
+                                 " threads; multiples of 32 up to the block's " + std::to_string(block) +
+                                 " are");
+  }
+}
+
+}  // namespace
+
+void sync_named(std::uint32_t id, std::uint32_t threads) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  if (threads == 0) threads = static_cast<std::uint32_t>(machine.config->threads);
+  check(id, threads);
+  converge(thread, "sync_named", id);
+  if (come(thread, id, threads)) return perturb();
+  thread.wait = {Wait::Kind::named, static_cast<int>(id)};
+  machine.block.named[id].waiting.push_back(&thread);
+  suspend();
+  thread.wait = {};
+}
+
+void arrive_named(std::uint32_t id, std::uint32_t threads) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  check(id, threads);
+  converge(thread, "arrive_named", id);
+  // Completing a phase for others does not make the arriver know what they did.
+  const Clock clock = thread.clock, async_visible = thread.async_visible;
+  if (come(thread, id, threads)) {
+    const Time own = thread.now().time;
+    thread.clock = clock;
+    thread.async_visible = async_visible;
+    thread.clock[static_cast<Agent>(thread.index)] = own;
+  }
+  perturb();
+}
+
+void fence_async_proxy() {
+  Thread& thread = TANDEM_SIM_ENTER();
+  // Shows to the async proxy all that happened before, the thread's own writes and those it has synchronised
+  // with.
+  thread.async_visible.join(thread.clock);
+  fence_own_barriers(thread);
+}
+
+}  // namespace tandem::hw::sim

@@ -1,0 +1,300 @@
+// Launching, and who runs next.
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <sys/mman.h>
+
+#include "hw/sim/machine_state.h"
+
+namespace tandem::hw::sim {
+
+Machine machine;
+
+const char* name_of(Policy policy) {
+  switch (policy) {
+    case Policy::eager:
+      return "eager";
+    case Policy::late:
+      return "late";
+    case Policy::random:
+      return "random";
+  }
+  return "unknown";
+}
+
+namespace {
+
+constexpr std::size_t guard_bytes = 4096;
+constexpr std::size_t slots_per_stack = stack_bytes / 4;
+
+/// Stacks of all fibers with their shadow, mapped once; pages come as they are touched.
+struct Arena {
+  char* stacks;
+  std::uint32_t* touched;
+  std::uint8_t* owned;
+  std::uint32_t fence_epochs[max_threads] = {};
+  unsigned char* window;
+
+  Arena() {
+    stacks = static_cast<char*>(map(max_threads * stack_bytes));
+    touched = static_cast<std::uint32_t*>(map(max_threads * slots_per_stack * sizeof(std::uint32_t)));
+    owned = static_cast<std::uint8_t*>(map(max_threads * slots_per_stack));
+    window = static_cast<unsigned char*>(map(1 << 18));
+    for (int i = 0; i < max_threads; ++i) mprotect(stacks + i * stack_bytes, guard_bytes, PROT_NONE);
+  }
+  static void* map(std::size_t bytes) {
+    void* memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return memory;
+  }
+};
+
+Arena& arena() {
+  static Arena arena;
+  return arena;
+}
+
+/// The arena owns the stacks.
+struct NoAllocator {
+  boost::context::stack_context allocate() { return {}; }
+  void deallocate(boost::context::stack_context&) {}
+};
+
+/// A lane that leaves while others exchange values would leave them waiting.
+void leave(Thread& thread) {
+  thread.done = true;
+  --machine.block.alive;
+  Warp& warp = machine.block.warps[thread.warp()];
+  ++warp.exited;
+  if (!warp.waiting.empty()) {
+    record(Rule::inactive_lane, warp.waiting.front(),
+           "shuffles with lane " + std::to_string(thread.lane()) + ", which has left the kernel");
+  }
+}
+
+boost::context::fiber make_fiber(Thread& thread, const std::function<void()>& body) {
+  boost::context::stack_context stack;
+  stack.size = stack_bytes - guard_bytes;
+  stack.sp = thread.stack + stack_bytes;
+  return boost::context::fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
+                               NoAllocator{}, [&thread, &body](boost::context::fiber&& back) {
+                                 thread.back.fiber = std::move(back);
+                                 body();
+                                 leave(thread);
+                                 return std::move(thread.back.fiber);
+                               });
+}
+
+void start_thread(Thread& thread, int index, const std::function<void()>& body) {
+  Block& block = machine.block;
+  thread.index = index;
+  thread.clock = Clock(machine.agents());
+  thread.async_visible = Clock(machine.agents());
+  thread.clock[static_cast<Agent>(index)] = 1;
+  thread.stack = arena().stacks + index * stack_bytes;
+  thread.touched = arena().touched + index * slots_per_stack;
+  thread.owned = arena().owned + index * slots_per_stack;
+  thread.registers = machine.config->registers_per_thread;
+  thread.fence_epoch = arena().fence_epochs + index;
+  ++*thread.fence_epoch;  // what the stack's last user touched is of no concern
+  thread.own.fiber = make_fiber(thread, body);
+  block.ready.push_back(&thread);
+}
+
+void start_block(int index, const std::function<void()>& body) {
+  const LaunchConfig& config = *machine.config;
+  machine.block = Block{};
+  Block& block = machine.block;
+  block.index = index;
+  block.threads = std::vector<Thread>(config.threads);
+  block.warps = std::vector<Warp>(config.threads / warp_size);
+  block.units = std::vector<MatrixUnit>((config.threads + warpgroup_size - 1) / warpgroup_size);
+  block.barrier_at.assign(config.shared_bytes / 8 + 1, nullptr);
+  block.shadow.reset(config.shared_bytes);
+  block.pool = 65536 - config.registers_per_thread * config.threads;
+  block.alive = config.threads;
+  std::fill_n(machine.window, config.shared_bytes, 0xff);
+  for (int i = 0; i < config.threads; ++i) start_thread(block.threads[i], i, body);
+}
+
+Thread* take_ready() {
+  std::deque<Thread*>& ready = machine.block.ready;
+  switch (machine.config->policy) {
+    case Policy::eager:
+      break;
+    case Policy::late:
+      std::swap(ready.front(), ready.back());
+      break;
+    case Policy::random:
+      std::swap(ready.front(), ready[machine.draw(ready.size())]);
+      break;
+  }
+  Thread* thread = ready.front();
+  ready.pop_front();
+  return thread;
+}
+
+void resume(Thread& thread) {
+  ++machine.report.statistics.switches;
+  machine.running = &thread;
+  machine.in_hook = false;
+  // The fiber that comes back belongs to whoever suspended; suspend() has already stored it.
+  boost::context::fiber from = std::move(thread.own.fiber).resume();
+  machine.running = nullptr;
+  if (from) thread.own.fiber = std::move(from);
+}
+
+bool land_something() {
+  const bool copy_first = machine.config->policy == Policy::eager || machine.draw(2) == 0;
+  const auto copy = [] { return land_copy(machine.config->policy == Policy::eager); };
+  return copy_first ? copy() || execute_product() : execute_product() || copy();
+}
+
+void run_block() {
+  Block& block = machine.block;
+  while (!machine.report.fault) {
+    if (machine.chance(16)) land_something();
+    if (!block.ready.empty()) {
+      resume(*take_ready());
+    } else if (!land_something()) {
+      return;
+    }
+  }
+}
+
+std::string describe_wait(const Thread& thread) {
+  switch (thread.wait.kind) {
+    case Wait::Kind::barrier: {
+      const BarrierRecord& barrier = machine.block.barriers[thread.wait.object];
+      return "waits for parity " + std::to_string(thread.wait.parity) + " of " + describe(barrier);
+    }
+    case Wait::Kind::named: {
+      const NamedBarrier& named = machine.block.named[thread.wait.object];
+      return "waits at named barrier " + std::to_string(thread.wait.object) + ", where " +
+             std::to_string(named.arrived) + " of " + std::to_string(named.threads) + " threads are";
+    }
+    case Wait::Kind::registers:
+      return "waits for " + std::to_string(thread.wait.object) + " registers; the pool has " +
+             std::to_string(machine.block.pool);
+    case Wait::Kind::products:
+      return "waits for WGMMA " + std::to_string(thread.wait.object) + " of its warpgroup, of which " +
+             std::to_string(machine.block.units[thread.warpgroup()].issued) +
+             " were started by all its threads";
+    case Wait::Kind::shuffle:
+      return "waits for the other lanes in a shuffle";
+    case Wait::Kind::none:
+      break;
+  }
+  return "can run";
+}
+
+/// Blocked threads in runs of neighbours that wait alike.
+void report_deadlock() {
+  std::vector<Related> others;
+  Rule rule = Rule::deadlock;
+  std::vector<Thread>& threads = machine.block.threads;
+  for (std::size_t i = 0; i < threads.size();) {
+    std::size_t end = i + 1;
+    const std::string wait = describe_wait(threads[i]);
+    while (end < threads.size() && threads[end].done == threads[i].done &&
+           threads[end].code == threads[i].code && describe_wait(threads[end]) == wait) {
+      ++end;
+    }
+    if (!threads[i].done) {
+      if (threads[i].wait.kind == Wait::Kind::registers) rule = Rule::register_pool;
+      const std::string range = "threads " + std::to_string(i) + "-" + std::to_string(end - 1);
+      others.push_back({range + " (" + threads[i].role + ") " + wait, threads[i].code});
+    }
+    i = end;
+  }
+  record(rule, nullptr, "no thread can go on", others);
+}
+
+/// What a block must not leave behind.
+void finish_block() {
+  Block& block = machine.block;
+  if (block.alive > 0) return report_deadlock();
+  for (const Thread& thread : block.threads) {
+    if (!thread.owned_registers.empty()) {
+      return record(Rule::unfinished, &thread, "left the kernel with a WGMMA that it never waited for");
+    }
+  }
+  for (const Warp& warp : block.warps) {
+    if (!warp.collectives.empty()) {
+      const Collective& missed = warp.collectives.front();
+      return record(Rule::divergence, nullptr,
+                    "only " + std::to_string(missed.lanes) + " lanes of warp " +
+                        std::to_string(&warp - block.warps.data()) + " came to a " + missed.what,
+                    {{"the others", missed.code}});
+    }
+  }
+  for (const BarrierRecord& barrier : block.barriers) check_finished(barrier);
+}
+
+void check_config(const LaunchConfig& config) {
+  const auto require = [](bool condition, const char* what) {
+    if (!condition) throw std::invalid_argument(what);
+  };
+  require(config.blocks >= 0, "blocks: at least 0");
+  require(config.threads > 0 && config.threads <= max_threads && config.threads % warp_size == 0,
+          "threads: a multiple of 32, at most 1024");
+  require(config.shared_bytes >= 0 && config.shared_bytes <= max_shared_bytes,
+          "shared_bytes: at most 227 KiB");
+  require(config.registers_per_thread * config.threads <= 65536,
+          "registers_per_thread: 65536 over all threads");
+}
+
+}  // namespace
+
+Agent Machine::agents() const {
+  return static_cast<Agent>(config->threads + config->threads / warpgroup_size + 1 + max_barriers);
+}
+
+void suspend() {
+  Thread& thread = *machine.running;
+  thread.back.fiber = std::move(thread.back.fiber).resume();
+}
+
+void abandon() {
+  for (;;) suspend();
+}
+
+void yield() {
+  machine.block.ready.push_back(machine.running);
+  suspend();
+}
+
+void perturb() {
+  if (machine.chance(8)) yield();
+}
+
+void wake(std::vector<Thread*>& waiting) {
+  for (Thread* thread : waiting) machine.block.ready.push_back(thread);
+  waiting.clear();
+}
+
+Report launch(const LaunchConfig& config, const std::function<void()>& body) {
+  check_config(config);
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  LaunchConfig own = config;
+  if (own.registers_per_thread == 0) own.registers_per_thread = std::min(255, 65536 / own.threads) / 8 * 8;
+  machine.config = &own;
+  machine.report = {};
+  machine.random.seed(own.seed);
+  machine.window = arena().window;
+  machine.global.reset(own.buffers);
+  for (int i = 0; i < own.blocks && machine.report.ok(); ++i) {
+    start_block(i, body);
+    run_block();
+    if (machine.report.ok()) finish_block();
+  }
+  machine.block = Block{};
+  machine.config = nullptr;
+  return std::move(machine.report);
+}
+
+std::string Report::text() const { return fault ? fault->text : std::string(); }
+
+}  // namespace tandem::hw::sim

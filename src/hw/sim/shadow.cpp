@@ -1,0 +1,255 @@
+#include "hw/sim/shadow.h"
+
+#include <algorithm>
+
+#include "hw/sim/machine_state.h"
+
+namespace tandem::hw::sim {
+
+namespace {
+
+constexpr std::uint32_t cell_bytes = 16, part_bytes = 2;
+
+std::string place(std::uint32_t offset) { return "shared offset " + std::to_string(offset); }
+
+/// Who did something, for a report.
+std::string author(Epoch event) {
+  const LaunchConfig& config = *machine.config;
+  if (event.agent < config.threads) return describe(machine.block.threads[event.agent]);
+  const int first_barrier = machine.agents() - max_barriers;
+  if (event.agent >= first_barrier) {
+    return "a copy that arrives in phase " + std::to_string(event.time - 1) + " of " +
+           describe(machine.block.barriers[event.agent - first_barrier]);
+  }
+  return "warpgroup " + std::to_string(event.agent - config.threads);
+}
+
+bool is_copy(Epoch event) { return event.agent >= machine.agents() - max_barriers; }
+
+/// The reader does not know that what was last written is there.
+[[noreturn]] void fail_unordered_read(const Thread& reader, Epoch write, std::uint32_t offset,
+                                      const char* how) {
+  if (is_copy(write)) {
+    const BarrierRecord& barrier = machine.block.barriers[write.agent - (machine.agents() - max_barriers)];
+    fail(Rule::use_before_wait, std::string(how) + place(offset) + ", where " + author(write) + " writes; " +
+                                    describe(reader) + " has seen the end of " +
+                                    std::to_string(reader.clock[barrier.agent]) + " phases of it");
+  }
+  fail(Rule::shared_race, std::string(how) + place(offset) + ", which " + author(write) +
+                              " wrote without being synchronised with " + describe(reader));
+}
+
+}  // namespace
+
+void SharedShadow::reset(std::size_t bytes) {
+  cells_.assign((bytes + cell_bytes - 1) / cell_bytes, {});
+  fine_.clear();
+  free_fine_.clear();
+}
+
+SharedShadow::Fine& SharedShadow::fine(Cell& cell) {
+  if (cell.fine == 0) {
+    if (free_fine_.empty()) {
+      fine_.emplace_back();
+      cell.fine = static_cast<std::uint32_t>(fine_.size());
+    } else {
+      cell.fine = free_fine_.back();
+      free_fine_.pop_back();
+      fine_[cell.fine - 1] = {};
+    }
+  }
+  return fine_[cell.fine - 1];
+}
+
+/// What no write may come upon: products that may still read the cell, a copy that has not landed.
+void SharedShadow::check_write(const Cell& cell, const Thread& thread, std::uint32_t offset,
+                               const char* how) const {
+  for (std::size_t unit = 0; unit < machine.block.units.size(); ++unit) {
+    const Time read = cell.unit_reads[unit];
+    if (read > thread.clock[machine.agent_of_unit(static_cast<int>(unit))]) {
+      fail(Rule::operand_overwritten, std::string(how) + place(offset) + ", which WGMMA " +
+                                          std::to_string(read) + " of warpgroup " + std::to_string(unit) +
+                                          " may still read: the writer does not know that it was waited for");
+    }
+  }
+  if (cell.write.exists() && !thread.clock.knows(cell.write)) {
+    fail(Rule::use_before_wait,
+         std::string(how) + place(offset) + ", where " + author(cell.write) + " may still write");
+  }
+}
+
+void SharedShadow::access(std::uint32_t offset, std::size_t bytes, bool write, const void* code) {
+  Thread& thread = *machine.running;
+  thread.code = code;
+  const std::uint32_t first = offset / part_bytes,
+                      past = (offset + static_cast<std::uint32_t>(bytes) + 1) / part_bytes;
+  for (std::uint32_t part = first; part < past; ++part) {
+    const std::uint32_t at = part * part_bytes;
+    Cell& cell = cells_[at / cell_bytes];
+    Access& access = fine(cell).parts[at % cell_bytes / part_bytes];
+    const Epoch last = access.write.exists() ? access.write : cell.write;
+    if (!write) {
+      if (!last.exists())
+        fail(Rule::uninitialised_shared, "reads " + place(at) + ", which nobody has written");
+      if (!thread.clock.knows(last)) fail_unordered_read(thread, last, at, "reads ");
+      note_read(access, thread);
+      continue;
+    }
+    check_write(cell, thread, at, "writes ");
+    check_parts(access, thread, at, "writes ");
+    access = {};
+    access.write = thread.now();
+  }
+}
+
+void SharedShadow::note_read(Access& access, const Thread& thread) {
+  const Epoch now = thread.now();
+  for (Epoch& read : access.reads) {
+    if (read.agent == now.agent) {
+      read = now;
+      return;
+    }
+  }
+  access.reads.push_back(now);
+}
+
+/// A write may not meet ordinary accesses that it isn't ordered after.
+void SharedShadow::check_parts(const Access& access, const Thread& thread, std::uint32_t offset,
+                               const char* how) const {
+  if (access.write.exists() && !thread.clock.knows(access.write)) {
+    fail(Rule::shared_race, std::string(how) + place(offset) + ", which " + author(access.write) +
+                                " wrote without being synchronised with " + describe(thread));
+  }
+  for (const Epoch& read : access.reads) {
+    if (!thread.clock.knows(read)) {
+      fail(Rule::shared_race, std::string(how) + place(offset) + ", which " + author(read) +
+                                  " read without being synchronised with " + describe(thread));
+    }
+  }
+}
+
+void SharedShadow::product_reads(std::uint32_t offset, std::span<Thread> threads, int unit, Time product) {
+  Cell& cell = cells_[offset / cell_bytes];
+  const auto check = [&](Epoch write, std::uint32_t at) {
+    if (write == last_checked_.write && product == last_checked_.product && unit == last_checked_.unit)
+      return;
+    for (const Thread& thread : threads) {
+      if (!thread.clock.knows(write)) fail_unordered_read(thread, write, at, "starts a WGMMA that reads ");
+      if (!is_copy(write) && thread.async_visible[write.agent] < write.time) {
+        fail(Rule::missing_proxy_fence, "starts a WGMMA that reads " + place(at) + ", which " +
+                                            author(write) + " wrote; no fence_async_proxy lies between them");
+      }
+    }
+    last_checked_ = {write, product, unit};
+  };
+  if (cell.fine != 0) {
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      const Epoch write = fine_[cell.fine - 1].parts[i].write;
+      if (write.exists()) {
+        check(write, offset + i * part_bytes);
+      } else if (!cell.write.exists()) {
+        fail(Rule::uninitialised_shared,
+             "starts a WGMMA that reads " + place(offset) + ", which nobody has written");
+      }
+    }
+  }
+  if (cell.write.exists()) {
+    check(cell.write, offset);
+  } else if (cell.fine == 0) {
+    fail(Rule::uninitialised_shared,
+         "starts a WGMMA that reads " + place(offset) + ", which nobody has written");
+  }
+  cell.unit_reads[unit] = product;
+}
+
+void SharedShadow::copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed) {
+  Cell& cell = cells_[offset / cell_bytes];
+  const char* how = "starts a copy to ";
+  check_write(cell, issuer, offset, how);
+  if (cell.fine != 0) {
+    for (const Access& access : fine_[cell.fine - 1].parts) {
+      check_parts(access, issuer, offset, how);
+      if (access.write.exists() && issuer.async_visible[access.write.agent] < access.write.time) {
+        fail(Rule::missing_proxy_fence, how + place(offset) + ", which " + author(access.write) +
+                                            " wrote; no fence_async_proxy lies between them");
+      }
+    }
+    free_fine_.push_back(cell.fine);
+    cell.fine = 0;
+  }
+  cell.write = landed;
+}
+
+void GlobalShadow::reset(std::span<const Buffer> buffers) {
+  entries_.clear();
+  for (const Buffer& buffer : buffers) {
+    entries_.push_back({&buffer, {}});
+    if (buffer.writable) entries_.back().writers.resize((buffer.bytes + 3) / 4);
+  }
+}
+
+GlobalShadow::Entry* GlobalShadow::find(const void* address, std::size_t bytes) {
+  for (Entry& entry : entries_) {
+    const auto offset = static_cast<std::size_t>(static_cast<const char*>(address) -
+                                                 static_cast<const char*>(entry.buffer->data));
+    if (offset < entry.buffer->bytes && offset + bytes <= entry.buffer->bytes) return &entry;
+  }
+  return nullptr;
+}
+
+bool GlobalShadow::access(const void* address, std::size_t bytes, bool write) {
+  Entry* entry = find(address, bytes);
+  if (entry == nullptr) return false;
+  if (!entry->buffer->writable) {
+    if (write)
+      fail(Rule::global_bounds, std::string("writes to ") + entry->buffer->name + ", which is only read");
+    return true;
+  }
+  const Thread& thread = *machine.running;
+  const auto offset = static_cast<std::size_t>(static_cast<const char*>(address) -
+                                               static_cast<const char*>(entry->buffer->data));
+  for (std::size_t i = offset / 4; i < (offset + bytes + 3) / 4; ++i) {
+    Writer& writer = entry->writers[i];
+    const bool ordered =
+        writer.block == -1 || (writer.block == machine.block.index && thread.clock.knows(writer.event));
+    if (!ordered) {
+      fail(Rule::global_race, std::string(write ? "writes " : "reads ") + entry->buffer->name + " at byte " +
+                                  std::to_string(offset) + ", which thread " +
+                                  std::to_string(writer.event.agent) + " of block " +
+                                  std::to_string(writer.block) + " wrote without synchronisation");
+    }
+    if (write) writer = {machine.block.index, thread.now()};
+  }
+  return true;
+}
+
+void GlobalShadow::copy_reads(const void* address, std::size_t bytes, const CopyInFlight& copy) {
+  if (entries_.empty()) return;
+  const Thread& issuer = machine.block.threads[copy.thread];
+  const Entry* entry = find(address, bytes);
+  if (entry == nullptr) {
+    return record(Rule::global_bounds, &issuer, "copies from global memory outside of all buffers",
+                  {{"the copy", copy.code}});
+  }
+  if (entry->buffer->writable) {
+    record(Rule::global_race, &issuer,
+           std::string("copies from ") + entry->buffer->name + ", which the kernel writes",
+           {{"the copy", copy.code}});
+  }
+}
+
+void store_global(void* address, const void* data, std::size_t bytes) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+    fail(Rule::global_bounds,
+         "stores " + std::to_string(bytes) + " bytes to a global address that is not aligned to them");
+  }
+  if (!machine.config->buffers.empty() && !machine.global.access(address, bytes, true)) {
+    fail(Rule::global_bounds,
+         "stores " + std::to_string(bytes) + " bytes to global memory outside of all buffers");
+  }
+  static_cast<void>(thread);
+  std::copy_n(static_cast<const unsigned char*>(data), bytes, static_cast<unsigned char*>(address));
+}
+
+}  // namespace tandem::hw::sim

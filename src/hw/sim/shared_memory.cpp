@@ -1,0 +1,28 @@
+// The block's shared window.
+#include "hw/sim/machine_state.h"
+
+namespace tandem::hw::sim {
+
+std::uint32_t offset_of(const void* address, std::size_t bytes, const char* what) {
+  const auto offset = static_cast<const unsigned char*>(address) - machine.window;
+  if (offset < 0 || offset + static_cast<std::ptrdiff_t>(bytes) > machine.config->shared_bytes) {
+    fail(Rule::shared_bounds, std::string(what) + " lies at shared offset " + std::to_string(offset) + " (" +
+                                  std::to_string(bytes) + " bytes), outside of the block's " +
+                                  std::to_string(machine.config->shared_bytes) + " bytes");
+  }
+  return static_cast<std::uint32_t>(offset);
+}
+
+void* shared_memory(std::size_t bytes, std::size_t alignment) {
+  TANDEM_SIM_ENTER();
+  if (alignment > 1024) fail(Rule::bad_argument, "asks for shared memory aligned to more than 1024 bytes");
+  offset_of(machine.window, bytes, "the block's struct");
+  return machine.window;
+}
+
+std::uint32_t shared_address(const void* object) {
+  TANDEM_SIM_ENTER();
+  return window_base + offset_of(object, 1, "an operand");
+}
+
+}  // namespace tandem::hw::sim

@@ -1,0 +1,95 @@
+// What the lanes of a warp do together: election, shuffles, converged operations, register budgets.
+#include <cstring>
+
+#include "hw/sim/machine_state.h"
+
+namespace tandem::hw::sim {
+
+void converge(Thread& thread, const char* what, std::uint64_t argument) {
+  Warp& warp = machine.block.warps[thread.warp()];
+  const std::int64_t place = thread.collectives++ - warp.first_collective;
+  if (place == static_cast<std::int64_t>(warp.collectives.size())) {
+    warp.collectives.push_back({what, argument, thread.code});
+  }
+  Collective& expected = warp.collectives[place];
+  if (std::strcmp(expected.what, what) != 0 || expected.argument != argument) {
+    fail(Rule::divergence,
+         std::string("executes ") + what + " where another lane of its warp executes " + expected.what,
+         {{"the other lane", expected.code}});
+  }
+  if (++expected.lanes == warp_size) {
+    warp.collectives.pop_front();
+    ++warp.first_collective;
+  }
+}
+
+std::uint32_t thread_index() { return static_cast<std::uint32_t>(machine.running->index); }
+std::uint32_t block_index() { return static_cast<std::uint32_t>(machine.block.index); }
+std::uint32_t grid_size() { return static_cast<std::uint32_t>(machine.config->blocks); }
+
+std::uint32_t converged_thread_index(const char* what) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, what);
+  return static_cast<std::uint32_t>(thread.index);
+}
+
+void set_role(const char* name) { machine.running->role = name; }
+
+bool elect_one() {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, "elect_one");
+  // Any lane may be elected, but always the same one.
+  const bool any = machine.config->policy == Policy::random;
+  const auto elected = any ? static_cast<int>((machine.config->seed * 7 + thread.warp()) % warp_size) : 0;
+  return thread.lane() == elected;
+}
+
+std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  Warp& warp = machine.block.warps[thread.warp()];
+  if (mask >= warp_size)
+    fail(Rule::bad_argument, "shuffle_xor with mask " + std::to_string(mask) + ", not below 32");
+  if (warp.exited > 0) fail(Rule::inactive_lane, "shuffles with lanes of its warp that have left the kernel");
+  // Lanes that are ahead exchange their next values while others still fetch the last ones: two buffers.
+  const int buffer = thread.shuffles++ & 1;
+  converge(thread, "shuffle_xor", mask);
+  warp.exchange[buffer][thread.lane()] = value;
+  if (++warp.exchanged[buffer] == warp_size) {
+    warp.exchanged[buffer] = 0;
+    wake(warp.waiting);
+  } else {
+    thread.wait = {Wait::Kind::shuffle};
+    warp.waiting.push_back(&thread);
+    suspend();
+    thread.wait = {};
+  }
+  return warp.exchange[buffer][thread.lane() ^ static_cast<int>(mask)];
+}
+
+void release_registers(int count) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, "release_registers", count);
+  if (count > thread.registers) {
+    fail(Rule::register_pool, "releases registers down to " + std::to_string(count) + ", but has only " +
+                                  std::to_string(thread.registers));
+  }
+  machine.block.pool += thread.registers - count;
+  thread.registers = count;
+  wake(machine.block.waiting_for_registers);
+}
+
+void acquire_registers(int count) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, "acquire_registers", count);
+  if (count < thread.registers) {
+    fail(Rule::register_pool, "acquires registers up to " + std::to_string(count) + ", but has " +
+                                  std::to_string(thread.registers));
+  }
+  const int more = count - thread.registers;
+  wait_until(thread, machine.block.waiting_for_registers, {Wait::Kind::registers, more},
+             [&] { return machine.block.pool >= more; });
+  machine.block.pool -= more;
+  thread.registers = count;
+}
+
+}  // namespace tandem::hw::sim

@@ -1,0 +1,250 @@
+// The warpgroups' matrix units: WGMMAs in flight, their fences and groups.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "hw/sim/machine_state.h"
+#include "hw/sim/matrix.h"
+#include "hw/sim/swizzle.h"
+
+namespace tandem::hw::sim {
+
+namespace {
+
+constexpr int cells_k = 2;  ///< 16-byte chunks in 16 elements
+
+/// Offset of a chunk of an operand, checked against the block's shared memory.
+std::uint32_t chunk(std::uint32_t address) {
+  const std::uint32_t offset = address - window_base;
+  if (address < window_base || offset + 16 > static_cast<std::uint32_t>(machine.config->shared_bytes)) {
+    fail(Rule::shared_bounds, "starts a WGMMA whose descriptor leads to shared offset " +
+                                  std::to_string(static_cast<std::int64_t>(address) - window_base) +
+                                  ", beyond the block's " + std::to_string(machine.config->shared_bytes) +
+                                  " bytes");
+  }
+  return offset;
+}
+
+/// Calls `visit(first index, second index, offset)` for all chunks of B: (row, half) or (k, group).
+template <typename Visit>
+void for_each_chunk_of_b(const Product& product, Visit&& visit) {
+  const OperandLayout layout = OperandLayout::of(product.b);
+  if (product.b_major == Major::k) {
+    for (int row = 0; row < product.n; ++row) {
+      for (int half = 0; half < cells_k; ++half) visit(row, half, layout.k_major(row, half));
+    }
+  } else {
+    for (int k = 0; k < 16; ++k) {
+      for (int group = 0; group < product.n / 8; ++group) visit(k, group, layout.mn_major(k, group));
+    }
+  }
+}
+
+template <typename Visit>
+void for_each_chunk_of_a(const Product& product, Visit&& visit) {
+  const OperandLayout layout = OperandLayout::of(product.a);
+  for (int row = 0; row < 64; ++row) {
+    for (int half = 0; half < cells_k; ++half) visit(row, half, layout.k_major(row, half));
+  }
+}
+
+void check_descriptor(MatrixDescriptor descriptor, Major major, const char* name) {
+  const OperandLayout layout = OperandLayout::of(descriptor);
+  if (layout.base_offset != 0)
+    fail(Rule::bad_descriptor, std::string("descriptor of ") + name + " has a base offset");
+  if (layout.swizzle == Swizzle::none && major == Major::mn) {
+    fail(Rule::bad_descriptor,
+         std::string("descriptor of ") + name + " is MN-major without swizzle, which is not modelled");
+  }
+}
+
+const std::uint16_t* elements_at(std::uint32_t address) {
+  return reinterpret_cast<const std::uint16_t*>(machine.window + (address - window_base));
+}
+
+void read_a(const ProductInFlight& flight, MatrixOperands& operands) {
+  const Product& product = flight.product;
+  if (!product.a_in_registers) {
+    for_each_chunk_of_a(product, [&](int row, int half, std::uint32_t address) {
+      float values[8];
+      widen(product.operand, elements_at(address), values);
+      std::memcpy(&operands.a[row][8 * half], values, sizeof values);
+    });
+    return;
+  }
+  for (int t = 0; t < warpgroup_size; ++t) {
+    float values[8];
+    std::uint16_t elements[8];
+    std::memcpy(elements, flight.fragments[t], sizeof elements);
+    widen(product.operand, elements, values);
+    const int row = 16 * (t / 32) + t % 32 / 4, column = 2 * (t % 4);
+    for (int r = 0; r < 4; ++r) {
+      for (int c = 0; c < 2; ++c) operands.a[row + 8 * (r % 2)][8 * (r / 2) + column + c] = values[2 * r + c];
+    }
+  }
+}
+
+void read_b(const Product& product, MatrixOperands& operands) {
+  if (product.b_major == Major::mn) {
+    for_each_chunk_of_b(product, [&](int k, int group, std::uint32_t address) {
+      float v[8];
+      widen(product.operand, elements_at(address), v);
+      for (int q = 0; q < 4; ++q) {
+        const float both[4] = {v[2 * q], v[2 * q + 1], v[2 * q], v[2 * q + 1]};
+        std::memcpy(&operands.b[q][k][4 * group], both, sizeof both);
+      }
+    });
+    return;
+  }
+  for_each_chunk_of_b(product, [&](int row, int half, std::uint32_t address) {
+    float v[8];
+    widen(product.operand, elements_at(address), v);
+    const int q = row % 8 / 2, at = row / 8 * 4 + row % 2;
+    for (int k = 0; k < 8; ++k) {
+      operands.b[q][8 * half + k][at] = v[k];
+      operands.b[q][8 * half + k][at + 2] = v[k];
+    }
+  });
+}
+
+void execute(MatrixUnit& unit) {
+  static MatrixOperands operands;
+  const ProductInFlight& flight = unit.products.front();
+  read_a(flight, operands);
+  read_b(flight.product, operands);
+  if (flight.product.accumulate == Accumulate::overwrite) {
+    for (float* accumulators : flight.accumulators) std::fill_n(accumulators, flight.product.n / 2, 0.f);
+  }
+  multiply(operands, flight.product.n, flight.accumulators);
+  unit.products.pop_front();
+  ++unit.first;
+  ++unit.completed;
+  wake(unit.waiting);
+}
+
+/// All 128 threads have come: the matrix unit may read its operands from now on.
+void issue(MatrixUnit& unit, int warpgroup, ProductInFlight& flight) {
+  ++unit.issued;
+  ++machine.report.statistics.products;
+  const std::span<Thread> threads(&machine.block.threads[warpgroup * warpgroup_size], warpgroup_size);
+  const auto read = [&](int, int, std::uint32_t address) {
+    machine.block.shadow.product_reads(chunk(address), threads, warpgroup, unit.issued);
+  };
+  if (!flight.product.a_in_registers) for_each_chunk_of_a(flight.product, read);
+  for_each_chunk_of_b(flight.product, read);
+  if (machine.config->policy == Policy::eager) return execute(unit);
+  if (flight.product.accumulate == Accumulate::overwrite) {
+    const float poison = std::numeric_limits<float>::quiet_NaN();
+    for (float* accumulators : flight.accumulators) std::fill_n(accumulators, flight.product.n / 2, poison);
+  }
+}
+
+void mark(const Thread& thread, const OwnedRegisters& owned, bool in_flight) {
+  const auto first = (static_cast<const char*>(owned.begin) - thread.stack) / 4;
+  std::fill_n(thread.owned + first, owned.bytes / 4, in_flight ? (owned.accumulators ? 1 : 2) : 0);
+}
+
+/// The registers belong to the product until it is waited for; a fence has to lie between their last ordinary
+/// use and now.
+void own(Thread& thread, const OwnedRegisters& registers) {
+  for (OwnedRegisters& owned : thread.owned_registers) {
+    if (owned.begin == registers.begin && owned.bytes == registers.bytes &&
+        owned.accumulators == registers.accumulators) {
+      owned.product = registers.product;
+      return;
+    }
+  }
+  const auto* begin = static_cast<const char*>(registers.begin);
+  if (begin < thread.stack || begin + registers.bytes > thread.stack_end()) {
+    fail(Rule::bad_argument, "passes registers to a WGMMA that are no local variables");
+  }
+  const auto first = (begin - thread.stack) / 4;
+  const std::uint32_t* touched = thread.touched + first;
+  const std::uint8_t* owned = thread.owned + first;
+  if (std::any_of(owned, owned + registers.bytes / 4, [](std::uint8_t flag) { return flag != 0; })) {
+    fail(Rule::use_before_wait, "starts a WGMMA on registers that a WGMMA of another shape still uses");
+  }
+  if (!thread.fenced || std::find(touched, touched + registers.bytes / 4, *thread.fence_epoch) !=
+                            touched + registers.bytes / 4) {
+    fail(Rule::missing_wgmma_fence,
+         std::string("starts a WGMMA without a wgmma_fence after the last use of its ") +
+             (registers.accumulators ? "accumulators" : "A fragment"));
+  }
+  thread.owned_registers.push_back(registers);
+  mark(thread, registers, true);
+}
+
+bool same(const Product& a, const Product& b) {
+  return a.operand == b.operand && a.n == b.n && a.b_major == b.b_major &&
+         a.a_in_registers == b.a_in_registers && a.accumulate == b.accumulate && a.a.bits == b.a.bits &&
+         a.b.bits == b.b.bits;
+}
+
+}  // namespace
+
+void wgmma_fence() {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, "wgmma_fence");
+  ++*thread.fence_epoch;
+  thread.fenced = true;
+}
+
+void wgmma_commit() {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, "wgmma_commit");
+  thread.groups.push_back(thread.products);
+}
+
+void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_fragment) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, "wgmma");
+  if (!product.a_in_registers) check_descriptor(product.a, Major::k, "A");
+  check_descriptor(product.b, product.b_major, "B");
+  MatrixUnit& unit = machine.block.units[thread.warpgroup()];
+  const Time number = ++thread.products;
+  own(thread, {accumulators, product.n / 2 * sizeof(float), true, number});
+  if (product.a_in_registers) own(thread, {a_fragment, 4 * sizeof(std::uint32_t), false, number});
+  const std::size_t place = number - unit.first;
+  if (place == unit.products.size()) unit.products.push_back({product, {}, {}, 0, thread.code});
+  ProductInFlight& flight = unit.products[place];
+  if (!same(flight.product, product)) {
+    fail(Rule::divergence, "starts another WGMMA than the other threads of its warpgroup",
+         {{"the others", flight.code}});
+  }
+  flight.accumulators[thread.index % warpgroup_size] = accumulators;
+  flight.fragments[thread.index % warpgroup_size] = a_fragment;
+  if (++flight.threads == warpgroup_size) issue(unit, thread.warpgroup(), flight);
+}
+
+void wgmma_wait(int pending) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, "wgmma_wait", pending);
+  const auto groups = static_cast<int>(thread.groups.size());
+  const Time target = groups > pending ? thread.groups[groups - 1 - pending] : 0;
+  MatrixUnit& unit = machine.block.units[thread.warpgroup()];
+  wait_until(thread, unit.waiting, {Wait::Kind::products, static_cast<int>(target)},
+             [&] { return unit.completed >= target; });
+  Time& known = thread.clock[machine.agent_of_unit(thread.warpgroup())];
+  known = std::max(known, target);
+  std::erase_if(thread.owned_registers, [&](const OwnedRegisters& owned) {
+    if (owned.product > target) return false;
+    mark(thread, owned, false);
+    return true;
+  });
+}
+
+bool execute_product() {
+  std::vector<MatrixUnit>& units = machine.block.units;
+  const std::size_t start = machine.config->policy == Policy::random ? machine.draw(units.size()) : 0;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    MatrixUnit& unit = units[(start + i) % units.size()];
+    if (unit.issued > unit.completed) {
+      execute(unit);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace tandem::hw::sim
