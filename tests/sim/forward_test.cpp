@@ -1,0 +1,110 @@
+// Every forward variant on the software Hopper: random problems, all policies, against the oracle.
+//
+// TANDEM_SIM_RUNS sets how many problems each test draws; TANDEM_SIM_SEED replays a single one.
+#include "cpu/forward.h"
+
+#include <cctype>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "apps/sim/forward_sim.h"
+#include "tests/support/compare.h"
+#include "tests/support/forward_case.h"
+#include "tests/support/standard.h"
+
+namespace tandem {
+namespace {
+
+using forward::ForwardVariant;
+using forward::MaskKind;
+using hw::sim::Policy;
+using test::ForwardCase;
+
+std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+/// Lengths around the tile's: 0, ragged, a few tiles.
+std::int64_t draw_length(test::Random& random, int block) {
+  const std::uint64_t kind = random() % 8;
+  if (kind == 0) return static_cast<std::int64_t>(random() % 3);
+  if (kind == 1) return block * static_cast<std::int64_t>(1 + random() % 2);
+  return static_cast<std::int64_t>(1 + random() % (2 * block + block / 2));
+}
+
+/// A problem that the variant serves.
+ForwardCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
+  test::Random random(seed);
+  ForwardCase c;
+  c.seed = seed;
+  c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+  c.q_len = draw_length(random, variant.block_m);
+  c.k_len = draw_length(random, variant.block_n);
+  c.batch = 1 + static_cast<std::int64_t>(random() % 2);
+  c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
+  c.q_heads = c.kv_heads * (1 + static_cast<std::int64_t>(random() % 2));
+  c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 8));
+  while (variant.mask == MaskKind::band && c.mask.is_full())
+    c.mask = test::random_mask(random, c.q_len, c.k_len);
+  if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
+  c.lse = random() % 4 != 0;
+  c.q = test::random_tma_layout(random);
+  c.k = test::random_tma_layout(random);
+  c.v = test::random_tma_layout(random);
+  c.o = test::random_tma_layout(random);
+  c.lse_layout = test::random_tma_layout(random);
+  return c;
+}
+
+void check(const ForwardVariant& variant, const ForwardCase& c, const sim::Machine& machine) {
+  const test::ForwardTensors tensors(c);
+  const core::ForwardProblem problem = tensors.problem();
+  const hw::sim::Report report = sim::simulate_forward(problem, variant, machine);
+  ASSERT_TRUE(report.ok()) << report.text();
+  const cpu::ReferenceValues reference = cpu::reference_values(problem);
+  const test::ForwardValues standard = test::standard_forward(problem);
+  const auto o = test::compare(tensors.o.values(), standard.o, reference.o);
+  EXPECT_TRUE(o) << "o: " << o;
+  EXPECT_TRUE(tensors.o.guards_intact());
+  if (!c.lse) return;
+  const auto lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
+  EXPECT_TRUE(lse) << "lse: " << lse;
+  EXPECT_TRUE(tensors.lse.guards_intact());
+}
+
+class ForwardOnSim : public testing::TestWithParam<std::tuple<ForwardVariant, Policy>> {};
+
+std::string test_name(const testing::TestParamInfo<std::tuple<ForwardVariant, Policy>>& info) {
+  std::string name = sim::name_of(std::get<0>(info.param)) + " " + hw::sim::name_of(std::get<1>(info.param));
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, ForwardOnSim,
+                         testing::Combine(testing::ValuesIn(sim::forward_variants()),
+                                          testing::Values(Policy::eager, Policy::late, Policy::random)),
+                         test_name);
+
+TEST_P(ForwardOnSim, EqualsTheOracle) {
+  const auto& [variant, policy] = GetParam();
+  const std::uint64_t runs = number_from_environment("TANDEM_SIM_RUNS", 4);
+  const std::uint64_t only = number_from_environment("TANDEM_SIM_SEED", 0);
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : runs); ++seed) {
+    const ForwardCase c = draw_case(variant, seed);
+    sim::Machine machine;
+    machine.policy = policy;
+    machine.seed = seed;
+    machine.multiprocessors = 1 + static_cast<int>(seed % 3);
+    machine.replay = "TANDEM_SIM_SEED=" + std::to_string(seed) +
+                     " bin/sim_forward_test --gtest_filter=Variants/ForwardOnSim." + test;
+    SCOPED_TRACE(testing::Message() << c << "\nreplay: " << machine.replay);
+    check(variant, c, machine);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace tandem
