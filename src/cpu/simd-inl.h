@@ -25,7 +25,7 @@ using Vector = hn::Vec<Floats>;
 
 constexpr std::size_t lanes = HWY_LANES(float);
 /// Query rows that are worked on at once: two vectors.
-constexpr std::size_t panel = 2 * lanes;
+constexpr std::size_t panel_rows = 2 * lanes;
 /// Rows of the micro-kernel: two accumulators each, a broadcast and two loads have to fit in the registers.
 constexpr int kernel_rows = (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3) ? 6 : 8;
 
@@ -94,13 +94,13 @@ struct Broadcast {
   std::size_t row_stride, depth_stride;
 };
 
-/// sums[rows][panel] += a[rows][depth] * b[depth][panel], all of it in registers.
+/// sums[rows][panel_rows] += a[rows][depth] * b[depth][panel_rows], all of it in registers.
 template <int rows>
 HWY_INLINE void multiply_add(const Broadcast& a, const float* HWY_RESTRICT b, std::size_t depth,
                              Pair (&sums)[rows]) {
   const Floats f;
   for (std::size_t k = 0; k < depth; ++k) {
-    const Pair right = load(b + k * panel);
+    const Pair right = load(b + k * panel_rows);
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
       const Vector left = hn::Set(f, a.data[static_cast<std::size_t>(r) * a.row_stride + k * a.depth_stride]);

@@ -27,7 +27,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tandem::cpu::HWY_NAMESPACE {
 
-static_assert(panel <= max_panel_rows && max_panel_rows % panel == 0);
+static_assert(panel_rows <= max_panel_rows && max_panel_rows % panel_rows == 0);
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -49,6 +49,15 @@ struct ScoreRule {
         factor((capped ? p.softcap : p.scale) * 1.44269504088896340736f) {}
 };
 
+/// What all steps of a tile share.
+struct TileWork {
+  Scratch scratch;
+  std::size_t head_dim;
+  ScoreRule rule;
+
+  std::size_t key_stride() const { return Scratch::key_stride(head_dim); }
+};
+
 /// The rows of one panel within the tile's scratch.
 struct Panel {
   const float* queries;
@@ -59,17 +68,17 @@ struct Panel {
 
 /// Scores of `rows` keys from `key` on, capped and masked, into the transposed scores; raises `row_max`.
 template <int rows>
-HWY_INLINE void score_keys(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
-                           std::size_t key, const ScoreRule& rule, const BlockStep& step, Pair& row_max) {
+HWY_INLINE void score_keys(const TileWork& work, const Panel& panel, const BlockStep& step, std::size_t key,
+                           Pair& row_max) {
   const Floats f;
   const hn::RebindToSigned<Floats> i;
-  const std::size_t stride = Scratch::key_stride(head_dim);
+  const std::size_t stride = work.key_stride();
   Pair sums[rows];
   for (Pair& sum : sums) sum = splat(0.0f);
-  multiply_add<rows>({scratch.keys + key * stride, stride, 1}, rows_of.queries, head_dim, sums);
+  multiply_add<rows>({work.scratch.keys + key * stride, stride, 1}, panel.queries, work.head_dim, sums);
   for (int r = 0; r < rows; ++r) {
-    if (rule.capped) {
-      const Vector inner = hn::Set(f, rule.inner);
+    if (work.rule.capped) {
+      const Vector inner = hn::Set(f, work.rule.inner);
       sums[r] = {hn::CallTanh(f, hn::Mul(sums[r].low, inner)), hn::CallTanh(f, hn::Mul(sums[r].high, inner))};
     }
     if (step.masked) {
@@ -82,32 +91,30 @@ HWY_INLINE void score_keys(const Scratch& scratch, const Panel& rows_of, std::si
       sums[r] = {hide(sums[r].low, 0), hide(sums[r].high, lanes)};
     }
     row_max = {hn::Max(row_max.low, sums[r].low), hn::Max(row_max.high, sums[r].high)};
-    store(sums[r], scratch.scores + (key + static_cast<std::size_t>(r)) * panel);
+    store(sums[r], work.scratch.scores + (key + static_cast<std::size_t>(r)) * panel_rows);
   }
 }
 
 /// score_keys for the `count` keys that are left, fewer than the micro-kernel has rows.
 template <int rows = kernel_rows - 1>
-HWY_INLINE void score_rest(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
-                           std::size_t key, std::size_t count, const ScoreRule& rule, const BlockStep& step,
-                           Pair& row_max) {
+HWY_INLINE void score_rest(const TileWork& work, const Panel& panel, const BlockStep& step, std::size_t key,
+                           std::size_t count, Pair& row_max) {
   if constexpr (rows > 0) {
     if (count == rows) {
-      score_keys<rows>(scratch, rows_of, head_dim, key, rule, step, row_max);
+      score_keys<rows>(work, panel, step, key, row_max);
     } else {
-      score_rest<rows - 1>(scratch, rows_of, head_dim, key, count, rule, step, row_max);
+      score_rest<rows - 1>(work, panel, step, key, count, row_max);
     }
   }
 }
 
 /// Scores of the step's keys; returns the row maxima, at least `row_max`.
-HWY_INLINE Pair score_block(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
-                            const ScoreRule& rule, const BlockStep& step, Pair row_max) {
+HWY_INLINE Pair score_block(const TileWork& work, const Panel& panel, const BlockStep& step, Pair row_max) {
   std::size_t key = step.key_begin;
   for (; key + kernel_rows <= step.key_end; key += kernel_rows) {
-    score_keys<kernel_rows>(scratch, rows_of, head_dim, key, rule, step, row_max);
+    score_keys<kernel_rows>(work, panel, step, key, row_max);
   }
-  score_rest(scratch, rows_of, head_dim, key, step.key_end - key, rule, step, row_max);
+  score_rest(work, panel, step, key, step.key_end - key, row_max);
   return row_max;
 }
 
@@ -116,61 +123,60 @@ HWY_INLINE Pair weigh_block(float* scores, const BlockStep& step, float factor, 
   const Vector scale = hn::Set(Floats(), factor);
   Pair sums = splat(0.0f);
   for (std::size_t key = step.key_begin; key < step.key_end; ++key) {
-    const Pair s = load(scores + key * panel);
+    const Pair s = load(scores + key * panel_rows);
     const Pair weights = exp2({hn::MulSub(scale, s.low, offset.low), hn::MulSub(scale, s.high, offset.high)});
     sums = {hn::Add(sums.low, weights.low), hn::Add(sums.high, weights.high)};
-    store(weights, scores + key * panel);
+    store(weights, scores + key * panel_rows);
   }
   return sums;
 }
 
 /// Elements [element, element + rows) of the outputs: rescaled, plus weights times values.
 template <int rows>
-HWY_INLINE void add_values(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
-                           std::size_t element, const BlockStep& step, Pair rescale) {
-  const std::size_t stride = Scratch::key_stride(head_dim);
-  float* outputs = rows_of.outputs + element * panel;
+HWY_INLINE void add_values(const TileWork& work, const Panel& panel, const BlockStep& step,
+                           std::size_t element, Pair rescale) {
+  const std::size_t stride = work.key_stride();
+  float* outputs = panel.outputs + element * panel_rows;
   Pair sums[rows];
   for (int r = 0; r < rows; ++r) {
-    const Pair old = load(outputs + static_cast<std::size_t>(r) * panel);
+    const Pair old = load(outputs + static_cast<std::size_t>(r) * panel_rows);
     sums[r] = {hn::Mul(old.low, rescale.low), hn::Mul(old.high, rescale.high)};
   }
-  multiply_add<rows>({scratch.values + step.key_begin * stride + element, 1, stride},
-                     scratch.scores + step.key_begin * panel, step.key_end - step.key_begin, sums);
-  for (int r = 0; r < rows; ++r) store(sums[r], outputs + static_cast<std::size_t>(r) * panel);
+  multiply_add<rows>({work.scratch.values + step.key_begin * stride + element, 1, stride},
+                     work.scratch.scores + step.key_begin * panel_rows, step.key_end - step.key_begin, sums);
+  for (int r = 0; r < rows; ++r) store(sums[r], outputs + static_cast<std::size_t>(r) * panel_rows);
 }
 
-HWY_INLINE void add_value_block(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim,
-                                const BlockStep& step, Pair rescale) {
+HWY_INLINE void add_value_block(const TileWork& work, const Panel& panel, const BlockStep& step,
+                                Pair rescale) {
   std::size_t element = 0;
-  for (; element + kernel_rows <= head_dim; element += kernel_rows) {
-    add_values<kernel_rows>(scratch, rows_of, head_dim, element, step, rescale);
+  for (; element + kernel_rows <= work.head_dim; element += kernel_rows) {
+    add_values<kernel_rows>(work, panel, step, element, rescale);
   }
-  for (; element < head_dim; element += 2) {  // head_dim is even
-    add_values<2>(scratch, rows_of, head_dim, element, step, rescale);
+  for (; element < work.head_dim; element += 2) {  // head_dim is even
+    add_values<2>(work, panel, step, element, rescale);
   }
 }
 
 /// One block of keys for one panel of rows: online softmax in base 2.
-void attend_block(const Scratch& scratch, const Panel& rows_of, std::size_t head_dim, const ScoreRule& rule,
-                  const BlockStep& step) {
+void attend_block(const TileWork& work, const Panel& panel, const BlockStep& step) {
   const Floats f;
-  const Pair old_max = load(rows_of.row_max);
-  const Pair new_max = score_block(scratch, rows_of, head_dim, rule, step, old_max);
+  const Pair old_max = load(panel.row_max);
+  const Pair new_max = score_block(work, panel, step, old_max);
   const auto offset_of = [&](Vector row_max) HWY_ATTR {  // a row that sees no key so far has weights of 0
     const auto none = hn::Eq(row_max, hn::Set(f, -infinity));
-    return hn::IfThenZeroElse(none, hn::Mul(row_max, hn::Set(f, rule.factor)));
+    return hn::IfThenZeroElse(none, hn::Mul(row_max, hn::Set(f, work.rule.factor)));
   };
   const Pair offset = {offset_of(new_max.low), offset_of(new_max.high)};
-  const Vector factor = hn::Set(f, rule.factor);
+  const Vector factor = hn::Set(f, work.rule.factor);
   const Pair rescale =
       exp2({hn::MulSub(old_max.low, factor, offset.low), hn::MulSub(old_max.high, factor, offset.high)});
-  const Pair sums = weigh_block(scratch.scores, step, rule.factor, offset);
-  const Pair old_sum = load(rows_of.row_sum);
-  store(new_max, rows_of.row_max);
+  const Pair sums = weigh_block(work.scratch.scores, step, work.rule.factor, offset);
+  const Pair old_sum = load(panel.row_sum);
+  store(new_max, panel.row_max);
   store({hn::MulAdd(old_sum.low, rescale.low, sums.low), hn::MulAdd(old_sum.high, rescale.high, sums.high)},
-        rows_of.row_sum);
-  add_value_block(scratch, rows_of, head_dim, step, rescale);
+        panel.row_sum);
+  add_value_block(work, panel, step, rescale);
 }
 
 /// The keys that the rows [row_begin, row_end) of one panel see of the block that starts at `block`.
@@ -186,7 +192,7 @@ BlockStep block_step(const core::ForwardProblem& p, std::int64_t row_begin, std:
   step.key_end = static_cast<std::size_t>(std::max(within(last.end), within(first.begin)));
   step.masked = within(last.begin) > within(first.begin) || within(first.end) < within(last.end);
   if (!step.masked) return step;
-  for (std::int64_t lane = 0; lane < static_cast<std::int64_t>(panel); ++lane) {
+  for (std::int64_t lane = 0; lane < static_cast<std::int64_t>(panel_rows); ++lane) {
     const core::KeyRange keys = visible(std::min(row_begin + lane, row_end - 1));
     step.first[lane] = static_cast<std::int32_t>(within(keys.begin));
     step.last[lane] = static_cast<std::int32_t>(within(keys.end)) - 1;
@@ -194,9 +200,9 @@ BlockStep block_step(const core::ForwardProblem& p, std::int64_t row_begin, std:
   return step;
 }
 
-Panel panel_of(const Scratch& scratch, std::size_t head_dim, std::size_t row) {
-  return {scratch.queries + row * head_dim, scratch.outputs + row * head_dim, scratch.row_max + row,
-          scratch.row_sum + row};
+Panel panel_of(const TileWork& work, std::size_t row) {
+  const Scratch& s = work.scratch;
+  return {s.queries + row * work.head_dim, s.outputs + row * work.head_dim, s.row_max + row, s.row_sum + row};
 }
 
 /// Transposes the tile's queries into panels, rows beyond it as 0, and resets the outputs.
@@ -211,25 +217,24 @@ void load_queries(const core::ForwardProblem& p, const Tile& tile, const Scratch
     const auto at = static_cast<std::size_t>(row - tile.row_begin);
     const Element* from =
         core::row_of<Element>(p.q, tile.batch, row / p.group(), tile.kv_head * p.group() + row % p.group());
-    float* to = scratch.queries + at / panel * panel * head_dim + at % panel;
-    for (std::size_t e = 0; e < head_dim; ++e) to[e * panel] = static_cast<float>(from[e]);
+    float* to = scratch.queries + at / panel_rows * panel_rows * head_dim + at % panel_rows;
+    for (std::size_t e = 0; e < head_dim; ++e) to[e * panel_rows] = static_cast<float>(from[e]);
   }
 }
 
 /// Divides by the row sums, transposes back and writes o and lse.
 template <typename Element>
-void store_outputs(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch,
-                   const ScoreRule& rule) {
-  const auto head_dim = static_cast<std::size_t>(p.head_dim());
+void store_outputs(const core::ForwardProblem& p, const Tile& tile, const TileWork& work) {
+  const auto& [scratch, head_dim, rule] = work;
   for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
     const auto at = static_cast<std::size_t>(row - tile.row_begin);
     const std::int64_t query = row / p.group(), head = tile.kv_head * p.group() + row % p.group();
     const float row_sum = scratch.row_sum[at];
     const float divisor = row_sum == 0 ? 1.0f : row_sum;  // no key with any weight: o = 0
-    const float* from = scratch.outputs + at / panel * panel * head_dim + at % panel;
+    const float* from = scratch.outputs + at / panel_rows * panel_rows * head_dim + at % panel_rows;
     auto* to = core::row_of<Element>(p.o, tile.batch, query, head);
     for (std::size_t e = 0; e < head_dim; ++e) {
-      const float value = from[e * panel] / divisor;
+      const float value = from[e * panel_rows] / divisor;
       if constexpr (std::is_same_v<Element, float>) {
         to[e] = value;
       } else {
@@ -246,11 +251,10 @@ void store_outputs(const core::ForwardProblem& p, const Tile& tile, const Scratc
 
 template <typename Element>
 void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch) {
-  const auto head_dim = static_cast<std::size_t>(p.head_dim());
-  const std::size_t stride = Scratch::key_stride(head_dim);
+  const TileWork work{scratch, static_cast<std::size_t>(p.head_dim()), ScoreRule(p)};
+  const std::size_t stride = work.key_stride();
   const auto rows = static_cast<std::size_t>(tile.row_end - tile.row_begin);
-  const std::size_t padded_rows = (rows + panel - 1) / panel * panel;
-  const ScoreRule rule(p);
+  const std::size_t padded_rows = (rows + panel_rows - 1) / panel_rows * panel_rows;
   load_queries<Element>(p, tile, scratch, padded_rows);
 
   const std::int64_t q_begin = tile.row_begin / p.group(), q_end = (tile.row_end - 1) / p.group() + 1;
@@ -261,19 +265,22 @@ void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scra
     const BlockStep seen = block_step(p, tile.row_begin, tile.row_end, key_begin);
     for (std::size_t key = seen.key_begin; key < seen.key_end; ++key) {
       const std::int64_t s = key_begin + static_cast<std::int64_t>(key);
-      widen(core::row_of<Element>(p.k, tile.batch, s, tile.kv_head), head_dim, scratch.keys + key * stride);
-      widen(core::row_of<Element>(p.v, tile.batch, s, tile.kv_head), head_dim, scratch.values + key * stride);
+      widen(core::row_of<Element>(p.k, tile.batch, s, tile.kv_head), work.head_dim,
+            scratch.keys + key * stride);
+      widen(core::row_of<Element>(p.v, tile.batch, s, tile.kv_head), work.head_dim,
+            scratch.values + key * stride);
     }
-    for (std::size_t row = 0; row < rows; row += panel) {
+    for (std::size_t row = 0; row < rows; row += panel_rows) {
       const std::int64_t begin = tile.row_begin + static_cast<std::int64_t>(row);
-      const std::int64_t end = std::min<std::int64_t>(begin + static_cast<std::int64_t>(panel), tile.row_end);
+      const std::int64_t end =
+          std::min<std::int64_t>(begin + static_cast<std::int64_t>(panel_rows), tile.row_end);
       const BlockStep step = block_step(p, begin, end, key_begin);
       if (step.key_begin < step.key_end) {
-        attend_block(scratch, panel_of(scratch, head_dim, row), head_dim, rule, step);
+        attend_block(work, panel_of(work, row), step);
       }
     }
   }
-  store_outputs<Element>(p, tile, scratch, rule);
+  store_outputs<Element>(p, tile, work);
 }
 
 void compute_tile(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch) {

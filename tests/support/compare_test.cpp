@@ -1,0 +1,91 @@
+#include "tests/support/compare.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "tests/support/host_tensor.h"
+
+namespace tandem::test {
+namespace {
+
+using Values = std::vector<double>;
+
+/// A reference, and the same with noise of a given deviation.
+struct Noisy {
+  Values reference;
+
+  Noisy() : reference(10000) {
+    std::mt19937 random(1);
+    std::normal_distribution<double> normal;
+    for (double& v : reference) v = normal(random);
+  }
+  Values with(double deviation, unsigned seed) const {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal(0, deviation);
+    Values values = reference;
+    for (double& v : values) v += normal(random);
+    return values;
+  }
+};
+
+TEST(Compare, AcceptsErrorsLikeTheStandards) {
+  const Noisy noisy;
+  EXPECT_TRUE(compare(noisy.with(1e-3, 2), noisy.with(1e-3, 3), noisy.reference));
+  EXPECT_TRUE(compare(noisy.reference, noisy.with(1e-3, 3), noisy.reference));
+}
+
+TEST(Compare, RejectsALargerRmse) {
+  const Noisy noisy;
+  const Comparison c = compare(noisy.with(1.2e-3, 2), noisy.with(1e-3, 3), noisy.reference);
+  EXPECT_FALSE(c);
+  EXPECT_NE(c.failure.find("RMSE"), std::string::npos) << c;
+}
+
+TEST(Compare, RejectsOneFarElementAndNamesIt) {
+  const Noisy noisy;
+  Values result = noisy.with(1e-3, 2);
+  result[1234] = noisy.reference[1234] + 0.02;
+  const Comparison c = compare(result, noisy.with(1e-3, 3), noisy.reference);
+  EXPECT_FALSE(c);
+  EXPECT_NE(c.failure.find("1234"), std::string::npos) << c;
+}
+
+TEST(Compare, NanAndInfinityHaveToStandWhereTheReferenceHasThem) {
+  const double nan = NAN, infinity = std::numeric_limits<double>::infinity();
+  const Values reference = {1, nan, infinity, -infinity};
+  EXPECT_TRUE(compare(reference, reference, reference));
+  EXPECT_FALSE(compare(Values{nan, nan, infinity, -infinity}, reference, reference));
+  EXPECT_FALSE(compare(Values{1, 0, infinity, -infinity}, reference, reference));
+  EXPECT_FALSE(compare(Values{1, nan, -infinity, -infinity}, reference, reference));
+  EXPECT_FALSE(compare(Values{1, nan, infinity, -1e300}, reference, reference));
+  EXPECT_FALSE(compare(Values{1, nan, infinity}, reference, reference));
+}
+
+TEST(HostTensor, KeepsItsElementsApartFromItsGuards) {
+  Random random(7);
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    HostTensor tensor(TANDEM_BF16, {2, 3, 2, 8}, random_layout(random));
+    EXPECT_TRUE(tensor.untouched());
+    tensor.fill_normal(1);
+    EXPECT_TRUE(tensor.guards_intact());
+    EXPECT_FALSE(tensor.untouched());
+    for (const double v : tensor.values()) ASSERT_TRUE(std::isfinite(v));
+    tensor.set(1, 2, 1, 7, 0.5f);
+    EXPECT_EQ(tensor.at(1, 2, 1, 7), 0.5);
+    EXPECT_EQ(tensor.values().back(), 0.5);
+  }
+}
+
+TEST(HostTensor, SeesAWriteBesideARow) {
+  for (const int at : {-1, 8}) {
+    HostTensor tensor(TANDEM_BF16, {2, 3, 2, 8}, Layout{.row_gap = 1});
+    static_cast<std::uint16_t*>(tensor.view().data)[at] = 0;
+    EXPECT_FALSE(tensor.guards_intact()) << at;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test
