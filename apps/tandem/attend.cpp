@@ -23,7 +23,7 @@ struct AttendOptions {
   float scale = 0, softcap = 0;
   double tolerance = -1;  ///< negative: by dtype
   bool lse = false, check = false;
-  TimingOptions timing{1, 5, 2};
+  TimingOptions timing{2, 20, 2};
 };
 
 struct Comparison {
@@ -44,6 +44,12 @@ struct LayerResult {
            (!oracle || oracle->complaint.empty());
   }
 };
+
+std::string shape_text(const HostTensor& tensor) {
+  std::string text;
+  for (const std::int64_t extent : tensor.shape) text += (text.empty() ? "" : "x") + std::to_string(extent);
+  return text;
+}
 
 Layout layout_of(const AttendOptions& options) {
   return options.layout == "bhsd" ? Layout::bhsd() : Layout::bshd();
@@ -79,13 +85,17 @@ Call read_call(const SafetensorsFile& file, const std::string& layer, const Atte
   return call;
 }
 
-/// Default: outputs are weighted means of rows of v, so rounding q, k, v, probabilities or the output to a
-/// dtype moves them by a few of its units of the largest |v|. fp32 sums of another order get 2^-20 of it.
-double default_tolerance(const Call& call, tandem_dtype expected_dtype) {
-  const double roundoff = std::max({unit_roundoff(call.q.dtype), unit_roundoff(expected_dtype), 0x1p-23});
+/// Outputs are weighted means of rows of v, so rounding q, k, v, probabilities or the output, here or when
+/// the file was made, moves them by a few roundings of the largest |v|. fp32 sums of another order get 2^-23
+/// for a rounding.
+double default_tolerance(const SafetensorsFile& file, const LayerResult& result, const LayerNames& names) {
+  double roundoff = std::max(unit_roundoff(result.call.q.dtype), 0x1p-23);
+  for (const std::string& pattern : {names.q, names.k, names.v, names.expect}) {
+    roundoff = std::max(roundoff, unit_roundoff(stored_dtype(file, name_in_layer(pattern, result.layer))));
+  }
   float largest = 0;
-  for (const float value : call.v.to_dense()) largest = std::max(largest, std::fabs(value));
-  return 8 * roundoff * static_cast<double>(largest);
+  for (const float value : result.call.v.to_dense()) largest = std::max(largest, std::fabs(value));
+  return 4 * roundoff * static_cast<double>(largest);
 }
 
 Comparison compare_expected(const SafetensorsFile& file, const LayerResult& result,
@@ -93,11 +103,11 @@ Comparison compare_expected(const SafetensorsFile& file, const LayerResult& resu
   const std::string name = name_in_layer(options.names.expect, result.layer);
   const HostTensor expected = read_tensor(file, name, layout_of(options));
   if (expected.shape != result.output.o.shape) {
-    throw Failure(Exit::bad_input, file.path() + ": tensor '" + name +
-                                       "' has another shape than the output, which has that of q");
+    throw Failure(Exit::bad_input, file.path() + ": tensor '" + name + "' is " + shape_text(expected) +
+                                       " (b x s x h x d), but the output " + shape_text(result.output.o));
   }
   return {compare(result.output.o.to_dense(), expected.to_dense()),
-          options.tolerance >= 0 ? options.tolerance : default_tolerance(result.call, expected.dtype)};
+          options.tolerance >= 0 ? options.tolerance : default_tolerance(file, result, options.names)};
 }
 
 LayerResult run_layer(const SafetensorsFile& file, const std::string& layer, const AttendOptions& options) {
@@ -113,20 +123,13 @@ LayerResult run_layer(const SafetensorsFile& file, const std::string& layer, con
   return result;
 }
 
-std::string shape_text(const HostTensor& tensor) {
-  std::string text;
-  for (const std::int64_t extent : tensor.shape) text += (text.empty() ? "" : "x") + std::to_string(extent);
-  return text;
-}
-
 class Report {
  public:
   explicit Report(const AttendOptions& options) : options_(options), table_(header(options)) {}
 
   void add(const LayerResult& result) {
     std::vector<std::string> row;
-    if (!result.layer.empty()) row.push_back(result.layer);
-    if (result.layer.empty()) row.push_back("-");
+    row.push_back(result.layer.empty() ? "-" : result.layer);
     row.insert(row.end(), {shape_text(result.call.q), std::to_string(result.call.k.shape[1]),
                            name_of(result.call.q.dtype), name_of(result.call.backend)});
     if (result.expected) {
@@ -191,6 +194,12 @@ void write_output(const AttendOptions& options, const std::vector<StoredTensor>&
                     {{"tandem", tandem_version()}, {"backend", name_of(backend)}, {"mask", options.mask}});
 }
 
+/// fp32 goes to the CPU even where Hopper could serve; tells how to change that.
+void hint_at_hopper(const AttendOptions& options, const Call& call) {
+  if (options.backend != "auto" || call.q.dtype != TANDEM_FP32 || query_info().hopper_usable == 0) return;
+  std::cerr << "tandem: fp32 is served by the CPU; --dtype bf16 would use the Hopper kernels\n";
+}
+
 void print_metadata(const SafetensorsFile& file) {
   for (const auto& [key, value] : file.header().metadata) {
     if (value.size() <= 120) std::cout << key << ": " << value << "\n";
@@ -226,6 +235,7 @@ Exit run_attend(AttendOptions options) {
     const LayerResult result = run_layer(file, layers[i], options);
     report.add(result);
     backend = result.call.backend;
+    if (i == 0) hint_at_hopper(options, result.call);
     if (options.output.empty()) continue;
     const Layout layout = layout_of(options);
     tensors.push_back(stored(name_in_layer(options.o_name, layers[i]), result.output.o, layout, true));
@@ -257,14 +267,14 @@ void add_tensor_options(CLI::App& command, AttendOptions& options) {
        "Log-sum-exp in the output file (default: q's name with lse for its last part)");
   command.add_option("--layout", options.layout, "Order of the dimensions: batch, sequence, heads, head dim")
       ->check(CLI::IsMember({"bshd", "bhsd"}))
-      ->type_name("")
+      ->type_name("LAYOUT")
       ->capture_default_str();
 }
 
 void add_attention_options(CLI::App& command, AttendOptions& options) {
   command.add_option("--mask", options.mask, "Keys that a query sees; window sides are keys, -1: no limit")
       ->check(mask_validator())
-      ->type_name("")
+      ->type_name("MASK")
       ->capture_default_str();
   command.add_option("--scale", options.scale, "Factor on the scores (default: 1 / sqrt(head dim))")
       ->check(CLI::PositiveNumber);
@@ -277,10 +287,10 @@ void add_attention_options(CLI::App& command, AttendOptions& options) {
       .add_option("--dtype", options.dtype,
                   "Convert q, k, v first, and compute in this (default: as in the file)")
       ->check(dtype_validator())
-      ->type_name("");
+      ->type_name("DTYPE");
   command.add_option("--backend", options.backend, "auto: hopper where it can run (not for fp32), else cpu")
       ->check(backend_validator())
-      ->type_name("")
+      ->type_name("BACKEND")
       ->capture_default_str();
 }
 
@@ -293,10 +303,9 @@ void add_attend(CLI::App& app, Exit& result) {
   add_attention_options(*command, *options);
   command->add_flag("--check", options->check, "Compare with the float64 oracle (slow), and judge");
   command
-      ->add_option(
-          "--tolerance", options->tolerance,
-          "Largest error allowed against --expect (default: 8 roundings, in the coarser dtype of q and\n"
-          "expected output, of the largest |v|)")
+      ->add_option("--tolerance", options->tolerance,
+                   "Largest error allowed against --expect (default: 4 roundings, in the coarsest dtype in\n"
+                   "use or in the file, of the largest |v|)")
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--repeats", options->timing.repeats,

@@ -178,12 +178,12 @@ void add_shape_options(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--mask", options.mask, "Masks, separated by spaces; window sides are keys, -1: no limit")
       ->check(mask_validator())
-      ->type_name("")
+      ->type_name("MASK")
       ->capture_default_str();
   command.add_option("--dtype", options.dtype, "Element types")
       ->delimiter(',')
       ->check(dtype_validator())
-      ->type_name("")
+      ->type_name("DTYPE")
       ->capture_default_str();
 }
 
@@ -201,14 +201,14 @@ void add_bench(CLI::App& app, Exit& result) {
               "paper: FlashAttention-3's grid, hidden dim 2048, 16384 tokens, lengths 512 to 16384, head\n"
               "dims 64, 128, 256, full and causal; replaces the lists of shapes")
           ->check(CLI::IsMember({"paper"}))
-          ->type_name("");
+          ->type_name("GRID");
   for (const char* name :
        {"--batch", "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim", "--mask"}) {
     grid->excludes(command->get_option(name));
   }
   command->add_option("--backend", options->backend, "auto: hopper where it can run, else cpu")
       ->check(backend_validator())
-      ->type_name("")
+      ->type_name("BACKEND")
       ->capture_default_str();
   command->add_option("--warmup", options->timing.warmup, "Untimed runs of each shape")
       ->check(CLI::Range(1, 1'000'000))

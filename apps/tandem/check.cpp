@@ -87,6 +87,7 @@ void add_check(CLI::App& app, Exit& result) {
   command
       ->add_option("--backend", options->backend, "What is checked; auto: hopper where it can run, else cpu")
       ->check(backend_validator())
+      ->type_name("BACKEND")
       ->capture_default_str();
   command->add_option("--time-limit", options->time_limit, "Start no further case after this many seconds")
       ->check(CLI::PositiveNumber)

@@ -43,14 +43,6 @@ std::string layer_number(const std::string& name, const std::string& pattern) {
   return number.find_first_not_of("0123456789") == std::string::npos ? number : "";
 }
 
-tandem_dtype dtype_of(const SafetensorsFile& file, const std::string& name, const std::string& dtype) {
-  if (dtype == "BF16") return TANDEM_BF16;
-  if (dtype == "F16") return TANDEM_FP16;
-  if (dtype == "F32") return TANDEM_FP32;
-  throw Failure(Exit::bad_input,
-                file.path() + ": tensor '" + name + "' is " + dtype + "; attention takes BF16, F16 and F32");
-}
-
 }  // namespace
 
 std::string name_in_layer(const std::string& pattern, const std::string& number) {
@@ -89,9 +81,18 @@ std::vector<std::string> find_layers(const SafetensorsFile& file, const LayerNam
   return layers;
 }
 
+tandem_dtype stored_dtype(const SafetensorsFile& file, const std::string& name) {
+  const std::string& dtype = entry_of(file, name).dtype;
+  if (dtype == "BF16") return TANDEM_BF16;
+  if (dtype == "F16") return TANDEM_FP16;
+  if (dtype == "F32") return TANDEM_FP32;
+  throw Failure(Exit::bad_input,
+                file.path() + ": tensor '" + name + "' is " + dtype + "; attention takes BF16, F16 and F32");
+}
+
 HostTensor read_tensor(const SafetensorsFile& file, const std::string& name, const Layout& layout) {
   const TensorEntry& entry = entry_of(file, name);
-  const tandem_dtype dtype = dtype_of(file, name, entry.dtype);
+  const tandem_dtype dtype = stored_dtype(file, name);
   if (entry.shape.size() != 4) {
     throw Failure(Exit::bad_input, file.path() + ": tensor '" + name + "' has " +
                                        std::to_string(entry.shape.size()) +

@@ -22,16 +22,22 @@ std::string name_in_layer(const std::string& pattern, const std::string& number)
 /// if only some names have {}, and Failure(Exit::bad_input) if a layer lacks one of the tensors.
 std::vector<std::string> find_layers(const SafetensorsFile& file, const LayerNames& names);
 
-/// Reads a four-dimensional F32, F16 or BF16 tensor, whose dimensions lie in the file as `layout` orders
-/// them. Throws Failure(Exit::bad_input).
+/// Element type of a tensor in the file. Throws Failure(Exit::bad_input) if it is not there, or not one of
+/// F32, F16 and BF16.
+tandem_dtype stored_dtype(const SafetensorsFile& file, const std::string& name);
+
+/// Reads a four-dimensional tensor, whose dimensions lie in the file as `layout` orders them. Throws
+/// Failure(Exit::bad_input).
 HostTensor read_tensor(const SafetensorsFile& file, const std::string& name, const Layout& layout);
 
-/// Appends `tensor`, without padding, to what will be written. `columns` false drops head dim (for lse).
+/// A tensor on its way into a file.
 struct StoredTensor {
   std::string name, dtype;
   std::vector<std::int64_t> shape;
   std::vector<std::byte> bytes;
 };
+
+/// `tensor` lies in memory as `layout` orders it. `columns` false drops head dim (for lse).
 StoredTensor stored(const std::string& name, const HostTensor& tensor, const Layout& layout, bool columns);
 
 }  // namespace tandem::cli

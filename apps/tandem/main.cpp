@@ -30,13 +30,14 @@ int main(int argc, char** argv) {
                "tandem");
   app.set_version_flag("--version", std::string("tandem ") + tandem_version());
   app.footer(exit_codes);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // none is refused below: CLI11 would not name a misspelt one
   tandem::cli::add_attend(app, result);
   tandem::cli::add_check(app, result);
   tandem::cli::add_bench(app, result);
   tandem::cli::add_info(app, result);
   try {
     app.parse(argc, argv);
+    if (app.get_subcommands().empty()) return fail(Exit::usage, "a subcommand is missing; see tandem --help");
     return static_cast<int>(result);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(Exit::usage);

@@ -11,8 +11,8 @@ namespace tandem::cli {
 namespace {
 
 bool is_number(const std::string& cell) {
-  return !cell.empty() &&
-         (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '.');
+  return cell.find_first_of("0123456789") <= 1 &&
+         cell.find_first_not_of("0123456789.+-e") == std::string::npos;
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace tandem::cli {
 
-/// A table with aligned columns; cells that start with a digit, a sign or a point are flushed right.
+/// A table with aligned columns; those that hold numbers are flushed right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}

@@ -119,6 +119,14 @@ TEST_F(Attend, ConvertsToTheDtypeAskedFor) {
   EXPECT_EQ(cli::SafetensorsFile(out).header().tensors.at("o").dtype, "BF16");
 }
 
+TEST_F(Attend, CheckFindsAWrongResult) {
+  save(in, small());
+  EXPECT_EQ(attend({"--backend", "cpu", "--check"}).exit_code, 0);
+  const Outcome outcome = run_tool_with_wrong_backend({"attend", in, "--backend", "cpu", "--check"});
+  EXPECT_EQ(outcome.exit_code, 1) << outcome;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("FAILED"), HasSubstr("oracle")));
+}
+
 TEST_F(Attend, RunsEveryLayerOfARealModelWithinRoundingOfItsOwnOutput) {
   in = TANDEM_MINILM;
   const Outcome outcome = attend({"--q", "layers.{}.q", "--k", "layers.{}.k", "--v", "layers.{}.v",

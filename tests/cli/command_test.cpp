@@ -84,9 +84,23 @@ TEST(Hopper, WhereItCantRunAskingForItEndsWithFour) {
 }
 
 TEST(Check, CpuBackendIsWithinToleranceAndPrintsItsSeed) {
-  const Outcome outcome = run_tool({"check", "--backend", "cpu", "--seed", "1", "--cases", "60"});
+  const Outcome outcome = run_tool({"check", "--backend", "cpu", "--seed", "1", "--cases", "40"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome;
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("seed 1,"), HasSubstr("60 of 60 cases within tolerance")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("seed 1,"), HasSubstr("40 of 40 cases within tolerance")));
+}
+
+TEST(Check, AWrongResultEndsWithOneAndPrintsACommandThatReplaysIt) {
+  const Outcome all =
+      run_tool_with_wrong_backend({"check", "--backend", "cpu", "--seed", "1", "--cases", "10"});
+  ASSERT_EQ(all.exit_code, 1) << all;
+  const std::size_t failed = all.out.find("FAILED"), replay = all.out.find("--cases 1 --seed ", failed);
+  ASSERT_NE(replay, std::string::npos) << all;
+  const std::string seed = std::to_string(std::stoull(all.out.substr(replay + 17)));
+  const std::string description = all.out.substr(failed, all.out.find('\n', failed) - failed);
+  const Outcome one =
+      run_tool_with_wrong_backend({"check", "--backend", "cpu", "--cases", "1", "--seed", seed});
+  EXPECT_EQ(one.exit_code, 1);
+  EXPECT_THAT(one.out, HasSubstr(description));
 }
 
 TEST(Check, WithoutASeedDrawsOneAndPrintsIt) {

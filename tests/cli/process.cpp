@@ -21,6 +21,19 @@ std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+/// Runs words, which the shell sees as they are, followed by quoted arguments.
+Outcome run(std::vector<std::string> words, const std::vector<std::string>& arguments) {
+  const ScratchFolder scratch;
+  for (const std::string& argument : arguments) words.push_back(quoted(argument));
+  words.insert(words.end(),
+               {">", quoted(scratch.file("out")), "2>", quoted(scratch.file("err")), "</dev/null"});
+  std::string command;
+  for (const std::string& word : words) command.append(word).append(" ");
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) && WEXITSTATUS(status) < 128 ? WEXITSTATUS(status) : -1,
+          content_of(scratch.file("out")), content_of(scratch.file("err"))};
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
@@ -29,14 +42,13 @@ std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
              << outcome.err;
 }
 
-Outcome run_tool(const std::vector<std::string>& arguments) {
-  const ScratchFolder scratch;
-  std::string command = quoted(TANDEM_TOOL);
-  for (const std::string& argument : arguments) command += " " + quoted(argument);
-  command += " >" + quoted(scratch.file("out")) + " 2>" + quoted(scratch.file("err")) + " </dev/null";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) && WEXITSTATUS(status) < 128 ? WEXITSTATUS(status) : -1,
-          content_of(scratch.file("out")), content_of(scratch.file("err"))};
+Outcome run_tool(const std::vector<std::string>& arguments) { return run({quoted(TANDEM_TOOL)}, arguments); }
+
+Outcome run_tool_with_wrong_backend(const std::vector<std::string>& arguments) {
+  // AddressSanitizer, where the build has it, insists on being first otherwise.
+  return run({"env", "ASAN_OPTIONS=verify_asan_link_order=0", "LD_PRELOAD=" + quoted(TANDEM_WRONG_BACKEND),
+              quoted(TANDEM_TOOL)},
+             arguments);
 }
 
 ScratchFolder::ScratchFolder() {

@@ -18,6 +18,9 @@ std::ostream& operator<<(std::ostream& out, const Outcome& outcome);
 /// Runs `tandem` with these arguments.
 Outcome run_tool(const std::vector<std::string>& arguments);
 
+/// The same with a CPU backend whose results are wrong.
+Outcome run_tool_with_wrong_backend(const std::vector<std::string>& arguments);
+
 /// A new folder, removed with all that is in it at the end.
 class ScratchFolder {
  public:

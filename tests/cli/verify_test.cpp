@@ -3,6 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <random>
 
 #include "cases.h"
 #include "element.h"
@@ -20,15 +21,23 @@ Output computed(const Call& call) {
   return prepared.fetch();
 }
 
-/// A call with a result that is worth comparing.
+HostTensor normal(tandem_dtype dtype, const Shape& shape, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> distribution;
+  std::vector<float> values(static_cast<std::size_t>(count_of(shape)));
+  for (float& value : values) value = distribution(random);
+  return HostTensor::from_dense(dtype, shape, Layout::bshd(), values);
+}
+
+/// A call with grouped heads, whose output has padding.
 Call usual_call(tandem_dtype dtype) {
-  for (std::uint64_t seed = 0;; ++seed) {
-    Call call = random_call(seed, TANDEM_BACKEND_CPU);
-    if (call.q.dtype == dtype && call.want_lse && call.o_layout.row_padding > 0 && call.q.shape[1] > 20 &&
-        call.k.shape[1] > 20 && call.mask.kind == TANDEM_MASK_FULL) {
-      return call;
-    }
-  }
+  Call call;
+  call.q = normal(dtype, {2, 24, 4, 32}, 1);
+  call.k = normal(dtype, {2, 40, 2, 32}, 2);
+  call.v = normal(dtype, {2, 40, 2, 32}, 3);
+  call.mask = {TANDEM_MASK_CAUSAL, 0, 0};
+  call.o_layout = {{0, 2, 1, 3}, 8, 16};
+  return call;
 }
 
 TEST(Compare, MeasuresLargestErrorAndRootMeanSquare) {
@@ -76,8 +85,8 @@ TEST(Standard, StaysWithinItsPrecisionOfTheOracle) {
   for (const tandem_dtype dtype : {TANDEM_BF16, TANDEM_FP16, TANDEM_FP32}) {
     const Call call = usual_call(dtype);
     const Error error = compare(run_standard(call), run_oracle(call).o);
-    EXPECT_LT(error.max_abs, 32 * unit_roundoff(dtype)) << described(call);
-    EXPECT_GT(error.max_abs, 0) << described(call);
+    EXPECT_LT(error.max_abs, 64 * unit_roundoff(dtype)) << name_of(dtype);
+    EXPECT_GT(error.max_abs, 0) << name_of(dtype);
   }
 }
 
