@@ -82,7 +82,7 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
   hw::sim::LaunchConfig config = launch_config(problem, variant, machine);
   config.blocks = forward::grid_size(args, machine.multiprocessors);
   if (config.blocks == 0) return {};
-  args.q = encode(problem.q, variant.block_m);
+  args.q = encode(problem.q, variant.block_m / variant.consumers());
   args.k = problem.k_len() == 0 ? args.q : encode(problem.k, variant.block_n);
   args.v = problem.k_len() == 0 ? args.q : encode(problem.v, variant.block_n);
   const auto body = find_kernel(variant).body;

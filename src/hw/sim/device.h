@@ -22,6 +22,7 @@ void* shared_memory(std::size_t bytes, std::size_t alignment);
 std::uint32_t shared_address(const void* object);
 void fence_async_proxy();
 
+void sync_warp();
 void sync_named(std::uint32_t id, std::uint32_t threads);  ///< threads 0: the block's
 void arrive_named(std::uint32_t id, std::uint32_t threads);
 

@@ -34,7 +34,7 @@ union AbandonableFiber {
 
 /// What a thread waits for, for the deadlock report.
 struct Wait {
-  enum class Kind { none, barrier, named, registers, products, shuffle } kind = Kind::none;
+  enum class Kind { none, barrier, named, registers, products, shuffle, warp } kind = Kind::none;
   int object = 0;  ///< barrier's ordinal, named barrier's id, registers asked for, products
   std::uint32_t parity = 0;
 };
@@ -111,6 +111,7 @@ struct Warp {
   int exchanged[2] = {0, 0};
   std::vector<Thread*> waiting;
   int exited = 0;
+  NamedBarrier barrier;  ///< bar.warp.sync
 };
 
 /// One WGMMA of a warpgroup.

@@ -6,16 +6,14 @@ namespace tandem::hw::sim {
 namespace {
 
 /// Counts the thread in; the one that completes the phase lets everybody go.
-bool come(Thread& thread, std::uint32_t id, std::uint32_t threads) {
-  NamedBarrier& barrier = machine.block.named[id];
+bool come(Thread& thread, NamedBarrier& barrier, std::uint32_t threads) {
   if (barrier.threads == 0) {
     barrier.threads = threads;
     barrier.clock = barrier.async_visible = Clock(machine.agents());
   }
   if (barrier.threads != threads) {
-    fail(Rule::bad_argument, "comes to named barrier " + std::to_string(id) + " for " +
-                                 std::to_string(threads) + " threads, where others came for " +
-                                 std::to_string(barrier.threads));
+    fail(Rule::bad_argument, "comes to a named barrier for " + std::to_string(threads) +
+                                 " threads, where others came for " + std::to_string(barrier.threads));
   }
   barrier.clock.join(thread.clock);
   barrier.async_visible.join(thread.async_visible);
@@ -44,18 +42,29 @@ void check(std::uint32_t id, std::uint32_t threads) {
   }
 }
 
+/// Comes and waits for the others.
+void sync(Thread& thread, NamedBarrier& barrier, std::uint32_t threads, Wait wait) {
+  if (come(thread, barrier, threads)) return perturb();
+  thread.wait = wait;
+  barrier.waiting.push_back(&thread);
+  suspend();
+  thread.wait = {};
+}
+
 }  // namespace
+
+void sync_warp() {
+  Thread& thread = TANDEM_SIM_ENTER();
+  converge(thread, "sync_warp");
+  sync(thread, machine.block.warps[thread.warp()].barrier, warp_size, {Wait::Kind::warp});
+}
 
 void sync_named(std::uint32_t id, std::uint32_t threads) {
   Thread& thread = TANDEM_SIM_ENTER();
   if (threads == 0) threads = static_cast<std::uint32_t>(machine.config->threads);
   check(id, threads);
   converge(thread, "sync_named", id);
-  if (come(thread, id, threads)) return perturb();
-  thread.wait = {Wait::Kind::named, static_cast<int>(id)};
-  machine.block.named[id].waiting.push_back(&thread);
-  suspend();
-  thread.wait = {};
+  sync(thread, machine.block.named[id], threads, {Wait::Kind::named, static_cast<int>(id)});
 }
 
 void arrive_named(std::uint32_t id, std::uint32_t threads) {
@@ -64,7 +73,7 @@ void arrive_named(std::uint32_t id, std::uint32_t threads) {
   converge(thread, "arrive_named", id);
   // Completing a phase for others does not make the arriver know what they did.
   const Clock clock = thread.clock, async_visible = thread.async_visible;
-  if (come(thread, id, threads)) {
+  if (come(thread, machine.block.named[id], threads)) {
     const Time own = thread.now().time;
     thread.clock = clock;
     thread.async_visible = async_visible;

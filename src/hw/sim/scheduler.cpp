@@ -183,6 +183,8 @@ std::string describe_wait(const Thread& thread) {
              " were started by all its threads";
     case Wait::Kind::shuffle:
       return "waits for the other lanes in a shuffle";
+    case Wait::Kind::warp:
+      return "waits for the other lanes at sync_warp";
     case Wait::Kind::none:
       break;
   }

@@ -48,6 +48,7 @@ TANDEM_SIM_INLINE void fence_async_proxy() { sim::fence_async_proxy(); }
 
 // ---- Barriers
 TANDEM_SIM_INLINE void sync_block() { sim::sync_named(0, 0); }
+TANDEM_SIM_INLINE void sync_warp() { sim::sync_warp(); }
 TANDEM_SIM_INLINE void sync_named(std::uint32_t id, std::uint32_t threads) { sim::sync_named(id, threads); }
 TANDEM_SIM_INLINE void arrive_named(std::uint32_t id, std::uint32_t threads) {
   sim::arrive_named(id, threads);
@@ -77,8 +78,7 @@ template <int pending>
 TANDEM_SIM_INLINE void wgmma_wait() {
   sim::wgmma_wait(pending);
 }
-template <int count>
-TANDEM_SIM_INLINE void keep_in_registers(float (&)[count]) {}
+TANDEM_SIM_INLINE void compute_before_wait(float, Barrier&) {}  // nothing is reordered here
 
 template <Operand operand, int n, Major b_major>
 TANDEM_SIM_INLINE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
