@@ -1,6 +1,7 @@
 // Mask: which keys a query sees, and which key blocks a tile of queries has to walk.
 //
-// Everything is constexpr and plain, so that the CPU backend, the kernels and the tests share it.
+// Everything is constexpr and plain, so that the CPU backend, the kernels and the tests share it. Kernels use
+// the 32-bit instance, for which lengths stay below `BasicMask<std::int32_t>::max_length`.
 #pragma once
 
 #include <cstdint>
@@ -8,31 +9,46 @@
 namespace tandem::core {
 
 /// Half-open range of keys.
-struct KeyRange {
-  std::int64_t begin, end;
+template <typename Int>
+struct BasicKeyRange {
+  Int begin, end;
 };
 
 /// A band around the bottom-right diagonal: query i, at position p = i + (sk - sq), sees keys in [p - left, p
 /// + right].
-struct Mask {
+template <typename Int>
+struct BasicMask {
   /// Larger than any sequence, small enough that sums of a few never overflow.
-  static constexpr std::int64_t unlimited = std::int64_t{1} << 60;
+  static constexpr Int unlimited = Int{1} << (sizeof(Int) * 8 - 3);
+  /// Lengths that sums with `unlimited` leave room for.
+  static constexpr Int max_length = unlimited / 2;
 
-  std::int64_t left = unlimited, right = unlimited;
+  Int left = unlimited, right = unlimited;
 
-  static constexpr Mask full() { return {}; }
-  static constexpr Mask causal() { return {unlimited, 0}; }
+  static constexpr BasicMask full() { return {}; }
+  static constexpr BasicMask causal() { return {unlimited, 0}; }
   constexpr bool is_full() const { return left == unlimited && right == unlimited; }
 
+  /// The same mask for lengths that are within `Narrow`'s limits.
+  template <typename Narrow>
+  constexpr BasicMask<Narrow> narrowed() const {
+    constexpr Narrow limit = BasicMask<Narrow>::unlimited;
+    return {left < limit ? static_cast<Narrow>(left) : limit,
+            right < limit ? static_cast<Narrow>(right) : limit};
+  }
+
   /// Keys that `query` sees; empty as begin == end.
-  constexpr KeyRange visible_keys(std::int64_t query, std::int64_t q_len, std::int64_t k_len) const {
-    const std::int64_t position = query + k_len - q_len;
-    const std::int64_t first = position - left, past = position + right + 1;
-    const std::int64_t begin = first < 0 ? 0 : (first > k_len ? k_len : first);
-    const std::int64_t end = past > k_len ? k_len : (past < begin ? begin : past);
+  constexpr BasicKeyRange<Int> visible_keys(Int query, Int q_len, Int k_len) const {
+    const Int position = query + k_len - q_len;
+    const Int first = position - left, past = position + right + 1;
+    const Int begin = first < 0 ? 0 : (first > k_len ? k_len : first);
+    const Int end = past > k_len ? k_len : (past < begin ? begin : past);
     return {begin, end};
   }
 };
+
+using KeyRange = BasicKeyRange<std::int64_t>;
+using Mask = BasicMask<std::int64_t>;
 
 /// The key blocks that one tile of queries walks, in order: masked, full, masked.
 /// [begin, full_begin) and [full_end, end) need a per-element mask; every query of the tile sees all of
@@ -42,11 +58,12 @@ struct BlockRanges {
 };
 
 /// Block ranges of the queries [q_begin, q_end), which is not empty, for key blocks of `block_n` keys.
-constexpr BlockRanges block_ranges(const Mask& mask, std::int64_t q_begin, std::int64_t q_end,
-                                   std::int64_t q_len, std::int64_t k_len, int block_n) {
+template <typename Int>
+constexpr BlockRanges block_ranges(const BasicMask<Int>& mask, Int q_begin, Int q_end, Int q_len, Int k_len,
+                                   int block_n) {
   // Both ends of the visible range grow with the query, so the first and the last query bound the tile.
-  const KeyRange first = mask.visible_keys(q_begin, q_len, k_len);
-  const KeyRange last = mask.visible_keys(q_end - 1, q_len, k_len);
+  const BasicKeyRange<Int> first = mask.visible_keys(q_begin, q_len, k_len);
+  const BasicKeyRange<Int> last = mask.visible_keys(q_end - 1, q_len, k_len);
   if (first.begin >= last.end) return {0, 0, 0, 0};
   const int begin = static_cast<int>(first.begin / block_n);
   const int end = static_cast<int>((last.end + block_n - 1) / block_n);

@@ -16,16 +16,16 @@ struct OutputView {
 };
 
 struct ForwardArguments {
-  hw::TensorMap q, k, v;  ///< rows of 64-column boxes: block_m queries, block_n keys
+  hw::TensorMap q, k, v;  ///< boxes of 64 columns: 64 queries, block_n keys
   OutputView o;           ///< 16-bit
   OutputView lse;         ///< fp32; data == nullptr: not wanted
-  core::Mask mask;
+  core::BasicMask<std::int32_t> mask;
   core::Schedule schedule;
   int q_len, k_len;
-  int head_dim;        ///< columns that exist, at most the variant's
-  int group;           ///< query heads per key/value head
-  float scale_log2;    ///< scores (after the cap) times this are exponents of 2
-  float score_to_cap;  ///< softcap: scores become tanh(score_to_cap * score)
+  int head_dim;         ///< columns that exist, at most the variant's
+  core::Divisor group;  ///< query heads per key/value head
+  float scale_log2;     ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;   ///< softcap: scores become tanh(score_to_cap * score)
 };
 
 }  // namespace tandem::forward

@@ -25,11 +25,33 @@ struct ConsumerState {
   ForwardShared<V>& shared;
   ConsumerPosition<V>& at;
   Turn<V> turn;
-  int first_row;  ///< of the warpgroup within the tile
   RowLimits limits;
   tile::OnlineSoftmax softmax;
   float output[V.head_dim / 2];
 };
+
+/// Starts the scores of K's next block, which has to be full.
+template <ForwardVariant V>
+TANDEM_DEVICE void start_scores(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
+  hw::wgmma_fence();
+  tile::start_scores<V.operand>(scores, state.shared.q[state.turn.consumer], state.shared.k[state.at.k.slot]);
+  hw::wgmma_commit();
+}
+
+/// Starts adding P times V's next block, which has to be full, to the output.
+template <ForwardVariant V>
+TANDEM_DEVICE void start_output(ConsumerState<V>& state, const tile::Probabilities<V.block_n>& p) {
+  hw::wgmma_fence();
+  tile::start_output<V.operand>(state.output, p, state.shared.v[state.at.v.slot]);
+  hw::wgmma_commit();
+}
+
+/// The last scores of the tile are complete: the queries may be overwritten by the next tile's.
+template <ForwardVariant V>
+TANDEM_DEVICE void release_queries(ConsumerState<V>& state) {
+  tile::release_slot(state.shared.q_ring[state.turn.consumer], state.at.q);
+  state.at.q.advance();
+}
 
 /// Blocks whose scores all count, and blocks that need the mask: the two kinds of a peeled loop.
 enum class BlockKind { full, masked };

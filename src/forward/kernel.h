@@ -11,8 +11,8 @@ namespace tandem::forward {
 template <ForwardVariant V>
 TANDEM_DEVICE void init_rings(ForwardShared<V>& shared) {
   if (hw::thread_index() == 0) {
-    constexpr std::uint32_t consumer_warps = 4 * V.consumers();
-    shared.q_ring.init(consumer_warps);
+    constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers();
+    for (auto& ring : shared.q_ring) ring.init(warps);
     shared.k_ring.init(consumer_warps);
     shared.v_ring.init(consumer_warps);
     hw::fence_barrier_init();
@@ -23,22 +23,24 @@ TANDEM_DEVICE void init_rings(ForwardShared<V>& shared) {
 /// Lines 12-25 for every tile of the block.
 template <ForwardVariant V>
 TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& shared, int consumer) {
-  const int first_row = tile::warpgroup_rows * consumer;
   const int warp = static_cast<int>(hw::warp_index() % 4);
-  const int own_row = first_row + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
+  const int own_row = tile::warpgroup_rows * consumer + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
   ConsumerPosition<V> at;
   const Turn<V> turn{consumer};
   turn.init();
 
-  for_each_tile<V>(args, [&](const Work& work) {
+  for (TileWalk<V> walk(args); !walk.done(); walk.advance()) {
+    const Work& work = walk.work();
     const int query = work.first_query + own_row;
-    ConsumerState<V> state{args, shared, at, turn, first_row, RowLimits::of(args, query), {}, {}};  // line 13
-    tile::wait_full(shared.q_ring, at.q);                                                           // line 14
-    attend(state, work.blocks);  // lines 15-23
-    tile::release_slot(shared.q_ring, at.q);
-    at.q.advance();
+    ConsumerState<V> state{args, shared, at, turn, RowLimits::of(args, query), {}, {}};  // line 13
+    tile::wait_full(shared.q_ring[consumer], at.q);                                      // line 14
+    if (work.blocks.begin < work.blocks.end) {
+      attend(state, work.blocks);  // lines 15-23
+    } else {
+      release_queries(state);
+    }
     store_tile<V>(args, work, query, state.softmax, state.output);  // lines 24, 25
-  });
+  }
 }
 
 /// The body of the kernel; the trampoline launches V.threads() threads a block.

@@ -56,7 +56,7 @@ Status encode(const char* name, const core::Tensor& tensor, int rows, hw::Tensor
 
 Status encode_maps(const core::ForwardProblem& problem, const ForwardVariant& variant,
                    ForwardArguments* args) {
-  if (Status s = encode("q", problem.q, variant.block_m, &args->q); !s.ok()) return s;
+  if (Status s = encode("q", problem.q, variant.block_m / variant.consumers(), &args->q); !s.ok()) return s;
   if (problem.k_len() == 0) {  // nothing will be loaded, but the maps have to be valid
     args->k = args->v = args->q;
     return {};

@@ -17,9 +17,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
     tile::Probabilities<V.block_n> p;
 
     tile::wait_full(shared.k_ring, k_at);  // line 16
-    hw::wgmma_fence();
-    tile::start_scores<V.operand>(scores, shared.q, state.first_row, shared.k[k_at.slot]);  // line 17
-    hw::wgmma_commit();
+    start_scores(state, scores);           // line 17
     state.turn.pass();
     hw::wgmma_wait<0>();
     tile::release_slot(shared.k_ring, k_at);  // line 22 for K, which nothing reads any more
@@ -30,9 +28,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
     tile::wait_full(shared.v_ring, v_at);  // line 20
     tile::scale_rows(state.output, rescale);
     state.turn.take();
-    hw::wgmma_fence();
-    tile::start_output<V.operand>(state.output, p, shared.v[v_at.slot]);  // line 21
-    hw::wgmma_commit();
+    start_output(state, p);  // line 21
     hw::wgmma_wait<0>();
     tile::release_slot(shared.v_ring, v_at);  // line 22
     k_at.advance();
@@ -47,6 +43,7 @@ TANDEM_DEVICE void attend_serial(ConsumerState<V>& state, const core::BlockRange
   serial_blocks<V, BlockKind::full>(state, blocks.full_begin, blocks.full_end);
   serial_blocks<V, BlockKind::masked>(state, blocks.full_end, blocks.end);
   state.turn.pass();
+  release_queries(state);
 }
 
 }  // namespace tandem::forward

@@ -21,9 +21,7 @@ TANDEM_DEVICE void scores_now(ConsumerState<V>& state, float (&scores)[V.block_n
   ForwardShared<V>& shared = state.shared;
   auto& k_at = state.at.k;
   tile::wait_full(shared.k_ring, k_at);
-  hw::wgmma_fence();
-  tile::start_scores<V.operand>(scores, shared.q, state.first_row, shared.k[k_at.slot]);
-  hw::wgmma_commit();
+  start_scores(state, scores);
   hw::wgmma_wait<0>();
   tile::release_slot(shared.k_ring, k_at);
   k_at.advance();
@@ -36,9 +34,7 @@ TANDEM_DEVICE void output_now(ConsumerState<V>& state, const ThreeStageCarry<V>&
   auto& v_at = state.at.v;
   tile::wait_full(shared.v_ring, v_at);
   tile::scale_rows(state.output, carry.scale_o);
-  hw::wgmma_fence();
-  tile::start_output<V.operand>(state.output, carry.p, shared.v[v_at.slot]);
-  hw::wgmma_commit();
+  start_output(state, carry.p);
   hw::wgmma_wait<0>();
   tile::release_slot(shared.v_ring, v_at);
   v_at.advance();
@@ -57,17 +53,14 @@ TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V
     tile::wait_full(shared.k_ring, k_at);           // line 8
     tile::scale_rows(state.output, carry.scale_o);  // line 11
     state.turn.take();
-    hw::wgmma_fence();
-    tile::start_scores<V.operand>(next, shared.q, state.first_row, shared.k[k_at.slot]);  // line 9
-    hw::wgmma_commit();
+    start_scores(state, next);             // line 9
     tile::wait_full(shared.v_ring, v_at);  // line 10
-    hw::wgmma_fence();
-    tile::start_output<V.operand>(state.output, carry.p, shared.v[v_at.slot]);  // line 12
-    hw::wgmma_commit();
+    start_output(state, carry.p);          // line 12
     state.turn.pass();
 
     softmax_block<V, kind>(state, carry.scores, j - 1, carry.scale_o);  // line 13
-    hw::wgmma_wait<0>();                                                // line 14
+    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_ring.full[0]);
+    hw::wgmma_wait<0>();  // line 14
     tile::release_slot(shared.k_ring, k_at);
     tile::release_slot(shared.v_ring, v_at);
     tile::round_probabilities<V.operand>(carry.p, carry.scores);  // line 16
@@ -80,7 +73,6 @@ TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V
 
 template <ForwardVariant V>
 TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const core::BlockRanges& blocks) {
-  if (blocks.begin == blocks.end) return;
   const int count = blocks.end - blocks.begin;
   ThreeStageCarry<V> carry;
   scores_now(state, carry.scores);                                                        // lines 2, 3
@@ -101,6 +93,8 @@ TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const core::Block
     output_now(state, carry);                                                                 // lines 18-20
     softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.end - 1, carry.scale_o);  // line 21
     tile::round_probabilities<V.operand>(carry.p, carry.scores);
+  } else {
+    release_queries(state);
   }
   output_now(state, carry);  // lines 22-24
 }

@@ -19,19 +19,16 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
 
     tile::wait_full(shared.k_ring, k_at);  // line 8
     state.turn.take();
-    hw::wgmma_fence();
-    tile::start_scores<V.operand>(scores, shared.q, state.first_row, shared.k[k_at.slot]);  // line 9
-    hw::wgmma_commit();
+    start_scores(state, scores);           // line 9
     tile::wait_full(shared.v_ring, v_at);  // line 10
-    hw::wgmma_fence();
-    tile::start_output<V.operand>(state.output, p, shared.v[v_at.slot]);  // line 11
-    hw::wgmma_commit();
+    start_output(state, p);                // line 11
     state.turn.pass();
 
     hw::wgmma_wait<1>();                                // line 12
     tile::release_slot(shared.k_ring, k_at);            // line 15 for K
     softmax_block<V, kind>(state, scores, j, rescale);  // line 13
 
+    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_ring.full[0]);
     hw::wgmma_wait<0>();                              // line 14
     tile::release_slot(shared.v_ring, v_at);          // line 15 for V
     tile::scale_rows(state.output, rescale);          // line 14
@@ -43,16 +40,13 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
 
 template <ForwardVariant V>
 TANDEM_DEVICE void attend_two_stage(ConsumerState<V>& state, const core::BlockRanges& blocks) {
-  if (blocks.begin == blocks.end) return;
   ForwardShared<V>& shared = state.shared;
   auto& [q_at, k_at, v_at] = state.at;
   tile::Probabilities<V.block_n> p;
   {
     float scores[V.block_n / 2], rescale[2];
     tile::wait_full(shared.k_ring, k_at);  // line 3
-    hw::wgmma_fence();
-    tile::start_scores<V.operand>(scores, shared.q, state.first_row, shared.k[k_at.slot]);  // line 4
-    hw::wgmma_commit();
+    start_scores(state, scores);           // line 4
     hw::wgmma_wait<0>();
     tile::release_slot(shared.k_ring, k_at);  // line 5
     k_at.advance();
@@ -65,11 +59,10 @@ TANDEM_DEVICE void attend_two_stage(ConsumerState<V>& state, const core::BlockRa
   two_stage_blocks<V, BlockKind::masked>(state, p, next, blocks.full_begin);
   two_stage_blocks<V, BlockKind::full>(state, p, full_begin, full_end);
   two_stage_blocks<V, BlockKind::masked>(state, p, full_end, blocks.end);
+  release_queries(state);
 
   tile::wait_full(shared.v_ring, v_at);  // line 18
-  hw::wgmma_fence();
-  tile::start_output<V.operand>(state.output, p, shared.v[v_at.slot]);  // line 19
-  hw::wgmma_commit();
+  start_output(state, p);                // line 19
   hw::wgmma_wait<0>();
   tile::release_slot(shared.v_ring, v_at);
   v_at.advance();

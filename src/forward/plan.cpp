@@ -13,13 +13,9 @@ OutputView output_view(const core::Tensor& tensor) {
 
 core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardVariant& variant) {
   const std::int64_t m_blocks = (problem.q_len() + variant.block_m - 1) / variant.block_m;
-  const std::int64_t all_heads = problem.q_heads() * problem.batch();
-  // With a ramp of tile lengths, balance wants one order over all heads; without, tiles that share K and V
-  // come together.
   const bool longest_first = problem.mask.right != core::Mask::unlimited;
-  const std::int64_t section = longest_first ? all_heads : problem.group();
   return {static_cast<int>(m_blocks), static_cast<int>(problem.q_heads()), static_cast<int>(problem.batch()),
-          static_cast<int>(section), longest_first};
+          longest_first};
 }
 
 }  // namespace
@@ -42,12 +38,12 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   ForwardArguments args{};
   args.o = output_view(problem.o);
   args.lse = output_view(problem.lse);
-  args.mask = problem.mask;
+  args.mask = problem.mask.narrowed<std::int32_t>();
   args.schedule = make_schedule(problem, variant);
   args.q_len = static_cast<int>(problem.q_len());
   args.k_len = static_cast<int>(problem.k_len());
   args.head_dim = static_cast<int>(problem.head_dim());
-  args.group = static_cast<int>(problem.group());
+  args.group = core::Divisor(static_cast<int>(problem.group()));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   return args;

@@ -6,32 +6,76 @@
 
 namespace tandem::forward {
 
-/// One thread feeds the rings for all tiles of the block. TMA does the copying; the thread only waits for
-/// empty slots.
+/// Feeds the rings. One thread does; TMA does the copying, so the thread only waits for empty slots.
 template <ForwardVariant V>
-TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& shared) {
+struct Producer {
   using QueryTile = typename ForwardShared<V>::QueryTile;
   using KeyTile = typename ForwardShared<V>::KeyTile;
+
+  const ForwardArguments& args;
+  ForwardShared<V>& shared;
   tile::RingPosition<1> q_at;
-  tile::RingPosition<V.kv_stages> at;  // K and V rings move in step here
+  tile::RingPosition<V.kv_stages> k_at, v_at;
 
-  for_each_tile<V>(args, [&](const Work& work) {
-    const int kv_head = work.tile.head / args.group;
-    tile::acquire_slot(shared.q_ring, q_at, QueryTile::bytes);
-    tile::load_tile(shared.q, args.q, shared.q_ring.full[0],
-                    {0, work.first_query, work.tile.head, work.tile.batch});  // lines 4, 5
-    q_at.advance();
+  TANDEM_DEVICE hw::BoxOrigin keys(const Work& work, int block) const {
+    return {0, block * V.block_n, args.group.divide(work.tile.head).quotient, work.tile.batch};
+  }
+  TANDEM_DEVICE hw::BoxOrigin queries(const Work& work, int consumer) const {
+    return {0, work.first_query + consumer * tile::warpgroup_rows, work.tile.head, work.tile.batch};
+  }
 
-    for (int j = work.blocks.begin; j < work.blocks.end; ++j) {  // line 6
-      tile::acquire_slot(shared.k_ring, at, KeyTile::bytes);     // line 7
-      tile::load_tile(shared.k[at.slot], args.k, shared.k_ring.full[at.slot],
-                      {0, j * V.block_n, kv_head, work.tile.batch});  // lines 8, 9
-      tile::acquire_slot(shared.v_ring, at, KeyTile::bytes);
-      tile::load_tile(shared.v[at.slot], args.v, shared.v_ring.full[at.slot],
-                      {0, j * V.block_n, kv_head, work.tile.batch});
-      at.advance();
+  /// Lines 4 and 5.
+  TANDEM_DEVICE void load_queries(const Work& work) {
+    for (int c = 0; c < V.consumers(); ++c) {
+      tile::acquire_slot(shared.q_ring[c], q_at, QueryTile::bytes);
+      tile::load_tile(shared.q[c], args.q, shared.q_ring[c].full[0], queries(work, c));
     }
-  });
+    q_at.advance();
+  }
+
+  /// Lines 7-9 for K.
+  TANDEM_DEVICE void load_k(const Work& work, int block) {
+    tile::acquire_slot(shared.k_ring, k_at, KeyTile::bytes);
+    tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], keys(work, block));
+    k_at.advance();
+  }
+
+  /// Lines 7-9 for V.
+  TANDEM_DEVICE void load_v(const Work& work, int block) {
+    tile::acquire_slot(shared.v_ring, v_at, KeyTile::bytes);
+    tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], keys(work, block));
+    v_at.advance();
+  }
+
+  /// Brings what a tile needs first into L2, so that its loads find it there once their slots are free.
+  TANDEM_DEVICE void prefetch(const Work& work) const {
+    for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
+    if (work.blocks.begin == work.blocks.end) return;
+    tile::prefetch_tile<KeyTile>(args.k, keys(work, work.blocks.begin));
+    tile::prefetch_tile<KeyTile>(args.v, keys(work, work.blocks.begin));
+  }
+};
+
+/// Lines 4-10 for every tile of the block.
+template <ForwardVariant V>
+TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& shared) {
+  Producer<V> producer{args, shared, {}, {}, {}};
+  TileWalk<V> walk(args);
+  while (!walk.done()) {
+    const Work work = walk.work();
+    walk.advance();
+    const auto [begin, full_begin, full_end, end] = work.blocks;
+
+    // K's first slot is free before the queries' are: those are in use until the last block of the tile
+    // before.
+    if (begin < end) producer.load_k(work, begin);
+    producer.load_queries(work);
+    if (!walk.done()) producer.prefetch(walk.work());
+    for (int j = begin; j < end; ++j) {  // line 6
+      if (j > begin) producer.load_k(work, j);
+      producer.load_v(work, j);
+    }
+  }
 }
 
 }  // namespace tandem::forward

@@ -21,9 +21,9 @@ struct RowLimits {
     RowLimits limits;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const core::KeyRange keys = args.mask.visible_keys(query + 8 * i, args.q_len, args.k_len);
-      limits.begin[i] = static_cast<int>(keys.begin);
-      limits.end[i] = static_cast<int>(keys.end);
+      const auto keys = args.mask.visible_keys(query + 8 * i, args.q_len, args.k_len);
+      limits.begin[i] = keys.begin;
+      limits.end[i] = keys.end;
     }
     return limits;
   }

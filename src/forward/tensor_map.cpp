@@ -8,7 +8,7 @@
 namespace tandem::forward {
 namespace {
 
-constexpr std::int64_t max_dim = std::int64_t{1} << 30;
+constexpr std::int64_t max_dim = core::BasicMask<std::int32_t>::max_length;
 constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
 constexpr int alignment = 16;
 
@@ -31,7 +31,7 @@ core::Status check_tensor(const char* name, const core::Tensor& tensor) {
   for (int i = 0; i < 3; ++i) {
     const std::string index = "[" + std::to_string(i) + "]";
     if (tensor.shape[i] > max_dim)
-      return unsupported(prefix + ".shape" + index, tensor.shape[i], "at most 2^30");
+      return unsupported(prefix + ".shape" + index, tensor.shape[i], "at most 2^28");
     if (tensor.shape[i] <= 1) continue;
     const std::int64_t stride = tensor.stride[i];
     if (stride < 0 || stride >= max_stride_bytes / element || stride * element % alignment != 0) {

@@ -23,7 +23,7 @@ constexpr Recipe best_recipe(int head_dim, MaskKind mask, bool softcap) {
     case 128:
       return {128, wide ? 176 : 128, 2, Overlap::two_stage, TurnPolicy::pingpong};
     default:
-      return {128, 80, 2, Overlap::two_stage, TurnPolicy::pingpong};
+      return {128, softcap ? 64 : 80, 2, Overlap::two_stage, TurnPolicy::pingpong};
   }
 }
 

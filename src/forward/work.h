@@ -16,19 +16,36 @@ struct Work {
   core::BlockRanges blocks;
 };
 
-/// Calls `each(work)` for every tile of this block, in the schedule's order.
-template <ForwardVariant V, typename Each>
-TANDEM_DEVICE void for_each_tile(const ForwardArguments& args, Each&& each) {
-  const int grid = static_cast<int>(hw::grid_size()), block = static_cast<int>(hw::block_index());
-  const std::int64_t tiles = args.schedule.tiles();
-  for (int round = 0; std::int64_t{round} * grid < tiles; ++round) {
-    const std::int64_t position = args.schedule.position(round, block, grid);
-    if (position >= tiles) continue;
-    const core::Tile tile = args.schedule.tile(static_cast<int>(position));
-    const int first = tile.m_block * V.block_m;
-    const int past = first + V.block_m < args.q_len ? first + V.block_m : args.q_len;
-    each(Work{tile, first, core::block_ranges(args.mask, first, past, args.q_len, args.k_len, V.block_n)});
+/// The tiles of this block, one after another, in the schedule's order.
+template <ForwardVariant V>
+class TileWalk {
+ public:
+  TANDEM_DEVICE explicit TileWalk(const ForwardArguments& args) : args_(args) { find(); }
+
+  TANDEM_DEVICE bool done() const { return done_; }
+  TANDEM_DEVICE const Work& work() const { return work_; }
+  TANDEM_DEVICE void advance() {
+    ++round_;
+    find();
   }
-}
+
+ private:
+  /// Only the last round can leave this block without a tile, so the first empty place ends the walk.
+  TANDEM_DEVICE void find() {
+    const std::int64_t position = core::Schedule::position(round_, static_cast<int>(hw::block_index()),
+                                                           static_cast<int>(hw::grid_size()));
+    done_ = position >= args_.schedule.tiles();
+    if (done_) return;
+    const core::Tile tile = args_.schedule.tile(static_cast<int>(position));
+    const int first = tile.m_block * V.block_m;
+    const int past = first + V.block_m < args_.q_len ? first + V.block_m : args_.q_len;
+    work_ = {tile, first, core::block_ranges(args_.mask, first, past, args_.q_len, args_.k_len, V.block_n)};
+  }
+
+  const ForwardArguments& args_;
+  int round_ = 0;
+  bool done_ = false;
+  Work work_;
+};
 
 }  // namespace tandem::forward

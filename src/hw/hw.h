@@ -59,6 +59,9 @@ TANDEM_DEVICE void fence_async_proxy();
 // -------------------------------------------------------------------------------------------------
 /// Block: all threads. PTX barrier.sync 0.
 TANDEM_DEVICE void sync_block();
+/// Warp: waits for all 32 lanes and orders their memory accesses. Lanes that leave a barrier_wait are not
+/// together by themselves. PTX bar.warp.sync.
+TANDEM_DEVICE void sync_warp();
 /// Waits until `threads` threads (whole warps) have come to named barrier `id` (1-15). PTX barrier.sync.
 TANDEM_DEVICE void sync_named(std::uint32_t id, std::uint32_t threads);
 /// Comes to named barrier `id` without waiting. PTX barrier.arrive.
@@ -82,6 +85,8 @@ TANDEM_DEVICE void barrier_wait(Barrier& barrier, std::uint32_t parity);
 // ------------------------------------------------------------------------------------------------------
 /// Fetches a tensor map ahead of its first use. PTX prefetch.tensormap.
 TANDEM_DEVICE void prefetch_map(const TensorMap& map);
+/// Starts bringing the box at `origin` into L2; a hint. PTX cp.async.bulk.prefetch.tensor.4d.
+TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin);
 /// Starts copying the box at `origin` from global into shared memory at `destination` (aligned to 1024), in
 /// the map's swizzle, zeros for what is out of bounds; its full size in bytes arrives at `barrier`. PTX
 /// cp.async.bulk.tensor.4d.
@@ -102,10 +107,10 @@ TANDEM_DEVICE void wgmma_commit();
 /// Warpgroup: waits until at most `pending` of its groups are in flight. PTX wgmma.wait_group.
 template <int pending>
 TANDEM_DEVICE void wgmma_wait();
-/// Keeps the compiler from moving uses of registers that an unfinished WGMMA owns across this point; no
-/// instruction.
-template <int count>
-TANDEM_DEVICE void keep_in_registers(float (&registers)[count]);
+/// Steers the compiler: `value` is computed before any later wait is issued, so that the work behind it
+/// overlaps with what is in flight. ptxas moves waits up across arithmetic, but not across a store; this one
+/// never executes (`value` is not negative). `witness` is any object in shared memory.
+TANDEM_DEVICE void compute_before_wait(float value, Barrier& witness);
 
 /// Warpgroup: A and B from shared memory; A is K-major. "SS".
 template <Operand operand, int n, Major b_major>

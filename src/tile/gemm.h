@@ -15,13 +15,13 @@ struct Probabilities {
   std::uint32_t fragment[block_n / k_step][4];
 };
 
-/// Starts S = Q K^T for the 64 queries from `first_row` on (SS-GEMM); S is complete after a wait.
-template <hw::Operand operand, int block_m, int block_n, int head_dim>
-TANDEM_DEVICE void start_scores(float (&scores)[block_n / 2], const SharedTile<block_m, head_dim>& q,
-                                int first_row, const SharedTile<block_n, head_dim>& k) {
+/// Starts S = Q K^T for 64 queries (SS-GEMM); S is complete after a wait.
+template <hw::Operand operand, int block_n, int head_dim>
+TANDEM_DEVICE void start_scores(float (&scores)[block_n / 2], const SharedTile<warpgroup_rows, head_dim>& q,
+                                const SharedTile<block_n, head_dim>& k) {
   TANDEM_UNROLL
   for (int step = 0; step < head_dim / k_step; ++step) {
-    hw::wgmma_ss<operand, block_n, hw::Major::k>(scores, q.k_major(first_row, step), k.k_major(0, step),
+    hw::wgmma_ss<operand, block_n, hw::Major::k>(scores, q.k_major(step), k.k_major(step),
                                                  step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
   }
 }

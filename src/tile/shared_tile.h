@@ -29,11 +29,11 @@ struct alignas(atom_bytes) SharedTile {
 
   std::uint16_t panel[panels][rows][panel_columns];
 
-  /// The tile as a K-major operand (columns are K), from `first_row` (a multiple of 8) on, at K step `step`.
-  TANDEM_DEVICE hw::MatrixDescriptor k_major(int first_row, int step) const {
+  /// The tile as a K-major operand (columns are K), at K step `step`.
+  TANDEM_DEVICE hw::MatrixDescriptor k_major(int step) const {
     constexpr int steps_per_panel = panel_columns / k_step;
-    const auto base = hw::MatrixDescriptor::make(hw::shared_address(&panel[0][first_row][0]), 0, atom_bytes,
-                                                 hw::Swizzle::bytes128);
+    const auto base =
+        hw::MatrixDescriptor::make(hw::shared_address(&panel[0][0][0]), 0, atom_bytes, hw::Swizzle::bytes128);
     return base.advanced((step / steps_per_panel) * panel_bytes + (step % steps_per_panel) * k_step * 2);
   }
 
@@ -53,6 +53,15 @@ TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMa
   TANDEM_UNROLL
   for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
     hw::load_box(tile.panel[p], map, barrier, {p * panel_columns, origin.s, origin.h, origin.b});
+  }
+}
+
+/// Starts bringing what `load_tile` would load into L2.
+template <typename Tile>
+TANDEM_DEVICE void prefetch_tile(const hw::TensorMap& map, hw::BoxOrigin origin) {
+  TANDEM_UNROLL
+  for (int p = 0; p < Tile::panels; ++p) {
+    hw::prefetch_box(map, {p * panel_columns, origin.s, origin.h, origin.b});
   }
 }
 

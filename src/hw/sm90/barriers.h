@@ -20,6 +20,7 @@ TANDEM_DEVICE std::uint32_t shared_address(const void* object) {
 TANDEM_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 TANDEM_DEVICE void sync_block() { asm volatile("barrier.sync.aligned 0;\n" ::: "memory"); }
+TANDEM_DEVICE void sync_warp() { asm volatile("bar.warp.sync 0xffffffff;\n" ::: "memory"); }
 TANDEM_DEVICE void sync_named(std::uint32_t id, std::uint32_t threads) {
   asm volatile("barrier.sync.aligned %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }

@@ -17,10 +17,15 @@ TANDEM_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(pending) : "memory");
 }
 
-template <int count>
-TANDEM_DEVICE void keep_in_registers(float (&registers)[count]) {
-  TANDEM_UNROLL
-  for (int i = 0; i < count; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+TANDEM_DEVICE void compute_before_wait(float value, Barrier& witness) {
+  asm volatile(
+      "{\n"
+      ".reg .pred never;\n"
+      "setp.lt.f32 never, %0, 0f00000000;\n"
+      "@never st.shared.f32 [%1], %0;\n"
+      "}\n" ::"f"(value),
+      "r"(shared_address(&witness))
+      : "memory");
 }
 
 /// One PTX spelling per operand type; "C" pastes it into the instruction.
