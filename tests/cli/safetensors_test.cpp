@@ -57,6 +57,8 @@ struct Refused {
   const char* complaint;
 };
 
+void PrintTo(const Refused& refused, std::ostream* out) { *out << refused.complaint; }
+
 class RefusedHeader : public testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedHeader, SaysWhy) {
