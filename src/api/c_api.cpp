@@ -1,0 +1,85 @@
+// The C ABI boundary: no exception crosses it, and every failure leaves its words with the calling thread.
+#include <cstddef>
+#include <exception>
+#include <string_view>
+
+#include <tandem/tandem.h>
+
+#include "api/dispatch.h"
+
+namespace tandem::api {
+namespace {
+
+/// A fixed buffer: keeping the message must not be able to fail.
+thread_local char last_error[1024] = "";
+
+void keep(std::string_view words) {
+  const std::size_t kept = words.copy(last_error, sizeof(last_error) - 1);
+  last_error[kept] = '\0';
+}
+
+template <typename Body>
+tandem_status guarded(Body&& body) noexcept {
+  try {
+    const core::Status status = body();
+    if (!status.ok()) keep(status.message());
+    return status.code();
+  } catch (const std::exception& defect) {
+    keep(defect.what());
+  } catch (...) {
+    keep("an exception of an unknown type");
+  }
+  return TANDEM_INTERNAL_ERROR;
+}
+
+#define TANDEM_TEXT_OF(value) #value
+#define TANDEM_VERSION_TEXT(major, minor, patch) \
+  TANDEM_TEXT_OF(major) "." TANDEM_TEXT_OF(minor) "." TANDEM_TEXT_OF(patch)
+
+}  // namespace
+}  // namespace tandem::api
+
+extern "C" {
+
+tandem_status tandem_forward_workspace(const tandem_forward_args* args, size_t* bytes) {
+  return tandem::api::guarded([&] { return tandem::api::query_forward_workspace(args, bytes); });
+}
+
+tandem_status tandem_forward(const tandem_forward_args* args, void* workspace, size_t workspace_bytes,
+                             void* stream) {
+  return tandem::api::guarded([&] {
+    return tandem::api::run_forward(args, {workspace, workspace_bytes}, stream);
+  });
+}
+
+tandem_status tandem_get_info(tandem_info* info) {
+  return tandem::api::guarded([&] { return tandem::api::describe(info); });
+}
+
+const char* tandem_last_error(void) { return tandem::api::last_error; }
+
+const char* tandem_status_name(tandem_status status) {
+  switch (status) {
+    case TANDEM_OK:
+      return "TANDEM_OK";
+    case TANDEM_INVALID_ARGUMENT:
+      return "TANDEM_INVALID_ARGUMENT";
+    case TANDEM_UNSUPPORTED:
+      return "TANDEM_UNSUPPORTED";
+    case TANDEM_WORKSPACE_TOO_SMALL:
+      return "TANDEM_WORKSPACE_TOO_SMALL";
+    case TANDEM_NO_DEVICE:
+      return "TANDEM_NO_DEVICE";
+    case TANDEM_DEVICE_ERROR:
+      return "TANDEM_DEVICE_ERROR";
+    case TANDEM_INTERNAL_ERROR:
+      return "TANDEM_INTERNAL_ERROR";
+  }
+  return "an unknown status";
+}
+
+const char* tandem_version(void) {
+  return TANDEM_VERSION_TEXT(TANDEM_VERSION_MAJOR, TANDEM_VERSION_MINOR, TANDEM_VERSION_PATCH);
+}
+
+}  // extern "C"

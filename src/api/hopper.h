@@ -1,0 +1,28 @@
+// The Hopper backend as the dispatcher sees it, in every build: hopper.cpp has it, hopper_absent.cpp says
+// that this library was built without.
+#pragma once
+
+#include "core/problem.h"
+#include "core/status.h"
+
+namespace tandem::api {
+
+bool hopper_built();
+
+/// OK if the current device can run the kernels; else why not.
+core::Status hopper_usable();
+
+/// OK if a kernel serves the problem. Needs no device and no data pointers.
+core::Status hopper_supports(const core::ForwardProblem& problem);
+
+/// Enqueues the forward on `stream`, a cudaStream_t.
+core::Status launch_hopper(const core::ForwardProblem& problem, void* stream);
+
+/// True if `address` is device or managed memory. False throughout in a library without CUDA, which cannot
+/// know.
+bool is_device_memory(const void* address);
+
+/// Fills device_name and device_sm_count.
+void describe_device(tandem_info* info);
+
+}  // namespace tandem::api

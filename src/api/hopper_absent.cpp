@@ -1,0 +1,23 @@
+#include "api/hopper.h"
+#include "api/message.h"
+
+namespace tandem::api {
+namespace {
+
+core::Status absent() {
+  return unsupported(
+      "backend TANDEM_BACKEND_HOPPER is not in this library: it was built without the Hopper kernels; build "
+      "with "
+      "`cmake --preset hopper`, or use TANDEM_BACKEND_CPU with host memory");
+}
+
+}  // namespace
+
+bool hopper_built() { return false; }
+core::Status hopper_usable() { return absent(); }
+core::Status hopper_supports(const core::ForwardProblem&) { return absent(); }
+core::Status launch_hopper(const core::ForwardProblem&, void*) { return absent(); }
+bool is_device_memory(const void*) { return false; }
+void describe_device(tandem_info*) {}
+
+}  // namespace tandem::api
