@@ -78,10 +78,10 @@ std::string name_of(const forward::ForwardVariant& v) {
 
 hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
                                  const Machine& machine) {
-  forward::ForwardArguments args = forward::make_arguments(problem, variant);
   hw::sim::LaunchConfig config = launch_config(problem, variant, machine);
-  config.blocks = forward::grid_size(args, machine.multiprocessors);
+  config.blocks = forward::grid_size(problem, variant, machine.multiprocessors);
   if (config.blocks == 0) return {};
+  forward::ForwardArguments args = forward::make_arguments(problem, variant, config.blocks);
   args.q = encode(problem.q, variant.block_m / variant.consumers());
   args.k = problem.k_len() == 0 ? args.q : encode(problem.k, variant.block_n);
   args.v = problem.k_len() == 0 ? args.q : encode(problem.v, variant.block_n);

@@ -39,18 +39,20 @@ struct Tile {
 };
 
 /// A static persistent schedule: the order of tiles, and how the blocks of the grid deal it out.
+///
+/// Heads (of all batch entries) come in sections. Within a section the order is by length, longest first,
+/// where later queries see more keys (causal masks), so that the loads of the blocks even out; otherwise it
+/// is head after head, so that tiles which share K and V run at the same time.
 class Schedule {
  public:
-  /// longest_first: later queries see more keys, as under causal masks. Then the tiles of all heads come in
-  /// descending order of length, so that the loads of the blocks even out; otherwise head after head, so that
-  /// tiles that share K and V run at the same time.
   constexpr Schedule() = default;
-  constexpr Schedule(int m_blocks, int heads, int batch, bool longest_first)
-      : tiles_(std::int64_t{m_blocks} * heads * batch),
-        longest_first_(longest_first),
-        m_blocks_(m_blocks),
-        inner_(at_least_one(longest_first ? heads * batch : m_blocks)),
-        heads_(at_least_one(heads)) {}
+  /// For tiles of equal length.
+  constexpr Schedule(int m_blocks, int heads, int batch) : Schedule(m_blocks, heads, batch, false, 1) {}
+
+  /// For tiles that get longer with the query, on a grid of `grid` blocks.
+  static constexpr Schedule longest_first(int m_blocks, int heads, int batch, int grid) {
+    return {m_blocks, heads, batch, true, section_heads(m_blocks, heads * batch, grid)};
+  }
 
   constexpr std::int64_t tiles() const { return tiles_; }
 
@@ -61,18 +63,41 @@ class Schedule {
   }
 
   constexpr Tile tile(int position) const {
-    const auto [outer, inner] = inner_.divide(position);
-    const auto [batch, head] = heads_.divide(longest_first_ ? inner : outer);
-    return {longest_first_ ? m_blocks_ - 1 - outer : inner, head, batch};
+    const auto [section, within] = section_tiles_.divide(position);
+    const auto [rank, head_of_section] =
+        (section == full_sections_ ? last_heads_ : section_heads_).divide(within);
+    const auto [batch, head] = heads_.divide(section * section_heads_.value() + head_of_section);
+    return {longest_first_ ? m_blocks_ - 1 - rank : rank, head, batch};
   }
 
  private:
+  constexpr Schedule(int m_blocks, int heads, int batch, bool longest_first, int section_heads)
+      : tiles_(std::int64_t{m_blocks} * heads * batch),
+        longest_first_(longest_first),
+        m_blocks_(m_blocks),
+        full_sections_(heads * batch / section_heads),
+        section_tiles_(at_least_one(m_blocks * section_heads)),
+        section_heads_(section_heads),
+        last_heads_(at_least_one(heads * batch % section_heads)),
+        heads_(at_least_one(heads)) {}
+
+  /// The fewest heads whose tiles fill a whole number of double rounds (there and back), but for 3 %: a
+  /// section that is balanced in itself, with no more K and V in use at a time than need be.
+  static constexpr int section_heads(int m_blocks, int all_heads, int grid) {
+    const std::int64_t double_round = 2 * std::int64_t{at_least_one(grid)};
+    for (int heads = 1; heads < all_heads && heads <= double_round; ++heads) {
+      const std::int64_t tiles = std::int64_t{heads} * m_blocks;
+      const std::int64_t over = tiles % double_round, under = double_round - over;
+      if (32 * (over < under ? over : under) <= tiles) return heads;
+    }
+    return at_least_one(all_heads);
+  }
   static constexpr int at_least_one(int n) { return n < 1 ? 1 : n; }
 
   std::int64_t tiles_ = 0;
   bool longest_first_ = false;
-  int m_blocks_ = 0;
-  Divisor inner_, heads_;
+  int m_blocks_ = 0, full_sections_ = 0;
+  Divisor section_tiles_, section_heads_, last_heads_, heads_;
 };
 
 }  // namespace tandem::core

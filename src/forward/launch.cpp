@@ -17,6 +17,8 @@ namespace {
 
 using core::Status;
 
+constexpr std::int64_t max_tiles = std::int64_t{1} << 30;
+
 Status device_error(const std::string& what, cudaError_t error) {
   cudaGetLastError();  // what we report must not surface again in the caller's next check
   return {TANDEM_DEVICE_ERROR, what + " failed: " + cudaGetErrorString(error)};
@@ -162,7 +164,7 @@ Status supported(const core::ForwardProblem& problem) {
     if (Status s = check_tensor(name, *tensor); !s.ok()) return s;
   }
   const ForwardVariant& variant = *choose_variant(problem);
-  if (make_arguments(problem, variant).schedule.tiles() > INT32_MAX / 2) {
+  if (tile_count(problem, variant) >= max_tiles) {
     return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(variant.block_m) +
                                     ") exceeds 2^30 tiles; split the batch"};
   }
@@ -180,7 +182,8 @@ Status launch(const core::ForwardProblem& problem, void* stream) {
     if (Status s = check_memory(name, *tensor); !s.ok()) return s;
   }
   const ForwardVariant& variant = *choose_variant(problem);
-  ForwardArguments args = make_arguments(problem, variant);
+  const int grid = grid_size(problem, variant, device.sm_count);
+  ForwardArguments args = make_arguments(problem, variant, grid);
   if (Status s = encode_maps(problem, variant, &args); !s.ok()) return s;
 
   const Kernel* kernel = find_kernel(variant);
@@ -190,10 +193,9 @@ Status launch(const core::ForwardProblem& problem, void* stream) {
     return device_error("cudaFuncSetAttribute for the forward kernel", e);
   }
   void* parameters[] = {&args};
-  const cudaError_t error =
-      cudaLaunchKernel(kernel->handle, dim3(static_cast<unsigned>(grid_size(args, device.sm_count))),
-                       dim3(static_cast<unsigned>(variant.threads())), parameters,
-                       static_cast<std::size_t>(kernel->shared_bytes), static_cast<cudaStream_t>(stream));
+  const cudaError_t error = cudaLaunchKernel(
+      kernel->handle, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(variant.threads())),
+      parameters, static_cast<std::size_t>(kernel->shared_bytes), static_cast<cudaStream_t>(stream));
   return error == cudaSuccess ? Status{} : device_error("the launch of the forward kernel", error);
 }
 

@@ -7,15 +7,20 @@
 namespace tandem::forward {
 namespace {
 
+std::int64_t query_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  return (problem.q_len() + variant.block_m - 1) / variant.block_m;
+}
+
 OutputView output_view(const core::Tensor& tensor) {
   return {tensor.data, tensor.stride[0], tensor.stride[1], tensor.stride[2]};
 }
 
-core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  const std::int64_t m_blocks = (problem.q_len() + variant.block_m - 1) / variant.block_m;
-  const bool longest_first = problem.mask.right != core::Mask::unlimited;
-  return {static_cast<int>(m_blocks), static_cast<int>(problem.q_heads()), static_cast<int>(problem.batch()),
-          longest_first};
+core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardVariant& variant, int grid) {
+  const auto m_blocks = static_cast<int>(query_blocks(problem, variant));
+  const auto heads = static_cast<int>(problem.q_heads()), batch = static_cast<int>(problem.batch());
+  const bool ramp = problem.mask.right != core::Mask::unlimited;
+  return ramp ? core::Schedule::longest_first(m_blocks, heads, batch, grid)
+              : core::Schedule(m_blocks, heads, batch);
 }
 
 }  // namespace
@@ -34,12 +39,17 @@ const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
   return nullptr;
 }
 
-ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  return query_blocks(problem, variant) * problem.q_heads() * problem.batch();
+}
+
+ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
+                                int grid) {
   ForwardArguments args{};
   args.o = output_view(problem.o);
   args.lse = output_view(problem.lse);
   args.mask = problem.mask.narrowed<std::int32_t>();
-  args.schedule = make_schedule(problem, variant);
+  args.schedule = make_schedule(problem, variant, grid);
   args.q_len = static_cast<int>(problem.q_len());
   args.k_len = static_cast<int>(problem.k_len());
   args.head_dim = static_cast<int>(problem.head_dim());
@@ -49,8 +59,8 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   return args;
 }
 
-int grid_size(const ForwardArguments& args, int sm_count) {
-  return static_cast<int>(std::min<std::int64_t>(args.schedule.tiles(), sm_count));
+int grid_size(const core::ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
+  return static_cast<int>(std::min<std::int64_t>(tile_count(problem, variant), sm_count));
 }
 
 }  // namespace tandem::forward
