@@ -1,0 +1,7 @@
+// Every verb but WGMMA on the chip.
+#include "tests/gpu/machine.cuh"
+// The machine comes first.
+#include "tests/hw/arithmetic_conformance.h"
+#include "tests/hw/barriers_conformance.h"
+#include "tests/hw/threads_conformance.h"
+#include "tests/hw/tma_conformance.h"

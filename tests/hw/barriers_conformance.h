@@ -1,0 +1,200 @@
+// Barriers of the block, named barriers, mbarriers, and all of them together in a ring.
+#pragma once
+
+#include "tests/hw/conformance.h"
+#include "tile/ring.h"
+#include "tile/shared_tile.h"
+
+namespace tandem::test {
+
+class BarrierVerbs : public Conformance {};
+INSTANTIATE_TEST_SUITE_P(Machine, BarrierVerbs, testing::ValuesIn(machine::modes()),
+                         testing::PrintToStringParamName());
+
+/// Threads pass values through shared memory in opposite order, round after round.
+struct Reverse {
+  static constexpr int threads = 384, rounds = 20;
+  struct Shared {
+    std::uint32_t value[2][threads];
+  };
+  std::uint32_t* seen;
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    const std::uint32_t t = hw::thread_index();
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      shared.value[round % 2][t] = 1000 * round + t;
+      hw::sync_block();
+      seen[round * threads + t] = shared.value[round % 2][threads - 1 - t];
+    }
+  }
+};
+
+TEST_P(BarrierVerbs, BlockBarrierOrdersStoresAndLoads) {
+  const machine::Buffer seen(poisoned<std::uint32_t>(Reverse::rounds * Reverse::threads));
+  run(Reverse{seen.data()});
+  std::vector<std::uint32_t> expected;
+  for (std::uint32_t i = 0; i < Reverse::rounds * Reverse::threads; ++i) {
+    expected.push_back(1000 * (i / Reverse::threads) + Reverse::threads - 1 - i % Reverse::threads);
+  }
+  expect_equal(seen.read(), expected, Reverse::threads);
+}
+
+/// Three warpgroups take turns, each turn a named barrier of its own as in pingpong.
+struct TakeTurns {
+  static constexpr int threads = 384, groups = 3, rounds = 25;
+  struct Shared {
+    std::uint32_t turns;
+  };
+  std::uint32_t* seen;  ///< what each group found at its turns
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    const std::uint32_t group = hw::warpgroup_index();
+    const std::uint32_t own = 1 + group, next = 1 + (group + 1) % groups;
+    constexpr std::uint32_t pair = 2 * hw::warpgroup_size;
+    if (hw::thread_index() == 0) shared.turns = 0;
+    hw::sync_block();
+    if (group == groups - 1) hw::arrive_named(1, pair);
+    for (int round = 0; round < rounds; ++round) {
+      hw::sync_named(own, pair);
+      if (hw::thread_index() % hw::warpgroup_size == 0) {
+        seen[round * groups + static_cast<int>(group)] = shared.turns;
+        shared.turns += 1;
+      }
+      if (group != groups - 1 || round != rounds - 1) hw::arrive_named(next, pair);
+    }
+  }
+};
+
+TEST_P(BarrierVerbs, NamedBarriersPassTheTurnAround) {
+  const machine::Buffer seen(poisoned<std::uint32_t>(TakeTurns::rounds * TakeTurns::groups));
+  run(TakeTurns{seen.data()});
+  std::vector<std::uint32_t> expected;
+  for (std::uint32_t i = 0; i < TakeTurns::rounds * TakeTurns::groups; ++i) expected.push_back(i);
+  expect_equal(seen.read(), expected, TakeTurns::groups);
+}
+
+/// Two warps hand 32 values back and forth; every lane arrives, every lane waits.
+struct HandOver {
+  static constexpr int threads = 64, rounds = 70;
+  struct Shared {
+    hw::Barrier full, empty;
+    std::uint32_t value[32];
+  };
+  std::uint32_t* seen;
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    const std::uint32_t lane = hw::lane_index();
+    if (hw::thread_index() == 0) {
+      hw::barrier_init(shared.full, 32);
+      hw::barrier_init(shared.empty, 32);
+      hw::fence_barrier_init();
+    }
+    hw::sync_block();
+    const bool writer = hw::warp_index() == 0;
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      if (writer) {
+        hw::barrier_wait(shared.empty, (round & 1) ^ 1);  // passes at once in the first round
+        shared.value[lane] = 100 * round + lane;
+        hw::barrier_arrive(shared.full);
+      } else {
+        hw::barrier_wait(shared.full, round & 1);
+        seen[32 * round + lane] = shared.value[31 - lane];
+        hw::barrier_arrive(shared.empty);
+      }
+    }
+  }
+};
+
+TEST_P(BarrierVerbs, PhasesCountTheArrivalsOfManyThreads) {
+  const machine::Buffer seen(poisoned<std::uint32_t>(32 * HandOver::rounds));
+  run(HandOver{seen.data()});
+  std::vector<std::uint32_t> expected;
+  for (std::uint32_t i = 0; i < 32 * HandOver::rounds; ++i) expected.push_back(100 * (i / 32) + 31 - i % 32);
+  expect_equal(seen.read(), expected, 32);
+}
+
+/// A producer feeds a ring by TMA; two consumer warpgroups add up what they find. The shape of every kernel.
+struct FeedRing {
+  static constexpr int threads = 384, consumers = 256, stages = 3, rounds = 50, blocks = 4;
+  using Tile = tile::SharedTile<32, 64>;
+  static constexpr int elements = Tile::rows * Tile::columns;
+  struct Shared {
+    Tile slot[stages];
+    tile::Ring<stages> ring;
+  };
+  hw::TensorMap map;    ///< Tile::rows of each round of each block
+  std::uint32_t* sums;  ///< of each consumer thread of each round of each block
+
+  TANDEM_DEVICE int tile_of(int round) const { return static_cast<int>(hw::block_index()) * rounds + round; }
+
+  TANDEM_DEVICE void produce(Shared& shared) const {
+    tile::RingPosition<stages> at;
+    for (int round = 0; round < rounds; ++round) {
+      tile::acquire_slot(shared.ring, at, Tile::bytes);
+      tile::load_tile(shared.slot[at.slot], map, shared.ring.full[at.slot],
+                      {0, tile_of(round) * Tile::rows, 0, 0});
+      at.advance();
+    }
+  }
+
+  TANDEM_DEVICE void consume(Shared& shared, int thread) const {
+    tile::RingPosition<stages> at;
+    for (int round = 0; round < rounds; ++round) {
+      tile::wait_full(shared.ring, at);
+      const std::uint16_t* slot = &shared.slot[at.slot].panel[0][0][0];
+      std::uint32_t sum = 0;
+      for (int i = thread; i < elements; i += consumers) sum = sum * 31 + slot[i];
+      sums[tile_of(round) * consumers + thread] = sum;
+      hw::sync_warp();  // all lanes have read
+      tile::release_slot(shared.ring, at);
+      at.advance();
+    }
+  }
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    if (hw::thread_index() == 0) {
+      shared.ring.init(consumers / hw::warp_size);
+      hw::fence_barrier_init();
+    }
+    hw::sync_block();
+    if (hw::warpgroup_index() == 0) {
+      hw::release_registers<24>();
+      if (hw::warp_index() == 0 && hw::elect_one()) produce(shared);
+    } else {
+      hw::acquire_registers<240>();
+      consume(shared, static_cast<int>(hw::thread_index()) - hw::warpgroup_size);
+    }
+  }
+};
+
+TEST_P(BarrierVerbs, RingCarriesEveryTileToEveryConsumerOnce) {
+  constexpr int tiles = FeedRing::blocks * FeedRing::rounds, rows = tiles * FeedRing::Tile::rows,
+                columns = 64;
+  std::mt19937 random(41);
+  std::vector<std::uint16_t> values(rows * columns);
+  for (std::uint16_t& v : values) v = static_cast<std::uint16_t>(random());
+  std::vector<std::uint32_t> expected(tiles * FeedRing::consumers, 0);
+  std::vector<std::uint16_t> slot(FeedRing::elements);
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    for (int i = 0; i < FeedRing::elements; ++i) {
+      slot[static_cast<std::size_t>(place_in_panel(i / columns, i % columns))] =
+          values[tile * slot.size() + static_cast<std::size_t>(i)];
+    }
+    for (std::size_t i = 0; i < slot.size(); ++i) {
+      std::uint32_t& sum = expected[tile * FeedRing::consumers + i % FeedRing::consumers];
+      sum = sum * 31 + slot[i];
+    }
+  }
+  const machine::Buffer source(values);
+  const machine::Buffer sums(poisoned<std::uint32_t>(expected.size()));
+  run(FeedRing{machine::encode(matrix_request(source.data(), rows, columns, FeedRing::Tile::rows)),
+               sums.data()},
+      FeedRing::blocks);
+  expect_equal(sums.read(), expected, FeedRing::consumers);
+}
+
+}  // namespace tandem::test

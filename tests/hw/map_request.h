@@ -1,0 +1,19 @@
+// What a test tells TMA of a tensor, on either machine.
+#pragma once
+
+#include <cstdint>
+
+#include "hw/types.h"
+
+namespace tandem::test {
+
+/// A tensor of 16-bit elements in global memory, and the box to load of it; innermost dimension first.
+struct MapRequest {
+  const void* address;            ///< a multiple of 16
+  std::uint64_t dims[4];          ///< in elements
+  std::uint64_t stride_bytes[3];  ///< of dimensions 1-3; multiples of 16
+  std::uint32_t box[4];           ///< in elements
+  hw::Swizzle swizzle = hw::Swizzle::bytes128;
+};
+
+}  // namespace tandem::test

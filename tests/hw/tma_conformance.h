@@ -1,0 +1,238 @@
+// TMA: boxes of strided tensors in every swizzle, in and out of bounds, raw bytes in shared memory.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "tests/hw/conformance.h"
+
+namespace tandem::test {
+
+class CopyVerbs : public Conformance {};
+INSTANTIATE_TEST_SUITE_P(Machine, CopyVerbs, testing::ValuesIn(machine::modes()),
+                         testing::PrintToStringParamName());
+
+/// Each block loads one box and writes out what has come to lie in shared memory.
+struct LoadBoxes {
+  static constexpr int threads = 64, max_elements = 64 * 24 * 3 * 2;
+  struct Shared {
+    alignas(1024) std::uint16_t box[max_elements];
+    hw::Barrier loaded;
+  };
+  hw::TensorMap map;
+  const hw::BoxOrigin* origins;  ///< of each block
+  int elements;                  ///< of a box
+  std::uint16_t* raw;            ///< `elements` of each block
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    if (hw::thread_index() == 0) {
+      hw::barrier_init(shared.loaded, 1);
+      hw::fence_barrier_init();
+    }
+    hw::sync_block();
+    if (hw::thread_index() == 0) {
+      hw::prefetch_map(map);
+      hw::prefetch_box(map, origins[hw::block_index()]);
+      hw::barrier_arrive_expecting(shared.loaded, static_cast<std::uint32_t>(2 * elements));
+      hw::load_box(shared.box, map, shared.loaded, origins[hw::block_index()]);
+    }
+    hw::barrier_wait(shared.loaded, 0);
+    std::uint16_t* own = raw + static_cast<int>(hw::block_index()) * elements;
+    for (int i = static_cast<int>(hw::thread_index()); i < elements; i += threads) own[i] = shared.box[i];
+  }
+};
+
+/// Four sizes, innermost (head dim) first.
+using Sizes4 = std::array<int, 4>;
+
+/// A tensor whose elements all differ, with gaps between its rows; s runs slower than h.
+struct StridedTensor {
+  static constexpr Sizes4 dims = {88, 37, 5, 2};
+  static constexpr std::size_t stride_h = 96, stride_s = 5 * stride_h + 8, stride_b = 37 * stride_s + 64;
+  static constexpr std::uint16_t gap = 0xdead;
+
+  static std::uint16_t value(const Sizes4& at) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (at[i] < 0 || at[i] >= dims[i]) return 0;
+    }
+    return static_cast<std::uint16_t>(1 + at[0] + dims[0] * (at[1] + dims[1] * (at[2] + dims[2] * at[3])));
+  }
+  static std::vector<std::uint16_t> memory() {
+    std::vector<std::uint16_t> cells(dims[3] * stride_b, gap);
+    for (int b = 0; b < dims[3]; ++b)
+      for (int h = 0; h < dims[2]; ++h)
+        for (int s = 0; s < dims[1]; ++s)
+          for (int d = 0; d < dims[0]; ++d) {
+            const auto at = [](int i, std::size_t stride) { return static_cast<std::size_t>(i) * stride; };
+            cells[at(b, stride_b) + at(s, stride_s) + at(h, stride_h) + at(d, 1)] = value({d, s, h, b});
+          }
+    return cells;
+  }
+  static MapRequest request(const void* address, const Sizes4& box, hw::Swizzle swizzle) {
+    MapRequest r{address, {}, {2 * stride_s, 2 * stride_h, 2 * stride_b}, {}, swizzle};
+    std::copy(dims.begin(), dims.end(), r.dims);
+    std::copy(box.begin(), box.end(), r.box);
+    return r;
+  }
+};
+
+/// Byte address of (row, column) in a box of `row_bytes` a row: bits 4-6 are XORed with bits 7-9, or with as
+/// many of them as the swizzle is wide.
+inline std::size_t swizzled_address(std::size_t row, std::size_t column, std::size_t row_bytes,
+                                    hw::Swizzle swizzle) {
+  const std::size_t address = row * row_bytes + 2 * column;
+  const std::size_t mask = swizzle == hw::Swizzle::bytes128  ? 7
+                           : swizzle == hw::Swizzle::bytes64 ? 3
+                           : swizzle == hw::Swizzle::bytes32 ? 1
+                                                             : 0;
+  return address ^ (address >> 7 & mask) << 4;
+}
+
+inline std::vector<std::uint16_t> expected_box(const hw::BoxOrigin& o, const Sizes4& box,
+                                               hw::Swizzle swizzle) {
+  const auto columns = static_cast<std::size_t>(box[0]);
+  std::vector<std::uint16_t> raw(columns * static_cast<std::size_t>(box[1] * box[2] * box[3]));
+  std::size_t row = 0;
+  for (int b = 0; b < box[3]; ++b)
+    for (int h = 0; h < box[2]; ++h)
+      for (int s = 0; s < box[1]; ++s, ++row)
+        for (std::size_t d = 0; d < columns; ++d)
+          raw[swizzled_address(row, d, 2 * columns, swizzle) / 2] =
+              StridedTensor::value({o.d + static_cast<int>(d), o.s + s, o.h + h, o.b + b});
+  return raw;
+}
+
+/// Inside, partly outside on each side, wholly outside on each side, far away; then anywhere.
+inline std::vector<hw::BoxOrigin> box_origins() {
+  constexpr int far = 1 << 20;
+  std::vector<hw::BoxOrigin> origins = {
+      {0, 0, 0, 0},   {8, 5, 1, 0},  {64, 0, 0, 0},    {80, 30, 4, 1},          {-8, 0, 0, 0},
+      {0, -5, 0, 0},  {0, 0, -1, 0}, {0, 0, 0, -1},    {-13, -7, -2, -1},       {-256, 0, 0, 0},
+      {0, -24, 0, 0}, {0, 0, -3, 0}, {0, 0, 0, -2},    {88, 0, 0, 0},           {0, 37, 0, 0},
+      {0, 0, 5, 0},   {0, 0, 0, 2},  {far, far, 0, 0}, {-far, -far, -far, -far}};
+  std::mt19937 random(2);
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  for (int i = 0; i < 20; ++i) origins.push_back({draw(-20, 90), draw(-10, 40), draw(-2, 5), draw(-1, 2)});
+  return origins;
+}
+
+struct BoxCase {
+  const char* name;
+  hw::Swizzle swizzle;
+  Sizes4 box;
+};
+
+TEST_P(CopyVerbs, BoxesLandInTheirSwizzleWithZerosOutOfBounds) {
+  const machine::Buffer source(StridedTensor::memory());
+  const std::vector<hw::BoxOrigin> origins = box_origins();
+  const machine::Buffer device_origins(origins);
+  for (const BoxCase& c : {BoxCase{"no swizzle", hw::Swizzle::none, {24, 24, 3, 2}},
+                           {"no swizzle, wide", hw::Swizzle::none, {256, 6, 3, 2}},
+                           {"32 bytes", hw::Swizzle::bytes32, {16, 24, 3, 2}},
+                           {"64 bytes", hw::Swizzle::bytes64, {32, 24, 3, 2}},
+                           {"128 bytes", hw::Swizzle::bytes128, {64, 24, 3, 2}}}) {
+    const int elements = c.box[0] * c.box[1] * c.box[2] * c.box[3];
+    const machine::Buffer raw(poisoned<std::uint16_t>(origins.size() * static_cast<std::size_t>(elements)));
+    run(LoadBoxes{machine::encode(StridedTensor::request(source.data(), c.box, c.swizzle)),
+                  device_origins.data(), elements, raw.data()},
+        static_cast<int>(origins.size()));
+    const std::vector<std::uint16_t> all = raw.read();
+    for (std::size_t i = 0; i < origins.size(); ++i) {
+      const hw::BoxOrigin& o = origins[i];
+      SCOPED_TRACE(std::string(c.name) + ", origin " + testing::PrintToString(Sizes4{o.d, o.s, o.h, o.b}));
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i) * elements;
+      expect_equal({begin, begin + elements}, expected_box(o, c.box, c.swizzle),
+                   static_cast<std::size_t>(c.box[0]));
+    }
+  }
+}
+
+// What a broadcast (expanded) head or batch dimension asks of TMA.
+TEST_P(CopyVerbs, StrideZeroRepeatsTheSameElements) {
+  constexpr int columns = 64, rows = 8, heads = 3;
+  std::vector<std::uint16_t> values(rows * columns);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(i + 1);
+  const machine::Buffer source(values);
+  const machine::Buffer origins(std::vector<hw::BoxOrigin>{{0, 0, 0, 0}, {0, 0, 1, 0}});
+  const machine::Buffer raw(poisoned<std::uint16_t>(2 * rows * columns));
+  MapRequest request = matrix_request(source.data(), rows, columns, rows);
+  request.dims[2] = heads;
+  request.stride_bytes[1] = 0;
+  request.swizzle = hw::Swizzle::bytes128;
+  run(LoadBoxes{machine::encode(request), origins.data(), rows * columns, raw.data()}, 2);
+  std::vector<std::uint16_t> expected(2 * values.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto at = static_cast<int>(i % values.size());
+    expected[i / values.size() * values.size() +
+             static_cast<std::size_t>(place_in_panel(at / columns, at % columns))] =
+        values[static_cast<std::size_t>(at)];
+  }
+  expect_equal(raw.read(), expected, columns);
+}
+
+/// Several boxes on one barrier, announced by two threads at different times, a third arriving without bytes;
+/// over many phases.
+struct ShareBarrier {
+  static constexpr int threads = 96, rounds = 9, rows = 8, columns = 64, boxes = 3;
+  struct Shared {
+    alignas(1024) std::uint16_t box[boxes][rows * columns];
+    hw::Barrier loaded;
+  };
+  hw::TensorMap map;
+  std::uint16_t* raw;  ///< all boxes of each round
+
+  TANDEM_DEVICE void load(Shared& shared, int box, int round) const {
+    hw::load_box(shared.box[box], map, shared.loaded, {0, (round * boxes + box) * rows, 0, 0});
+  }
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    constexpr std::uint32_t bytes = sizeof(shared.box[0]);
+    const std::uint32_t t = hw::thread_index();
+    if (t == 0) {
+      hw::barrier_init(shared.loaded, 3);
+      hw::fence_barrier_init();
+    }
+    hw::sync_block();
+    for (int round = 0; round < rounds; ++round) {
+      if (t == 0) {
+        hw::barrier_arrive_expecting(shared.loaded, 2 * bytes);
+        load(shared, 0, round);
+        load(shared, 1, round);
+      } else if (t == 32) {
+        hw::barrier_arrive_expecting(shared.loaded, bytes);
+        load(shared, 2, round);
+      } else if (t == 64) {
+        hw::barrier_arrive(shared.loaded);
+      }
+      hw::barrier_wait(shared.loaded, static_cast<std::uint32_t>(round) & 1);
+      const std::uint16_t* box = &shared.box[0][0];
+      for (int i = static_cast<int>(t); i < boxes * rows * columns; i += threads) {
+        raw[round * boxes * rows * columns + i] = box[i];
+      }
+      hw::sync_warp();  // the block barrier wants whole warps
+      hw::sync_block();
+    }
+  }
+};
+
+TEST_P(CopyVerbs, BoxesOfSeveralThreadsCompleteOneBarrierPhaseAfterPhase) {
+  constexpr int rows = ShareBarrier::rounds * ShareBarrier::boxes * ShareBarrier::rows;
+  constexpr int columns = ShareBarrier::columns;
+  std::vector<std::uint16_t> values(rows * columns), expected(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<std::uint16_t>(i * 7 + 1);
+    const auto at = static_cast<int>(i);  // rows of a panel repeat their pattern after 8
+    expected[static_cast<std::size_t>(place_in_panel(at / columns, at % columns))] = values[i];
+  }
+  const machine::Buffer source(values), raw(poisoned<std::uint16_t>(values.size()));
+  run(ShareBarrier{machine::encode(matrix_request(source.data(), rows, columns, ShareBarrier::rows)),
+                   raw.data()});
+  expect_equal(raw.read(), expected, columns);
+}
+
+}  // namespace tandem::test

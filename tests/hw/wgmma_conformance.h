@@ -1,0 +1,317 @@
+// The matrix unit: every n, both operand types, every form, through the tiles that kernels use.
+//
+// Operands and sums are small integers, so that fp32 holds every intermediate result exactly and results are
+// compared bit for bit, whatever the order of the sums.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <type_traits>
+
+#include "core/dtype.h"
+#include "tests/hw/conformance.h"
+#include "tile/gemm.h"
+#include "tile/shared_tile.h"
+
+namespace tandem::test {
+
+class MatrixVerbs : public Conformance {};
+INSTANTIATE_TEST_SUITE_P(Machine, MatrixVerbs, testing::ValuesIn(machine::modes()),
+                         testing::PrintToStringParamName());
+
+/// Rows of the product: those of one warpgroup. K is more than one panel of 64 columns.
+inline constexpr int wgmma_m = 64, wgmma_k = 96, wgmma_steps = wgmma_k / tile::k_step;
+
+/// hw.h's fragment maps: the place of accumulator j of the calling thread, row by row.
+template <int n>
+TANDEM_DEVICE int place_of_accumulator(int j) {
+  const int warp = static_cast<int>(hw::thread_index()) / 32, lane = static_cast<int>(hw::lane_index());
+  const int row = 16 * warp + lane / 4 + 8 * (j / 2 % 2), column = 8 * (j / 4) + 2 * (lane % 4) + j % 2;
+  return row * n + column;
+}
+/// And of the pair of columns in register r of the A fragment of K step `step`.
+TANDEM_DEVICE int place_of_fragment(int step, int r) {
+  const int warp = static_cast<int>(hw::thread_index()) / 32, lane = static_cast<int>(hw::lane_index());
+  const int row = 16 * warp + lane / 4 + 8 * (r % 2), column = 16 * step + 8 * (r / 2) + 2 * (lane % 4);
+  return row * wgmma_k + column;
+}
+
+enum class SourceOfA { shared, registers };
+
+/// D = A B [+ D] of one warpgroup.
+template <hw::Operand operand, int n, hw::Major b_major, SourceOfA source>
+struct Multiply {
+  static constexpr int threads = hw::warpgroup_size;
+  static constexpr bool k_major = b_major == hw::Major::k;
+  using TileA = tile::SharedTile<wgmma_m, wgmma_k>;
+  using TileB = std::conditional_t<k_major, tile::SharedTile<n, wgmma_k>, tile::SharedTile<wgmma_k, n>>;
+  struct Shared {
+    TileA a;
+    TileB b;
+    hw::Barrier loaded;
+  };
+
+  hw::TensorMap a_map, b_map;
+  const std::uint16_t* a;  ///< 64 x K, for fragments
+  float* d;                ///< 64 x n
+  hw::Accumulate first;
+
+  TANDEM_DEVICE void load(Shared& shared) const {
+    if (hw::thread_index() == 0) {
+      hw::barrier_init(shared.loaded, 1);
+      hw::fence_barrier_init();
+    }
+    hw::sync_block();
+    if (hw::thread_index() == 0) {
+      hw::barrier_arrive_expecting(shared.loaded, TileA::bytes + TileB::bytes);
+      tile::load_tile(shared.a, a_map, shared.loaded, {0, 0, 0, 0});
+      tile::load_tile(shared.b, b_map, shared.loaded, {0, 0, 0, 0});
+    }
+    hw::barrier_wait(shared.loaded, 0);
+    hw::sync_warp();
+  }
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    load(shared);
+    float accumulators[n / 2];
+    TANDEM_UNROLL
+    for (int j = 0; j < n / 2; ++j) accumulators[j] = d[place_of_accumulator<n>(j)];
+    std::uint32_t fragment[wgmma_steps][4] = {};
+    if constexpr (source == SourceOfA::registers) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 4 * wgmma_steps; ++i) {
+        const std::uint16_t* pair = a + place_of_fragment(i / 4, i % 4);
+        fragment[i / 4][i % 4] = pair[0] | static_cast<std::uint32_t>(pair[1]) << 16;
+      }
+    }
+    hw::wgmma_fence();
+    TANDEM_UNROLL
+    for (int step = 0; step < wgmma_steps; ++step) {
+      const hw::MatrixDescriptor b = [&] {
+        if constexpr (k_major)
+          return shared.b.k_major(step);
+        else
+          return shared.b.mn_major(step);
+      }();
+      const hw::Accumulate accumulate = step == 0 ? first : hw::Accumulate::add;
+      if constexpr (source == SourceOfA::shared) {
+        hw::wgmma_ss<operand, n, b_major>(accumulators, shared.a.k_major(step), b, accumulate);
+      } else {
+        hw::wgmma_rs<operand, n, b_major>(accumulators, fragment[step], b, accumulate);
+      }
+    }
+    hw::wgmma_commit();
+    hw::wgmma_wait<0>();
+    TANDEM_UNROLL
+    for (int j = 0; j < n / 2; ++j) d[place_of_accumulator<n>(j)] = accumulators[j];
+  }
+};
+
+/// Operands as floats that 16 bits hold exactly: a is 128 x K (the product uses the last 64 rows), b is K x
+/// n, d is 64 x n.
+struct Matrices {
+  int n;
+  std::vector<float> a, b, d;
+
+  float product(int row, int column, hw::Accumulate first) const {
+    double sum = first == hw::Accumulate::add ? d[static_cast<std::size_t>(row * n + column)] : 0;
+    for (int k = 0; k < wgmma_k; ++k) sum += term(row, column, k);
+    return static_cast<float>(sum);
+  }
+  /// What the sum's terms could add up to without cancelling.
+  double magnitude(int row, int column) const {
+    double sum = std::abs(d[static_cast<std::size_t>(row * n + column)]);
+    for (int k = 0; k < wgmma_k; ++k) sum += std::abs(term(row, column, k));
+    return sum;
+  }
+
+ private:
+  double term(int row, int column, int k) const {
+    return static_cast<double>(a[static_cast<std::size_t>(row * wgmma_k + k)]) *
+           b[static_cast<std::size_t>(k * n + column)];
+  }
+};
+
+/// `draw()` gives the values.
+template <typename Draw>
+Matrices make_matrices(int n, Draw draw) {
+  const auto size = static_cast<std::size_t>(n);
+  Matrices m{n, std::vector<float>(wgmma_m * wgmma_k), std::vector<float>(wgmma_k * size),
+             std::vector<float>(wgmma_m * size)};
+  for (auto* values : {&m.a, &m.b, &m.d}) {
+    for (float& x : *values) x = draw();
+  }
+  return m;
+}
+
+template <hw::Operand operand>
+std::uint16_t bits_of(float value) {
+  if constexpr (operand == hw::Operand::bf16) return core::Bf16::from(value).bits;
+  return core::Fp16::from(value).bits;
+}
+
+/// Runs one product on the machine; the result is 64 x n.
+template <hw::Operand operand, int n, hw::Major b_major, SourceOfA source>
+std::vector<float> multiply(const machine::Mode& mode, const Matrices& m, hw::Accumulate first) {
+  using Body = Multiply<operand, n, b_major, source>;
+  std::vector<std::uint16_t> a, b(m.b.size());
+  for (const float x : m.a) a.push_back(bits_of<operand>(x));
+  for (int k = 0; k < wgmma_k; ++k) {
+    for (int c = 0; c < n; ++c) {
+      const int place = Body::k_major ? c * wgmma_k + k : k * n + c;
+      b[static_cast<std::size_t>(place)] = bits_of<operand>(m.b[static_cast<std::size_t>(k * n + c)]);
+    }
+  }
+  const machine::Buffer device_a(a), device_b(b);
+  const machine::Buffer d(m.d);
+  const int b_rows = Body::TileB::rows, b_columns = Body::TileB::columns;
+  machine::run(mode, 1,
+               Body{machine::encode(matrix_request(device_a.data(), wgmma_m, wgmma_k, wgmma_m)),
+                    machine::encode(matrix_request(device_b.data(), b_rows, b_columns, b_rows)),
+                    device_a.data(), d.data(), first});
+  return d.read();
+}
+
+template <hw::Operand operand, hw::Major b_major, SourceOfA source, int n>
+void expect_exact_product(const machine::Mode& mode) {
+  std::mt19937 random(n);
+  const Matrices m =
+      make_matrices(n, [&] { return static_cast<float>(static_cast<int>(random() % 17) - 8); });
+  for (const hw::Accumulate first : {hw::Accumulate::overwrite, hw::Accumulate::add}) {
+    SCOPED_TRACE("n = " + std::to_string(n) + (first == hw::Accumulate::add ? ", add" : ", overwrite"));
+    std::vector<float> expected;
+    for (int i = 0; i < wgmma_m * n; ++i) expected.push_back(m.product(i / n, i % n, first));
+    expect_equal(multiply<operand, n, b_major, source>(mode, m, first), expected, n);
+  }
+}
+
+template <int... n>
+struct Sizes {
+  template <hw::Operand operand, hw::Major b_major, SourceOfA source>
+  static void expect_exact_products(const machine::Mode& mode) {
+    (expect_exact_product<operand, b_major, source, n>(mode), ...);
+  }
+};
+/// Every n of hw/sm90/wgmma.h.
+using AllSizes = Sizes<8, 16, 32, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256>;
+/// For the two forms that no kernel uses yet.
+using SomeSizes = Sizes<8, 64, 80, 256>;
+
+using enum hw::Operand;
+
+TEST_P(MatrixVerbs, SharedTimesKMajorSharedBf16) {
+  AllSizes::expect_exact_products<bf16, hw::Major::k, SourceOfA::shared>(GetParam());
+}
+TEST_P(MatrixVerbs, SharedTimesKMajorSharedFp16) {
+  AllSizes::expect_exact_products<fp16, hw::Major::k, SourceOfA::shared>(GetParam());
+}
+TEST_P(MatrixVerbs, RegistersTimesMnMajorSharedBf16) {
+  AllSizes::expect_exact_products<bf16, hw::Major::mn, SourceOfA::registers>(GetParam());
+}
+TEST_P(MatrixVerbs, RegistersTimesMnMajorSharedFp16) {
+  AllSizes::expect_exact_products<fp16, hw::Major::mn, SourceOfA::registers>(GetParam());
+}
+TEST_P(MatrixVerbs, SharedTimesMnMajorShared) {
+  SomeSizes::expect_exact_products<bf16, hw::Major::mn, SourceOfA::shared>(GetParam());
+  SomeSizes::expect_exact_products<fp16, hw::Major::mn, SourceOfA::shared>(GetParam());
+}
+TEST_P(MatrixVerbs, RegistersTimesKMajorShared) {
+  SomeSizes::expect_exact_products<bf16, hw::Major::k, SourceOfA::registers>(GetParam());
+  SomeSizes::expect_exact_products<fp16, hw::Major::k, SourceOfA::registers>(GetParam());
+}
+
+/// With real numbers the unit's own order and width of sums shows; plain code only bounds it.
+template <hw::Operand operand, hw::Major b_major, SourceOfA source>
+void expect_close_product(const machine::Mode& mode, const std::string& name) {
+  constexpr int n = 16;
+  std::mt19937 random(23);
+  const Matrices m = make_matrices(n, [&] {  // 8 significant bits over 12 exponents
+    const auto mantissa = static_cast<float>(static_cast<int>(random() % 511) - 255);
+    return std::ldexp(mantissa, -static_cast<int>(random() % 12));
+  });
+  const std::vector<float> result = multiply<operand, n, b_major, source>(mode, m, hw::Accumulate::add);
+  for (int i = 0; i < wgmma_m * n; ++i) {
+    ASSERT_NEAR(result[static_cast<std::size_t>(i)], m.product(i / n, i % n, hw::Accumulate::add),
+                2e-6 * m.magnitude(i / n, i % n))
+        << name << ", row " << i / n << ", column " << i % n;
+  }
+  keep_golden(name, result);
+}
+
+TEST_P(MatrixVerbs, ProductsOfRealNumbersAreFp32Accurate) {
+  expect_close_product<bf16, hw::Major::k, SourceOfA::shared>(GetParam(), "wgmma_ss_bf16");
+  expect_close_product<fp16, hw::Major::k, SourceOfA::shared>(GetParam(), "wgmma_ss_fp16");
+  expect_close_product<bf16, hw::Major::mn, SourceOfA::registers>(GetParam(), "wgmma_rs_bf16");
+  expect_close_product<fp16, hw::Major::mn, SourceOfA::registers>(GetParam(), "wgmma_rs_fp16");
+}
+
+/// Two groups in flight over operands that ordinary stores wrote: the first can be read while the second
+/// runs.
+struct TwoGroups {
+  static constexpr int threads = hw::warpgroup_size, n = 64;
+  using Tile = tile::SharedTile<n, wgmma_k>;
+  struct Shared {
+    Tile a, b;
+    hw::Barrier witness;
+  };
+  const std::uint16_t *a, *b;  ///< 64 x K each
+  float *first, *second;       ///< products of the first half of K, and of the second
+
+  TANDEM_DEVICE static void start(float (&d)[n / 2], const Shared& shared, int first_step) {
+    TANDEM_UNROLL
+    for (int i = 0; i < wgmma_steps / 2; ++i) {
+      const int step = first_step + i;
+      hw::wgmma_ss<bf16, n, hw::Major::k>(d, shared.a.k_major(step), shared.b.k_major(step),
+                                          i == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
+    }
+    hw::wgmma_commit();
+  }
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    for (int i = static_cast<int>(hw::thread_index()); i < n * wgmma_k; i += threads) {
+      const int row = i / wgmma_k, column = i % wgmma_k, place = place_in_panel(row, column % 64);
+      (&shared.a.panel[column / 64][0][0])[place] = a[i];
+      (&shared.b.panel[column / 64][0][0])[place] = b[i];
+    }
+    hw::fence_async_proxy();
+    hw::sync_block();
+    float early[n / 2], late[n / 2];
+    hw::wgmma_fence();
+    start(early, shared, 0);
+    start(late, shared, wgmma_steps / 2);
+    hw::wgmma_wait<1>();
+    TANDEM_UNROLL
+    for (int j = 0; j < n / 2; ++j) first[place_of_accumulator<n>(j)] = early[j];
+    hw::compute_before_wait(early[0] * early[0], shared.witness);
+    hw::wgmma_wait<0>();
+    TANDEM_UNROLL
+    for (int j = 0; j < n / 2; ++j) second[place_of_accumulator<n>(j)] = late[j];
+  }
+};
+
+TEST_P(MatrixVerbs, GroupsCompleteInOrderOverOperandsFromOrdinaryStores) {
+  constexpr int n = TwoGroups::n;
+  std::mt19937 random(31);
+  std::vector<float> a(n * wgmma_k), b(n * wgmma_k), first(n * n), second(n * n);
+  std::vector<std::uint16_t> a_bits, b_bits;
+  for (float& x : a) a_bits.push_back(bits_of<bf16>(x = static_cast<float>(random() % 9) - 4));
+  for (float& x : b) b_bits.push_back(bits_of<bf16>(x = static_cast<float>(random() % 9) - 4));
+  for (int row = 0; row < n; ++row) {
+    for (int column = 0; column < n; ++column) {
+      for (int k = 0; k < wgmma_k; ++k) {
+        (k < wgmma_k / 2 ? first : second)[static_cast<std::size_t>(row * n + column)] +=
+            a[static_cast<std::size_t>(row * wgmma_k + k)] *
+            b[static_cast<std::size_t>(column * wgmma_k + k)];
+      }
+    }
+  }
+  const machine::Buffer device_a(a_bits), device_b(b_bits);
+  const machine::Buffer early(poisoned<float>(n * n)), late(poisoned<float>(n * n));
+  run(TwoGroups{device_a.data(), device_b.data(), early.data(), late.data()});
+  expect_equal(early.read(), first, n);
+  expect_equal(late.read(), second, n);
+}
+
+}  // namespace tandem::test
