@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tandem in C++20: typed, const-correct views and options over the C interface. Header-only; throws nothing
+// of its own; owns nothing.
+//
+//   using namespace tandem;
+//   const Shape shape{.batch = 2, .sequence = 4096, .heads = 16, .head_dim = 128};
+//   Status status = attention_forward(Tensor<const Bf16>::bshd(q, shape), Tensor<const Bf16>::bshd(k, shape),
+//                                     Tensor<const Bf16>::bshd(v, shape), Tensor<Bf16>::bshd(o, shape),
+//                                     {.mask = Mask::causal()});
+//   if (!status) std::cerr << status.message() << "\n";
+#ifndef TANDEM_ATTENTION_HPP
+#define TANDEM_ATTENTION_HPP
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include <tandem/tandem.h>
+
+namespace tandem {
+
+/// bfloat16 and IEEE binary16 as storage: 16 bits, no arithmetic.
+struct Bf16 {
+  std::uint16_t bits;
+};
+struct Fp16 {
+  std::uint16_t bits;
+};
+
+/// The dtype behind an element type. Specialise it for other types of the same bits, for example
+/// `template <> inline constexpr tandem_dtype tandem::dtype_of<__nv_bfloat16> = TANDEM_BF16;`
+template <typename T>
+inline constexpr auto dtype_of = nullptr;
+template <>
+inline constexpr tandem_dtype dtype_of<Bf16> = TANDEM_BF16;
+template <>
+inline constexpr tandem_dtype dtype_of<Fp16> = TANDEM_FP16;
+template <>
+inline constexpr tandem_dtype dtype_of<float> = TANDEM_FP32;
+
+/// A type that has a dtype, const or not.
+template <typename T>
+concept Element = std::same_as<decltype(dtype_of<std::remove_const_t<T>>), const tandem_dtype>;
+
+/// An element type of outputs.
+template <typename T>
+concept MutableElement = Element<T> && !std::is_const_v<T>;
+
+struct Shape {
+  std::int64_t batch = 1, sequence = 1, heads = 1, head_dim = 1;
+};
+
+/// In elements. The last dimension is contiguous.
+struct Strides {
+  std::int64_t batch, sequence, heads;
+};
+
+/// A borrowed tensor, in host or device memory. Tensor<const T> is what is read, Tensor<T> what is written.
+template <Element T>
+struct Tensor {
+  T* data = nullptr;
+  Shape shape = {.batch = 0, .sequence = 0, .heads = 0, .head_dim = 0};
+  Strides strides = {};
+
+  /// Contiguous in the order batch, sequence, heads, head dim.
+  static constexpr Tensor bshd(T* data, Shape s) {
+    const std::int64_t row = s.heads * s.head_dim;
+    return {data, s, {.batch = s.sequence * row, .sequence = row, .heads = s.head_dim}};
+  }
+  /// Contiguous in the order batch, heads, sequence, head dim.
+  static constexpr Tensor bhsd(T* data, Shape s) {
+    const std::int64_t head = s.sequence * s.head_dim;
+    return {data, s, {.batch = s.heads * head, .sequence = s.head_dim, .heads = head}};
+  }
+
+  constexpr operator Tensor<const T>() const requires MutableElement<T> { return {data, shape, strides}; }
+
+  /// As the C interface takes it, which never writes through an input.
+  tandem_tensor c_tensor() const {
+    return {const_cast<std::remove_const_t<T>*>(data),
+            dtype_of<std::remove_const_t<T>>,
+            {shape.batch, shape.sequence, shape.heads, shape.head_dim},
+            {strides.batch, strides.sequence, strides.heads, 1}};
+  }
+};
+
+/// Which keys a query sees. Query i stands at position i + (sk - sq): the last one sees the last key.
+class Mask {
+ public:
+  static constexpr Mask full() { return Mask({TANDEM_MASK_FULL, 0, 0}); }
+  static constexpr Mask causal() { return Mask({TANDEM_MASK_CAUSAL, 0, 0}); }
+  /// `left` keys before the query's position and `right` after it; TANDEM_UNLIMITED for all.
+  static constexpr Mask window(std::int64_t left, std::int64_t right) {
+    return Mask({TANDEM_MASK_WINDOW, left, right});
+  }
+  constexpr const tandem_mask& c_mask() const { return mask_; }
+
+ private:
+  explicit constexpr Mask(tandem_mask mask) : mask_(mask) {}
+  tandem_mask mask_;
+};
+
+/// OK, or why not. Converts to true where it is OK.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  /// Of a call that this thread has just made.
+  explicit Status(tandem_status code) : code_(code), message_(code == TANDEM_OK ? "" : tandem_last_error()) {}
+
+  explicit operator bool() const { return code_ == TANDEM_OK; }
+  tandem_status code() const { return code_; }
+  const char* name() const { return tandem_status_name(code_); }
+  /// Which argument, what it was, what is allowed; empty where it is OK.
+  const std::string& message() const { return message_; }
+
+ private:
+  tandem_status code_ = TANDEM_OK;
+  std::string message_;
+};
+
+/// What a workspace on the host can be made of: std::vector<WorkspaceBlock> has the alignment that it needs.
+struct alignas(256) WorkspaceBlock {
+  std::byte bytes[256];
+};
+
+struct ForwardOptions {
+  Mask mask = Mask::full();
+  float scale = 0;                                  ///< 0: 1 / sqrt(head_dim)
+  float softcap = 0;                                ///< 0: off
+  std::optional<Tensor<float>> lse = std::nullopt;  ///< b, sq, q_heads, 1; written if given
+  tandem_backend backend = TANDEM_BACKEND_AUTO;
+  std::span<std::byte> workspace =
+      {};                  ///< in the backend's memory, aligned to 256; see attention_forward_workspace
+  void* stream = nullptr;  ///< a cudaStream_t, for Hopper
+};
+
+namespace detail {
+
+/// Keeps T from being deduced from an argument, so that it converts.
+template <typename T>
+using Input = std::type_identity_t<Tensor<const T>>;
+
+template <MutableElement T>
+tandem_forward_args forward_args(const Input<T>& q, const Input<T>& k, const Input<T>& v, const Tensor<T>& o,
+                                 const ForwardOptions& options) {
+  tandem_forward_args args{};
+  args.struct_size = sizeof(args);
+  args.backend = options.backend;
+  args.q = q.c_tensor();
+  args.k = k.c_tensor();
+  args.v = v.c_tensor();
+  args.o = o.c_tensor();
+  if (options.lse) args.lse = options.lse->c_tensor();
+  args.mask = options.mask.c_mask();
+  args.scale = options.scale;
+  args.softcap = options.softcap;
+  return args;
+}
+
+}  // namespace detail
+
+/// O = softmax(scale * Q K^T + mask) V.
+///
+/// q, o: b, sq, q_heads, d. k, v: b, sk, kv_heads, d. q_heads is a multiple of kv_heads, d a multiple of 8 up
+/// to 256. On Hopper it only enqueues work on the stream; elsewhere it returns when o is written.
+template <MutableElement T>
+Status attention_forward(const detail::Input<T>& q, const detail::Input<T>& k, const detail::Input<T>& v,
+                         const Tensor<T>& o, const ForwardOptions& options = {}) {
+  const tandem_forward_args args = detail::forward_args<T>(q, k, v, o, options);
+  return Status(tandem_forward(&args, options.workspace.data(), options.workspace.size(), options.stream));
+}
+
+/// Sets `bytes` to the workspace that attention_forward needs for the same arguments.
+template <MutableElement T>
+Status attention_forward_workspace(const detail::Input<T>& q, const detail::Input<T>& k,
+                                   const detail::Input<T>& v, const Tensor<T>& o,
+                                   const ForwardOptions& options, std::size_t& bytes) {
+  const tandem_forward_args args = detail::forward_args<T>(q, k, v, o, options);
+  return Status(tandem_forward_workspace(&args, &bytes));
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_ATTENTION_HPP
