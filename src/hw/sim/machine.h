@@ -39,8 +39,9 @@ struct LaunchConfig {
   int registers_per_thread = 0;  ///< 0: 65536 over all threads, rounded down to a multiple of 8
   Policy policy = Policy::eager;
   std::uint64_t seed = 1;
-  std::vector<Buffer> buffers;  ///< empty: global accesses are not checked
-  std::string replay;           ///< the command that repeats this launch, for the report
+  std::vector<Buffer> buffers;             ///< empty: global accesses are not checked
+  std::int64_t max_switches = 50'000'000;  ///< of threads; a launch that takes more will never end
+  std::string replay;                      ///< the command that repeats this launch, for the report
 };
 
 struct Statistics {

@@ -81,10 +81,12 @@ struct BarrierRecord {
   std::uint32_t offset = 0;
   int ordinal = 0;  ///< in order of initialisation
   Agent agent = no_agent;
-  const void* code = nullptr;  ///< of its initialisation
-  Epoch initialised, fenced;   ///< the init, and the fence that shows it to the async proxy
-  Time phases = 0;             ///< completed
-  Clock arrived, completed;    ///< released into the running phase, and into completed ones
+  const void* code = nullptr;       ///< of its initialisation
+  Epoch initialised, fenced;        ///< the init, and the fence that shows it to the async proxy
+  Time phases = 0;                  ///< completed
+  Time copies_until = 0;            ///< the number of phases after which all copies to it have landed
+  const void* last_copy = nullptr;  ///< where the last of them was started
+  Clock arrived, completed;         ///< released into the running phase, and into completed ones
   Clock arrived_async, completed_async;
   std::vector<Thread*> waiting;
 };
@@ -219,12 +221,15 @@ std::string describe(const Thread& thread);
 std::string describe(const BarrierRecord& barrier);
 
 // ---- asynchronous work
-bool land_copy(bool everything);  ///< tma.cpp: one piece (or all) of one copy; false: none in flight
-bool execute_product();           ///< wgmma.cpp: the next product of one unit; false: none issued
+bool land_copy(bool everything);        ///< tma.cpp: one piece (or all) of one copy; false: none in flight
+void disown_registers(Thread& thread);  ///< wgmma.cpp: forgets what its products use
+bool execute_product();                 ///< wgmma.cpp: the next product of one unit; false: none issued
 void complete_bytes(BarrierRecord& barrier, std::uint32_t bytes, const CopyInFlight& copy);  ///< mbarrier.cpp
 /// mbarrier.cpp: the barrier at an address, which the running thread has to know to be initialised.
 BarrierRecord& find_barrier(const Barrier& barrier, const Thread& thread);
 void fence_own_barriers(const Thread& thread);  ///< mbarrier.cpp: their initialisation, for the async proxy
+/// mbarrier.cpp: bytes that a phase waits for though all arrivals have come.
+std::int64_t missing_bytes(const BarrierRecord& barrier);
 void check_finished(const BarrierRecord& barrier);  ///< mbarrier.cpp: at the end of the block
 
 // ---- warp.cpp

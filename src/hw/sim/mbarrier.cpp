@@ -1,4 +1,5 @@
 // Transaction barriers (mbarrier). The counts live in the barrier's 8 bytes of shared memory.
+#include <algorithm>
 #include <cstring>
 
 #include "hw/sim/machine_state.h"
@@ -158,12 +159,24 @@ void complete_bytes(BarrierRecord& barrier, std::uint32_t bytes, const CopyInFli
   complete_if_done(barrier, counts);
 }
 
-void check_finished(const BarrierRecord& barrier) {
+std::int64_t missing_bytes(const BarrierRecord& barrier) {
   const Counts counts = Counts::load(barrier);
-  if (counts.bytes != 0) {
+  return counts.pending == 0 ? counts.bytes : 0;
+}
+
+void check_finished(const BarrierRecord& barrier) {
+  const std::vector<Thread>& threads = machine.block.threads;
+  const auto has_seen = [&](const Thread& thread) {
+    return thread.clock[barrier.agent] >= barrier.copies_until;
+  };
+  if (const std::int64_t bytes = Counts::load(barrier).bytes; bytes != 0) {
     record(Rule::transaction_mismatch, nullptr,
-           "the block ended with " + std::to_string(counts.bytes) + " bytes still expected at " +
-               describe(barrier));
+           "the block ended with a count of " + std::to_string(bytes) + " bytes at " + describe(barrier),
+           {{"the last copy", barrier.last_copy}});
+  } else if (std::none_of(threads.begin(), threads.end(), has_seen)) {
+    record(Rule::unfinished, nullptr,
+           "the block ended without a wait for the last copy at " + describe(barrier),
+           {{"the copy", barrier.last_copy}});
   }
 }
 

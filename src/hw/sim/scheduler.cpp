@@ -120,23 +120,21 @@ void start_block(int index, const std::function<void()>& body) {
 
 Thread* take_ready() {
   std::deque<Thread*>& ready = machine.block.ready;
-  switch (machine.config->policy) {
-    case Policy::eager:
-      break;
-    case Policy::late:
-      std::swap(ready.front(), ready.back());
-      break;
-    case Policy::random:
-      std::swap(ready.front(), ready[machine.draw(ready.size())]);
-      break;
+  const Policy policy = machine.config->policy;
+  if (policy == Policy::random) std::swap(ready.front(), ready[machine.draw(ready.size())]);
+  Thread* thread = policy == Policy::late ? ready.back() : ready.front();
+  if (policy == Policy::late) {
+    ready.pop_back();
+  } else {
+    ready.pop_front();
   }
-  Thread* thread = ready.front();
-  ready.pop_front();
   return thread;
 }
 
 void resume(Thread& thread) {
-  ++machine.report.statistics.switches;
+  if (++machine.report.statistics.switches > machine.config->max_switches) {
+    return record(Rule::deadlock, &thread, "is one of those that go on without an end");
+  }
   machine.running = &thread;
   machine.in_hook = false;
   // The fiber that comes back belongs to whoever suspended; suspend() has already stored it.
@@ -167,7 +165,10 @@ std::string describe_wait(const Thread& thread) {
   switch (thread.wait.kind) {
     case Wait::Kind::barrier: {
       const BarrierRecord& barrier = machine.block.barriers[thread.wait.object];
-      return "waits for parity " + std::to_string(thread.wait.parity) + " of " + describe(barrier);
+      const std::int64_t bytes = missing_bytes(barrier);
+      return "waits for parity " + std::to_string(thread.wait.parity) + " of " + describe(barrier) +
+             (bytes != 0 ? ", where all have arrived and " + std::to_string(bytes) + " bytes are missing"
+                         : "");
     }
     case Wait::Kind::named: {
       const NamedBarrier& named = machine.block.named[thread.wait.object];
@@ -191,6 +192,12 @@ std::string describe_wait(const Thread& thread) {
   return "can run";
 }
 
+/// All arrivals have come, but not the bytes: no copy is on its way, so the count is wrong.
+bool waits_for_bytes(const Thread& thread) {
+  return thread.wait.kind == Wait::Kind::barrier &&
+         missing_bytes(machine.block.barriers[thread.wait.object]) != 0;
+}
+
 /// Blocked threads in runs of neighbours that wait alike.
 void report_deadlock() {
   std::vector<Related> others;
@@ -205,6 +212,7 @@ void report_deadlock() {
     }
     if (!threads[i].done) {
       if (threads[i].wait.kind == Wait::Kind::registers) rule = Rule::register_pool;
+      if (waits_for_bytes(threads[i])) rule = Rule::transaction_mismatch;
       const std::string range = "threads " + std::to_string(i) + "-" + std::to_string(end - 1);
       others.push_back({range + " (" + threads[i].role + ") " + wait, threads[i].code});
     }
@@ -263,7 +271,12 @@ void abandon() {
 }
 
 void yield() {
-  machine.block.ready.push_back(machine.running);
+  std::deque<Thread*>& ready = machine.block.ready;
+  if (machine.config->policy == Policy::late) {
+    ready.push_front(machine.running);  // the last to be taken
+  } else {
+    ready.push_back(machine.running);
+  }
   suspend();
 }
 
@@ -292,6 +305,7 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
     run_block();
     if (machine.report.ok()) finish_block();
   }
+  for (Thread& thread : machine.block.threads) disown_registers(thread);
   machine.block = Block{};
   machine.config = nullptr;
   return std::move(machine.report);

@@ -135,10 +135,11 @@ void SharedShadow::product_reads(std::uint32_t offset, std::span<Thread> threads
       return;
     for (const Thread& thread : threads) {
       if (!thread.clock.knows(write)) fail_unordered_read(thread, write, at, "starts a WGMMA that reads ");
-      if (!is_copy(write) && thread.async_visible[write.agent] < write.time) {
-        fail(Rule::missing_proxy_fence, "starts a WGMMA that reads " + place(at) + ", which " +
-                                            author(write) + " wrote; no fence_async_proxy lies between them");
-      }
+    }
+    const auto fenced = [&](const Thread& thread) { return thread.async_visible[write.agent] >= write.time; };
+    if (!is_copy(write) && !std::all_of(threads.begin(), threads.end(), fenced)) {
+      fail(Rule::missing_proxy_fence, "starts a WGMMA that reads " + place(at) + ", which " + author(write) +
+                                          " wrote; no fence_async_proxy lies between them");
     }
     last_checked_ = {write, product, unit};
   };

@@ -118,6 +118,8 @@ void load_box(void* destination, const TensorMap& map, Barrier& object, BoxOrigi
   for (std::uint32_t i = 0; i < bytes; i += 16) machine.block.shadow.copy_writes(offset + i, thread, landed);
   std::fill_n(machine.window + offset, bytes, 0xff);
   ++machine.report.statistics.copies;
+  barrier.copies_until = landed.time;
+  barrier.last_copy = thread.code;
   CopyInFlight& copy = machine.block.copies.emplace_back(
       CopyInFlight{map, origin, offset, &barrier, barrier.phases, {}, thread.index, thread.code});
   for (std::uint32_t row = 0; row < encoded.rows(); ++row) copy.rows.push_back(row);

@@ -234,6 +234,11 @@ void wgmma_wait(int pending) {
   });
 }
 
+void disown_registers(Thread& thread) {
+  for (const OwnedRegisters& owned : thread.owned_registers) mark(thread, owned, false);
+  thread.owned_registers.clear();
+}
+
 bool execute_product() {
   std::vector<MatrixUnit>& units = machine.block.units;
   const std::size_t start = machine.config->policy == Policy::random ? machine.draw(units.size()) : 0;
