@@ -133,7 +133,8 @@ struct FeedRing {
   TANDEM_DEVICE void produce(Shared& shared) const {
     tile::RingPosition<stages> at;
     for (int round = 0; round < rounds; ++round) {
-      tile::acquire_slot(shared.ring, at, Tile::bytes);
+      hw::barrier_wait(shared.ring.empty[at.slot], at.parity ^ 1);
+      hw::barrier_arrive_expecting(shared.ring.full[at.slot], Tile::bytes);
       tile::load_tile(shared.slot[at.slot], map, shared.ring.full[at.slot],
                       {0, tile_of(round) * Tile::rows, 0, 0});
       at.advance();

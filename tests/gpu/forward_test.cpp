@@ -1,0 +1,239 @@
+// The Hopper forward against the oracle: random problems, every compiled variant, long sequences.
+#include "cpu/forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "forward/plan.h"
+#include "tests/gpu/device_forward.h"
+#include "tests/support/compare.h"
+#include "tests/support/standard.h"
+
+namespace tandem::test {
+namespace {
+
+using forward::ForwardVariant;
+using forward::MaskKind;
+
+template <typename T, std::size_t count>
+T one_of(Random& random, const T (&values)[count]) {
+  return values[random() % count];
+}
+
+/// Around the edges of tiles (64, 128, 176, 192 rows), tiny, and a few tiles long.
+std::int64_t random_length(Random& random) {
+  static constexpr std::int64_t lengths[] = {0,   1,   2,   7,   16,  33,  63,  64,  65,  79,  80,  81,  100,
+                                             127, 128, 129, 175, 176, 177, 191, 192, 193, 255, 257, 300, 420};
+  return one_of(random, lengths);
+}
+
+std::int64_t random_head_dim(Random& random) {
+  static constexpr std::int64_t common[] = {64, 128, 256, 8, 40, 72, 80, 96, 192};
+  return random() % 4 == 0 ? 8 + 8 * static_cast<std::int64_t>(random() % 32) : one_of(random, common);
+}
+
+/// Cheap enough for the oracle on the CPU.
+void limit_work(ForwardCase& c) {
+  const auto work = [&] { return c.batch * c.q_heads * c.q_len * c.k_len * c.head_dim; };
+  constexpr std::int64_t limit = 30'000'000;
+  if (work() > limit) c.batch = 1;
+  if (work() > limit) c.q_heads = c.kv_heads;
+  if (work() > limit) c.q_heads = c.kv_heads = 1;
+}
+
+/// Keys and values may be shared along any dimension. Queries are not along the sequence: rows that are all
+/// the same have too few different errors to compare.
+void draw_broadcasts(ForwardCase& c, Random& random) {
+  c.q.broadcast[0] = random() % 10 == 0;
+  for (Layout* layout : {&c.k, &c.v}) {
+    for (bool& broadcast : layout->broadcast) broadcast = random() % 10 == 0;
+  }
+}
+
+ForwardCase random_case(std::uint64_t seed) {
+  Random random(seed);
+  ForwardCase c;
+  c.seed = seed;
+  c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+  c.batch = static_cast<std::int64_t>(1 + random() % 3);
+  c.q_len = random_length(random);
+  c.k_len = random_length(random);
+  c.kv_heads = static_cast<std::int64_t>(1 + random() % 3);
+  c.q_heads = c.kv_heads * static_cast<std::int64_t>(1 + random() % 4);
+  c.head_dim = random_head_dim(random);
+  c.mask = random_mask(random, c.q_len, c.k_len);
+  c.scale = random() % 4 == 0 ? 0.2f : 0.0f;
+  c.softcap = random() % 4 == 0 ? static_cast<float>(2 + random() % 40) : 0.0f;
+  c.lse = random() % 4 != 0;
+  for (Layout* layout : {&c.q, &c.k, &c.v, &c.o}) *layout = random_tma_layout(random);
+  draw_broadcasts(c, random);
+  c.lse_layout = random_layout(random);  // written with ordinary stores, so that any strides will do
+  limit_work(c);
+  return c;
+}
+
+/// The default stream, one that does not wait for it, and the thread's own.
+cudaStream_t stream_for(std::uint64_t seed, const Stream& own) {
+  const cudaStream_t streams[] = {nullptr, own.get(), cudaStreamPerThread};
+  return streams[seed % std::size(streams)];
+}
+
+TEST_F(HopperForward, RandomProblemsMatchTheOracle) {
+  // Another seed: --gtest_random_seed.
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  constexpr int cases = 400;
+  std::vector<std::string> failures(cases);
+#pragma omp parallel
+  {
+    const Stream own;
+#pragma omp for schedule(dynamic)
+    for (int i = 0; i < cases; ++i) {
+      const std::uint64_t seed = first + static_cast<std::uint64_t>(i);
+      try {
+        failures[static_cast<std::size_t>(i)] = failure_of(random_case(seed), stream_for(seed, own));
+      } catch (const std::exception& error) {
+        failures[static_cast<std::size_t>(i)] = error.what();
+      }
+    }
+  }
+  for (int i = 0; i < cases; ++i) {
+    const ForwardCase c = random_case(first + static_cast<std::uint64_t>(i));
+    EXPECT_EQ(failures[static_cast<std::size_t>(i)], "") << c;
+  }
+}
+
+// ---- Variants
+
+std::string name_of(const ForwardVariant& v) {
+  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
+         (v.mask == MaskKind::full ? "_full" : "_band") + (v.softcap ? "_softcap" : "");
+}
+
+class EveryVariant : public HopperForward, public testing::WithParamInterface<ForwardVariant> {};
+INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(forward::all_variants()),
+                         [](const auto& info) { return name_of(info.param); });
+
+/// More than two tiles of queries and three blocks of keys, ragged.
+ForwardCase case_for(const ForwardVariant& v) {
+  ForwardCase c;
+  c.dtype = v.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+  c.q_len = 2 * v.block_m + 17;
+  c.k_len = 3 * v.block_n + 5;
+  c.q_heads = 2;
+  c.head_dim = v.head_dim;
+  c.softcap = v.softcap ? 5.f : 0.f;
+  return c;
+}
+
+void expect_served_by(const ForwardVariant& v, const ForwardCase& c) {
+  const ForwardVariant* chosen = forward::choose_variant(ForwardTensors(c).problem());
+  ASSERT_NE(chosen, nullptr) << c;
+  ASSERT_EQ(*chosen, v) << "chosen is " << name_of(*chosen) << " for " << c;
+  EXPECT_EQ(failure_of(c), "") << c;
+}
+
+TEST_P(EveryVariant, MatchesTheOracle) {
+  ForwardCase c = case_for(GetParam());
+  if (GetParam().mask == MaskKind::full) return expect_served_by(GetParam(), c);
+  for (const core::Mask mask :
+       {core::Mask::causal(), core::Mask{150, 40}, core::Mask{core::Mask::unlimited, 90},
+        core::Mask{30, core::Mask::unlimited}}) {
+    c.mask = mask;
+    expect_served_by(GetParam(), c);
+  }
+}
+
+TEST_P(EveryVariant, PadsSmallerHeadDims) {
+  ForwardCase c = case_for(GetParam());
+  c.head_dim -= 24;
+  c.kv_heads = 2;
+  if (GetParam().mask == MaskKind::band) c.mask = core::Mask::causal();
+  expect_served_by(GetParam(), c);
+}
+
+// ---- Long sequences, on sampled rows
+
+/// The problem of one query: its row, and of K and V only the keys that it sees, under no mask.
+core::ForwardProblem row_problem(const core::ForwardProblem& p, std::int64_t b, std::int64_t i,
+                                 std::int64_t h) {
+  const core::KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
+  const auto part = [](core::Tensor t, std::int64_t batch, core::KeyRange rows, std::int64_t head) {
+    t.data = core::row_of<std::uint16_t>(t, batch, rows.begin, head);
+    t.shape[0] = t.shape[2] = 1;
+    t.shape[1] = rows.end - rows.begin;
+    return t;
+  };
+  core::ForwardProblem row = p;
+  row.q = row.o = part(p.q, b, {i, i + 1}, h);
+  row.k = part(p.k, b, keys, h / p.group());
+  row.v = part(p.v, b, keys, h / p.group());
+  row.mask = core::Mask::full();
+  return row;
+}
+
+void expect_sampled_rows_match(const ForwardCase& c) {
+  ForwardTensors tensors(c);
+  const DeviceForward device(tensors);
+  device.run();
+  device.read_outputs(tensors);
+  constexpr int samples = 160;
+  Pool o, lse;
+#pragma omp parallel for schedule(dynamic)
+  for (int sample = 0; sample < samples; ++sample) {
+    Random random(c.seed + static_cast<std::uint64_t>(sample));
+    const auto below = [&](std::int64_t bound) {
+      return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(bound));
+    };
+    const std::int64_t b = below(c.batch), h = below(c.q_heads);
+    const std::int64_t i = sample == 0 ? 0 : sample == 1 ? c.q_len - 1 : below(c.q_len);
+    const core::ForwardProblem row = row_problem(tensors.problem(), b, i, h);
+    std::vector<double> values;
+    for (std::int64_t e = 0; e < c.head_dim; ++e) values.push_back(tensors.o.at(b, i, h, e));
+    const cpu::ReferenceValues reference = cpu::reference_values(row);
+    const ForwardValues standard = standard_forward(row);
+#pragma omp critical
+    {
+      o.add(values, standard.o, reference.o);
+      lse.add({tensors.lse.at(b, i, h, 0)}, standard.lse, reference.lse);
+    }
+  }
+  const Comparison o_comparison = compare(o.result, o.standard, o.reference);
+  EXPECT_TRUE(o_comparison) << c << " o: " << o_comparison;
+  const Comparison lse_comparison = compare(lse.result, lse.standard, lse.reference);
+  EXPECT_TRUE(lse_comparison) << c << " lse: " << lse_comparison;
+  EXPECT_TRUE(tensors.o.guards_intact() && tensors.lse.guards_intact()) << c;
+}
+
+ForwardCase long_case(std::int64_t q_len, std::int64_t k_len, std::int64_t head_dim, core::Mask mask) {
+  ForwardCase c;
+  c.q_len = q_len, c.k_len = k_len, c.head_dim = head_dim, c.mask = mask;
+  c.q_heads = 2;
+  return c;
+}
+
+TEST_F(HopperForward, LongSequencesMatchTheOracleOnSampledRows) {
+  expect_sampled_rows_match(long_case(4133, 4133, 128, core::Mask::causal()));
+  expect_sampled_rows_match(long_case(4096, 4096, 128, core::Mask::full()));
+  expect_sampled_rows_match(long_case(2000, 9000, 64, core::Mask{1000, 200}));
+  expect_sampled_rows_match(long_case(5000, 1000, 64, core::Mask::causal()));  // most queries see nothing
+  expect_sampled_rows_match(long_case(3000, 3000, 256, core::Mask::causal()));
+}
+
+TEST_F(HopperForward, ManyHeadsMatchTheOracleOnSampledRows) {
+  // Several rounds of the persistent grid.
+  for (const core::Mask mask : {core::Mask::full(), core::Mask::causal()}) {
+    ForwardCase c = long_case(777, 1024, 128, mask);
+    c.batch = 3, c.q_heads = 24, c.kv_heads = 6, c.dtype = TANDEM_FP16;
+    expect_sampled_rows_match(c);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

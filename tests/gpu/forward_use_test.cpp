@@ -1,0 +1,289 @@
+// What users of the Hopper forward rely on, and what they ran into elsewhere: huge tensors, empty problems,
+// reproducibility, CUDA graphs, threads.
+#include <cmath>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cpu/forward.h"
+#include "tests/gpu/device_forward.h"
+#include "tests/support/compare.h"
+#include "tests/support/standard.h"
+
+namespace tandem::test {
+namespace {
+
+ForwardCase medium_case(core::Mask mask) {
+  ForwardCase c;
+  c.batch = 2, c.q_len = 700, c.k_len = 650, c.q_heads = 4, c.kv_heads = 2, c.head_dim = 128, c.mask = mask;
+  return c;
+}
+
+// ---- Empty problems
+
+TEST_F(HopperForward, WithoutQueriesNothingIsWritten) {
+  for (const auto& [batch, q_len] : {std::pair{2, 0}, {0, 5}}) {
+    ForwardCase c;
+    c.batch = batch, c.q_len = q_len, c.k_len = 70;
+    ForwardTensors tensors(c);
+    const DeviceForward device(tensors);
+    device.run();
+    device.read_outputs(tensors);
+    EXPECT_TRUE(tensors.o.untouched() && tensors.lse.untouched()) << c;
+  }
+}
+
+TEST_F(HopperForward, WithoutKeysTheOutputIsZeroAndLseMinusInfinity) {
+  ForwardCase c;
+  c.batch = 2, c.q_len = 130, c.k_len = 0, c.q_heads = 3;
+  for (const core::Mask mask : {core::Mask::full(), core::Mask::causal()}) {
+    c.mask = mask;
+    ForwardTensors tensors(c);
+    const DeviceForward device(tensors);
+    device.run();
+    device.read_outputs(tensors);
+    for (const double o : tensors.o.values()) ASSERT_EQ(o, 0);
+    for (const double lse : tensors.lse.values()) ASSERT_EQ(lse, -std::numeric_limits<double>::infinity());
+    EXPECT_TRUE(tensors.o.guards_intact() && tensors.lse.guards_intact());
+  }
+}
+
+TEST_F(HopperForward, KeysMayHaveNoMemoryWhereThereAreNone) {
+  ForwardCase c;
+  c.q_len = 3, c.k_len = 0;
+  ForwardTensors tensors(c);
+  const DeviceForward device(tensors);
+  tandem_forward_args args = device.args();
+  args.k.data = args.v.data = nullptr;
+  ASSERT_EQ(forward_on(nullptr, args), TANDEM_OK) << tandem_last_error();
+  device.read_outputs(tensors);
+  for (const double o : tensors.o.values()) ASSERT_EQ(o, 0);
+}
+
+TEST_F(HopperForward, RowsThatSeeNoKeyAreZeroWithLseMinusInfinity) {
+  ForwardCase c = medium_case(core::Mask::causal());
+  c.q_len = 400, c.k_len = 100;
+  ForwardTensors tensors(c);
+  const DeviceForward device(tensors);
+  device.run();
+  device.read_outputs(tensors);
+  for (std::int64_t i = 0; i < c.q_len - c.k_len; ++i) {
+    ASSERT_EQ(tensors.o.at(1, i, 3, 17), 0) << "query " << i;
+    ASSERT_EQ(tensors.lse.at(1, i, 3, 0), -std::numeric_limits<double>::infinity()) << "query " << i;
+  }
+  ASSERT_TRUE(std::isfinite(tensors.lse.at(1, c.q_len - c.k_len, 3, 0)));
+}
+
+TEST_F(HopperForward, NeedsNoWorkspace) {
+  const ForwardTensors tensors(medium_case(core::Mask::causal()));
+  const DeviceForward device(tensors);
+  std::size_t bytes = 1;
+  ASSERT_EQ(tandem_forward_workspace(&device.args(), &bytes), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(bytes, 0u);
+}
+
+TEST_F(HopperForward, AutoServesDeviceMemory) {
+  ForwardTensors tensors(medium_case(core::Mask::full()));
+  const DeviceForward device(tensors);
+  tandem_forward_args args = device.args();
+  args.backend = TANDEM_BACKEND_AUTO;
+  ASSERT_EQ(forward_on(nullptr, args), TANDEM_OK) << tandem_last_error();
+  device.read_outputs(tensors);
+  EXPECT_FALSE(tensors.o.untouched());
+}
+
+// ---- Tensors beyond 2^31 elements
+
+/// Copies the rows of a dense host tensor to a strided device tensor, or back.
+void copy_rows(const core::Tensor& device, const core::Tensor& host, cudaMemcpyKind kind) {
+  for (std::int64_t b = 0; b < host.shape[0]; ++b)
+    for (std::int64_t s = 0; s < host.shape[1]; ++s)
+      for (std::int64_t h = 0; h < host.shape[2]; ++h) {
+        void *there = core::row_of<std::uint16_t>(device, b, s, h),
+             *here = core::row_of<std::uint16_t>(host, b, s, h);
+        const bool down = kind == cudaMemcpyDeviceToHost;
+        check_cuda(cudaMemcpy(down ? here : there, down ? there : here,
+                              2 * static_cast<std::size_t>(host.shape[3]), kind),
+                   "copy of a row");
+      }
+  check_cuda(cudaDeviceSynchronize(), "copy of rows");
+}
+
+/// Runs the case with q, k, v and o `apart` elements from each other in one allocation, with these strides.
+void expect_right_with_strides(const ForwardCase& c, const DeviceMemory& memory, std::int64_t apart,
+                               const std::int64_t (&strides)[3]) {
+  ForwardTensors tensors(c);
+  core::ForwardProblem p = tensors.problem();
+  tandem_forward_args args = options_of(c);
+  std::int64_t place = 0;
+  for (auto [host, device] : {std::pair{&p.q, &args.q}, {&p.k, &args.k}, {&p.v, &args.v}, {&p.o, &args.o}}) {
+    *device = *host;
+    device->data = reinterpret_cast<std::uint16_t*>(memory.data()) + place;
+    std::copy(std::begin(strides), std::end(strides), device->stride);
+    place += apart;
+    copy_rows(*device, *host, cudaMemcpyHostToDevice);
+  }
+  ASSERT_EQ(forward_on(nullptr, args), TANDEM_OK) << tandem_last_error();
+  check_cuda(cudaDeviceSynchronize(), "the forward");
+  copy_rows(args.o, p.o, cudaMemcpyDeviceToHost);
+  const Comparison o = compare(tensors.o.values(), standard_forward(p).o, cpu::reference_values(p).o);
+  EXPECT_TRUE(o) << c << " o: " << o;
+}
+
+TEST_F(HopperForward, OffsetsBeyondTwoToThe31Elements) {
+  constexpr std::size_t bytes = std::size_t{10} << 30;
+  std::optional<DeviceMemory> memory;
+  try {
+    memory.emplace(bytes);
+  } catch (const std::exception& error) {
+    GTEST_SKIP() << "needs 10 GiB of device memory: " << error.what();
+  }
+  constexpr std::int64_t past_31_bits = (std::int64_t{1} << 31) + 64;
+  ForwardCase c;
+  c.lse = false, c.q_len = 200, c.k_len = 150, c.q_heads = c.kv_heads = 2;
+  c.batch = 3;
+  expect_right_with_strides(c, *memory, std::int64_t{1} << 20, {past_31_bits, 128, 64});
+  c.batch = 1, c.q_heads = c.kv_heads = 3;
+  expect_right_with_strides(c, *memory, std::int64_t{1} << 20, {0, 64, past_31_bits});
+  constexpr std::int64_t wide_row = std::int64_t{1} << 24;  // 200 rows are 3.4e9 elements
+  c.q_heads = c.kv_heads = 2;
+  expect_right_with_strides(c, *memory, std::int64_t{1} << 20, {0, wide_row, 64});
+}
+
+// ---- Reproducibility
+
+TEST_F(HopperForward, ResultsAreTheSameToTheBitEveryTime) {
+  for (const core::Mask mask : {core::Mask::full(), core::Mask::causal()}) {
+    const ForwardCase c = medium_case(mask);
+    const std::vector<std::byte> first = output_bytes(c);
+    for (int repeat = 0; repeat < 20; ++repeat)
+      ASSERT_EQ(output_bytes(c), first) << c << " repeat " << repeat;
+  }
+}
+
+TEST_F(HopperForward, ASequenceDoesNotDependOnItsNeighboursInTheBatch) {
+  ForwardCase c = medium_case(core::Mask::causal());
+  c.batch = 3;
+  ForwardTensors tensors(c), changed(c);
+  for (HostTensor* tensor : {&changed.q, &changed.k, &changed.v}) {
+    const core::Tensor view = tensor->view();
+    for (const std::int64_t b : {0, 2})
+      for (std::int64_t s = 0; s < view.shape[1]; ++s)
+        for (std::int64_t h = 0; h < view.shape[2]; ++h)
+          for (std::int64_t e = 0; e < c.head_dim; ++e) tensor->set(b, s, h, e, NAN);
+  }
+  for (ForwardTensors* t : {&tensors, &changed}) {
+    const DeviceForward device(*t);
+    device.run();
+    device.read_outputs(*t);
+  }
+  for (std::int64_t i = 0; i < c.q_len; ++i)
+    for (std::int64_t h = 0; h < c.q_heads; ++h) {
+      ASSERT_EQ(changed.lse.at(1, i, h, 0), tensors.lse.at(1, i, h, 0)) << "query " << i << " head " << h;
+      for (std::int64_t e = 0; e < c.head_dim; ++e)
+        ASSERT_EQ(changed.o.at(1, i, h, e), tensors.o.at(1, i, h, e)) << "query " << i << " head " << h;
+    }
+  EXPECT_TRUE(std::isnan(changed.o.at(0, 300, 0, 0)));
+}
+
+// ---- Graphs, streams, threads
+
+class Graph {
+ public:
+  /// Captures one call, in the mode that forbids most.
+  Graph(const DeviceForward& device, const Stream& stream) {
+    check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal), "begin of the capture");
+    device.run(stream.get());
+    check_cuda(cudaStreamEndCapture(stream.get(), &graph_), "end of the capture");
+    check_cuda(cudaGraphInstantiate(&executable_, graph_, 0), "instantiation of the graph");
+  }
+  ~Graph() {
+    cudaGraphExecDestroy(executable_);
+    cudaGraphDestroy(graph_);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void replay(const Stream& stream) const {
+    check_cuda(cudaGraphLaunch(executable_, stream.get()), "launch of the graph");
+    stream.wait();
+  }
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+TEST_F(HopperForward, IsCapturedInAGraphAndReplayedWithOtherInputs) {
+  ForwardCase c = medium_case(core::Mask::causal());
+  ForwardTensors tensors(c);
+  DeviceForward device(tensors);
+  const Stream stream;
+  const Graph graph(device, stream);
+  device.read_outputs(tensors);
+  EXPECT_TRUE(tensors.o.untouched()) << "a captured call runs only when it is replayed";
+  for (c.seed = 1; c.seed < 4; ++c.seed) {
+    ForwardTensors other(c);
+    device.write_inputs(other);
+    device.write_outputs(other);
+    graph.replay(stream);
+    device.read_outputs(other);
+    std::vector<std::byte> bytes(other.o.storage().begin(), other.o.storage().end());
+    bytes.insert(bytes.end(), other.lse.storage().begin(), other.lse.storage().end());
+    EXPECT_EQ(bytes, output_bytes(c)) << c;
+  }
+}
+
+TEST_F(HopperForward, WaitsForEarlierWorkOfItsStream) {
+  const ForwardCase c = medium_case(core::Mask::full());
+  ForwardTensors tensors(c), later(c);
+  later.q.fill_normal(99);
+  const DeviceForward device(tensors);
+  const DeviceMemory new_q(later.q.storage());
+  const Stream stream;
+  std::byte* q = static_cast<std::byte*>(device.args().q.data) -
+                 (static_cast<std::byte*>(tensors.q.view().data) - tensors.q.storage().data());
+  check_cuda(cudaMemcpyAsync(q, new_q.data(), new_q.bytes(), cudaMemcpyDeviceToDevice, stream.get()),
+             "copy of q");
+  device.run(stream.get());
+  device.read_outputs(tensors);
+
+  const DeviceForward expected(later);
+  expected.run();
+  expected.read_outputs(later);
+  EXPECT_EQ(tensors.o.values(), later.o.values());
+}
+
+TEST_F(HopperForward, ThreadsWithTheirOwnStreamsDoNotDisturbEachOther) {
+  constexpr int threads = 8, calls = 25;
+  std::vector<std::string> failures(threads);
+  std::vector<std::thread> workers;
+  for (int t = 0; t < threads; ++t) {
+    workers.emplace_back([t, &failure = failures[static_cast<std::size_t>(t)]] {
+      try {
+        static constexpr std::int64_t head_dims[] = {64, 128, 256, 80};
+        ForwardCase c = medium_case(t % 2 == 0 ? core::Mask::full() : core::Mask::causal());
+        c.seed = static_cast<std::uint64_t>(t), c.head_dim = head_dims[t % 4],
+        c.dtype = t < 4 ? TANDEM_BF16 : TANDEM_FP16;
+        const Stream stream;
+        const std::vector<std::byte> first = output_bytes(c, stream.get());
+        for (int call = 0; call < calls && failure.empty(); ++call) {
+          if (output_bytes(c, stream.get()) != first) failure = "call " + std::to_string(call) + " differs";
+        }
+      } catch (const std::exception& error) {
+        failure = error.what();
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  for (int t = 0; t < threads; ++t) {
+    EXPECT_EQ(failures[static_cast<std::size_t>(t)], "") << "thread " << t;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test
