@@ -8,8 +8,8 @@ install(EXPORT tandem-targets NAMESPACE tandem:: DESTINATION ${package_dir})
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tandem-config.cmake.in ${PROJECT_BINARY_DIR}/tandem-config.cmake
                               INSTALL_DESTINATION ${package_dir})
-# Before 1.0 a new minor version may change the interface.
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/tandem-config-version.cmake COMPATIBILITY SameMinorVersion)
+# As the shared library's SOVERSION: within a major version the C interface only grows.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tandem-config-version.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tandem-config.cmake ${PROJECT_BINARY_DIR}/tandem-config-version.cmake
         DESTINATION ${package_dir})
 

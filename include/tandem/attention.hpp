@@ -130,13 +130,15 @@ struct alignas(256) WorkspaceBlock {
 
 struct ForwardOptions {
   Mask mask = Mask::full();
-  float scale = 0;                                  ///< 0: 1 / sqrt(head_dim)
-  float softcap = 0;                                ///< 0: off
-  std::optional<Tensor<float>> lse = std::nullopt;  ///< b, sq, q_heads, 1; written if given
+  float scale = 0;    ///< 0: 1 / sqrt(head_dim)
+  float softcap = 0;  ///< 0: off
+  /// b, sq, q_heads, 1; written if given: the natural log of the sum of exponentials.
+  std::optional<Tensor<float>> lse = std::nullopt;
   tandem_backend backend = TANDEM_BACKEND_AUTO;
-  std::span<std::byte> workspace =
-      {};                  ///< in the backend's memory, aligned to 256; see attention_forward_workspace
-  void* stream = nullptr;  ///< a cudaStream_t, for Hopper
+  /// In the backend's memory, aligned to 256; attention_forward_workspace says how much.
+  std::span<std::byte> workspace = {};
+  /// A cudaStream_t, for Hopper.
+  void* stream = nullptr;
 };
 
 namespace detail {
