@@ -1,0 +1,114 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <vector>
+
+#include <tandem/attention.hpp>
+
+// The inside has namespaces of its own in tandem; both have to fit into one program.
+#include "core/problem.h"
+#include "forward/launch.h"
+#include "tests/api/request.h"
+
+/// A 16-bit type of the caller's own.
+struct OwnBfloat {
+  std::uint16_t bits;
+};
+template <>
+inline constexpr tandem_dtype tandem::dtype_of<OwnBfloat> = TANDEM_BF16;
+
+namespace tandem::test {
+namespace {
+
+constexpr Shape shape{.batch = 2, .sequence = 3, .heads = 4, .head_dim = 8};
+
+static_assert(Element<const Bf16> && Element<Fp16> && Element<float> && Element<OwnBfloat>);
+static_assert(!Element<double> && !Element<int>);
+static_assert(std::is_convertible_v<Tensor<float>, Tensor<const float>>);
+static_assert(!std::is_convertible_v<Tensor<const float>, Tensor<float>>);
+static_assert(!std::is_convertible_v<Tensor<Bf16>, Tensor<const Fp16>>);
+static_assert(MutableElement<float> && !MutableElement<const float>, "an output cannot be const");
+
+TEST(CppTensor, LayoutsPlaceElementsWhereTheirNamesSay) {
+  const tandem_tensor bshd = Tensor<const float>::bshd(nullptr, shape).c_tensor();
+  const tandem_tensor bhsd = Tensor<const float>::bhsd(nullptr, shape).c_tensor();
+  EXPECT_THAT(bshd.shape, ::testing::ElementsAre(2, 3, 4, 8));
+  EXPECT_THAT(bhsd.shape, ::testing::ElementsAre(2, 3, 4, 8));
+  EXPECT_THAT(bshd.stride, ::testing::ElementsAre(3 * 4 * 8, 4 * 8, 8, 1));
+  EXPECT_THAT(bhsd.stride, ::testing::ElementsAre(4 * 3 * 8, 8, 3 * 8, 1));
+}
+
+TEST(CppTensor, CarriesTheDtypeOfItsElements) {
+  EXPECT_EQ(Tensor<Bf16>().c_tensor().dtype, TANDEM_BF16);
+  EXPECT_EQ(Tensor<const Fp16>().c_tensor().dtype, TANDEM_FP16);
+  EXPECT_EQ(Tensor<float>().c_tensor().dtype, TANDEM_FP32);
+  EXPECT_EQ(Tensor<const OwnBfloat>().c_tensor().dtype, TANDEM_BF16);
+}
+
+TEST(CppMask, IsTheMaskOfTheCInterface) {
+  EXPECT_EQ(Mask::full().c_mask().kind, TANDEM_MASK_FULL);
+  EXPECT_EQ(Mask::causal().c_mask().kind, TANDEM_MASK_CAUSAL);
+  const tandem_mask window = Mask::window(3, TANDEM_UNLIMITED).c_mask();
+  EXPECT_EQ(window.kind, TANDEM_MASK_WINDOW);
+  EXPECT_EQ(window.window_left, 3);
+  EXPECT_EQ(window.window_right, TANDEM_UNLIMITED);
+}
+
+/// Tensors of a C call, as C++ sees them.
+template <typename T>
+Tensor<T> typed(const tandem_tensor& t) {
+  return {static_cast<T*>(t.data),
+          {.batch = t.shape[0], .sequence = t.shape[1], .heads = t.shape[2], .head_dim = t.shape[3]},
+          {.batch = t.stride[0], .sequence = t.stride[1], .heads = t.stride[2]}};
+}
+
+TEST(CppForward, PassesEveryOptionOn) {
+  Request c_call, cpp_call;
+  c_call.args.backend = TANDEM_BACKEND_REFERENCE;
+  c_call.args.mask = {TANDEM_MASK_WINDOW, 2, 1};
+  c_call.args.scale = 0.5f;
+  c_call.args.softcap = 2.0f;
+  ASSERT_EQ(c_call.run(), TANDEM_OK) << tandem_last_error();
+
+  const tandem_forward_args& args = cpp_call.args;
+  const Status status = attention_forward(typed<const float>(args.q), typed<float>(args.k),
+                                          typed<const float>(args.v), typed<float>(args.o),
+                                          {.mask = Mask::window(2, 1),
+                                           .scale = 0.5f,
+                                           .softcap = 2.0f,
+                                           .lse = typed<float>(args.lse),
+                                           .backend = TANDEM_BACKEND_REFERENCE});
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_EQ(status.code(), TANDEM_OK);
+  EXPECT_EQ(status.message(), "");
+  EXPECT_EQ(cpp_call.tensors.o.values(), c_call.tensors.o.values());
+  EXPECT_EQ(cpp_call.tensors.lse.values(), c_call.tensors.lse.values());
+}
+
+TEST(CppForward, AsksForTheWorkspaceThatItNeeds) {
+  Request request;
+  const auto q = typed<const float>(request.args.q), k = typed<const float>(request.args.k),
+             v = typed<const float>(request.args.v);
+  const auto o = typed<float>(request.args.o);
+  ForwardOptions options{.backend = TANDEM_BACKEND_CPU};
+  std::size_t bytes = 0;
+  ASSERT_TRUE(attention_forward_workspace(q, k, v, o, options, bytes));
+  EXPECT_EQ(attention_forward(q, k, v, o, options).code(), TANDEM_WORKSPACE_TOO_SMALL);
+  std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
+  options.workspace = std::as_writable_bytes(std::span(workspace)).first(bytes);
+  EXPECT_TRUE(attention_forward(q, k, v, o, options));
+}
+
+TEST(CppForward, FailsWithAStatusThatKeepsItsWords) {
+  Request request;
+  const Status status =
+      attention_forward(typed<const float>(request.args.q), typed<const float>(request.args.k),
+                        typed<const float>(request.args.v), typed<float>(request.args.o), {.scale = -1});
+  tandem_forward(nullptr, nullptr, 0, nullptr);  // another failure on this thread
+  EXPECT_FALSE(status);
+  EXPECT_EQ(status.code(), TANDEM_INVALID_ARGUMENT);
+  EXPECT_STREQ(status.name(), "TANDEM_INVALID_ARGUMENT");
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("scale is -1"));
+}
+
+}  // namespace
+}  // namespace tandem::test

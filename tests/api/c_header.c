@@ -1,0 +1,25 @@
+#include "tests/api/c_header.h"
+
+#include <stdlib.h>
+
+size_t size_of_forward_args_in_c(void) { return sizeof(tandem_forward_args); }
+size_t size_of_info_in_c(void) { return sizeof(tandem_info); }
+size_t offset_of_softcap_in_c(void) { return offsetof(tandem_forward_args, softcap); }
+
+tandem_status smallest_forward_in_c(float* o) {
+  float q[8] = {1}, k[8] = {2}, v[8] = {3, 1, 4, 1, 5, 9, 2, 6};
+  const tandem_tensor row = {q, TANDEM_FP32, {1, 1, 1, 8}, {8, 8, 8, 1}};
+  tandem_forward_args args = {.struct_size = sizeof(args), .q = row, .k = row, .v = row, .o = row};
+  args.k.data = k;
+  args.v.data = v;
+  args.o.data = o;
+  args.mask = (tandem_mask){TANDEM_MASK_WINDOW, TANDEM_UNLIMITED, 0};
+
+  size_t bytes = 0;
+  tandem_status status = tandem_forward_workspace(&args, &bytes);
+  if (status != TANDEM_OK) return status;
+  void* workspace = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  status = tandem_forward(&args, workspace, bytes, NULL);
+  free(workspace);
+  return status;
+}

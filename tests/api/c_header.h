@@ -1,0 +1,18 @@
+/* How C sees the header: c_header.c is compiled as strict C11. */
+#pragma once
+
+#include <tandem/tandem.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+size_t size_of_forward_args_in_c(void);
+size_t size_of_info_in_c(void);
+size_t offset_of_softcap_in_c(void);
+/* Runs one query against one key in C alone; o gets v. */
+tandem_status smallest_forward_in_c(float* o);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,57 @@
+#include "tests/api/c_header.h"
+
+#include <gtest/gtest.h>
+#include <string>
+
+namespace {
+
+TEST(CHeader, HasOneLayoutInCAndCpp) {
+  EXPECT_EQ(size_of_forward_args_in_c(), sizeof(tandem_forward_args));
+  EXPECT_EQ(size_of_info_in_c(), sizeof(tandem_info));
+  EXPECT_EQ(offset_of_softcap_in_c(), offsetof(tandem_forward_args, softcap));
+}
+
+TEST(CHeader, FirstVersionOfTheStructsKeepsItsSize) {
+  // Programs compiled against 0.1 pass these sizes for ever: fields may be added, these numbers may not
+  // change.
+  EXPECT_EQ(offsetof(tandem_forward_args, softcap) + sizeof(float), 448u);
+  EXPECT_EQ(offsetof(tandem_info, cpu_simd) + sizeof(tandem_info::cpu_simd), 568u);
+}
+
+TEST(CHeader, CallsFromC) {
+  float o[8] = {};
+  ASSERT_EQ(smallest_forward_in_c(o), TANDEM_OK) << tandem_last_error();
+  const float v[8] = {3, 1, 4, 1, 5, 9, 2, 6};
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(o[i], v[i]);
+}
+
+TEST(CHeader, VersionIsThatOfTheHeader) {
+  EXPECT_EQ(tandem_version(), std::to_string(TANDEM_VERSION_MAJOR) + "." +
+                                  std::to_string(TANDEM_VERSION_MINOR) + "." +
+                                  std::to_string(TANDEM_VERSION_PATCH));
+}
+
+TEST(CHeader, StatusNames) {
+  EXPECT_STREQ(tandem_status_name(TANDEM_OK), "TANDEM_OK");
+  EXPECT_STREQ(tandem_status_name(TANDEM_INVALID_ARGUMENT), "TANDEM_INVALID_ARGUMENT");
+  EXPECT_STREQ(tandem_status_name(TANDEM_UNSUPPORTED), "TANDEM_UNSUPPORTED");
+  EXPECT_STREQ(tandem_status_name(TANDEM_WORKSPACE_TOO_SMALL), "TANDEM_WORKSPACE_TOO_SMALL");
+  EXPECT_STREQ(tandem_status_name(TANDEM_NO_DEVICE), "TANDEM_NO_DEVICE");
+  EXPECT_STREQ(tandem_status_name(TANDEM_DEVICE_ERROR), "TANDEM_DEVICE_ERROR");
+  EXPECT_STREQ(tandem_status_name(TANDEM_INTERNAL_ERROR), "TANDEM_INTERNAL_ERROR");
+  EXPECT_STREQ(tandem_status_name(static_cast<tandem_status>(7)), "an unknown status");
+}
+
+TEST(Info, SaysWhatIsHereOrWhyItIsNot) {
+  tandem_info info{};
+  info.struct_size = sizeof(info);
+  ASSERT_EQ(tandem_get_info(&info), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(info.struct_size, sizeof(info));
+  EXPECT_EQ(info.hopper_usable == 0, std::string(info.hopper_reason) != "");
+  EXPECT_EQ(std::string(info.device_name) != "", info.device_sm_count > 0);
+  EXPECT_TRUE(!info.hopper_usable || (info.hopper_built && info.device_sm_count > 0));
+  EXPECT_GE(info.cpu_threads, 1);
+  EXPECT_STRNE(info.cpu_simd, "");
+}
+
+}  // namespace

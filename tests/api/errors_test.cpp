@@ -1,0 +1,397 @@
+// Every way to call tandem_forward wrongly: its status, the words of its message, and outputs left alone.
+#include <cstring>
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/api/request.h"
+
+namespace tandem::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t huge = std::int64_t{1} << 62;
+constexpr float infinity = std::numeric_limits<float>::infinity(),
+                nan = std::numeric_limits<float>::quiet_NaN();
+
+/// Numbers that no enumerator has, as C callers may pass them.
+template <typename Enum>
+void store(Enum& field, int number) {
+  static_assert(sizeof(field) == sizeof(number));
+  std::memcpy(&field, &number, sizeof(number));
+}
+
+struct Mistake {
+  std::string name;
+  std::function<void(Request&)> make;
+  std::vector<std::string> words;  ///< the argument, its value, what is allowed
+  tandem_status status = TANDEM_INVALID_ARGUMENT;
+};
+
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+
+class Mistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, AreNamedAndLeaveTheOutputsAlone) {
+  Request request;
+  GetParam().make(request);
+  EXPECT_EQ(request.run(), GetParam().status);
+  for (const std::string& words : GetParam().words) EXPECT_THAT(tandem_last_error(), HasSubstr(words));
+  EXPECT_TRUE(request.outputs_untouched());
+}
+
+std::vector<Mistake> struct_mistakes() {
+  return {
+      {"StructSizeOfZero", [](Request& r) { r.args.struct_size = 0; }, {"args->struct_size is 0", "sizeof"}},
+      {"StructOlderThanTheFirst",
+       [](Request& r) { --r.args.struct_size; },
+       {"args->struct_size is " + std::to_string(sizeof(tandem_forward_args) - 1)}},
+      {"StructOfALaterVersion",
+       [](Request& r) { r.args.struct_size += 8; },
+       {"args->struct_size is " + std::to_string(sizeof(tandem_forward_args) + 8), tandem_version()},
+       TANDEM_UNSUPPORTED},
+      {"StructSizeNeverSet",
+       [](Request& r) { r.args.struct_size = ~std::size_t{0}; },
+       {"18446744073709551615"},
+       TANDEM_UNSUPPORTED},
+  };
+}
+
+std::vector<Mistake> option_mistakes() {
+  return {
+      {"Backend", [](Request& r) { store(r.args.backend, 17); }, {"backend is 17", "TANDEM_BACKEND_AUTO"}},
+      {"BackendNegative", [](Request& r) { store(r.args.backend, -1); }, {"backend is -1"}},
+      {"MaskKind", [](Request& r) { store(r.args.mask.kind, 3); }, {"mask.kind is 3", "TANDEM_MASK_FULL"}},
+      {"FullMaskWithWindow",
+       [](Request& r) {
+         r.args.mask = {TANDEM_MASK_FULL, 4, 0};
+       },
+       {"mask.window_left is 4", "TANDEM_MASK_FULL", "set it to 0"}},
+      {"CausalMaskWithWindow",
+       [](Request& r) {
+         r.args.mask = {TANDEM_MASK_CAUSAL, 0, -1};
+       },
+       {"mask.window_right is -1", "TANDEM_MASK_CAUSAL", "set it to 0"}},
+      {"WindowLeft",
+       [](Request& r) {
+         r.args.mask = {TANDEM_MASK_WINDOW, -2, 0};
+       },
+       {"mask.window_left is -2", "0 or more", "TANDEM_UNLIMITED"}},
+      {"WindowRight",
+       [](Request& r) {
+         r.args.mask = {TANDEM_MASK_WINDOW, 0, -7};
+       },
+       {"mask.window_right is -7", "0 or more", "TANDEM_UNLIMITED"}},
+      {"ScaleNegative", [](Request& r) { r.args.scale = -0.5f; }, {"scale is -0.5", "> 0"}},
+      {"ScaleInfinite", [](Request& r) { r.args.scale = infinity; }, {"scale is inf", "finite"}},
+      {"ScaleNaN", [](Request& r) { r.args.scale = nan; }, {"scale is nan", "finite"}},
+      {"SoftcapNegative", [](Request& r) { r.args.softcap = -30; }, {"softcap is -30", "> 0"}},
+      {"SoftcapInfinite", [](Request& r) { r.args.softcap = infinity; }, {"softcap is inf", "finite"}},
+      {"SoftcapNaN", [](Request& r) { r.args.softcap = nan; }, {"softcap is nan", "finite"}},
+  };
+}
+
+std::vector<Mistake> dtype_mistakes() {
+  return {
+      {"DtypeOfQ", [](Request& r) { store(r.args.q.dtype, 0); }, {"q.dtype is 0", "TANDEM_BF16"}},
+      {"DtypeUnknown", [](Request& r) { store(r.args.q.dtype, 4); }, {"q.dtype is 4", "TANDEM_FP32"}},
+      {"DtypeOfK",
+       [](Request& r) { r.args.k.dtype = TANDEM_BF16; },
+       {"k.dtype is 1 (bf16)", "q.dtype is 3 (fp32)"}},
+      {"DtypeOfV",
+       [](Request& r) { store(r.args.v.dtype, 9); },
+       {"v.dtype is 9 (unknown)", "q.dtype is 3 (fp32)"}},
+      {"DtypeOfO",
+       [](Request& r) { r.args.o.dtype = TANDEM_FP16; },
+       {"o.dtype is 2 (fp16)", "q.dtype is 3 (fp32)"}},
+      {"DtypeOfLse",
+       [](Request& r) { r.args.lse.dtype = TANDEM_BF16; },
+       {"lse.dtype is 1 (bf16)", "TANDEM_FP32"}},
+  };
+}
+
+/// All tensors get the same head dim.
+void set_head_dim(Request& r, std::int64_t head_dim) {
+  for (tandem_tensor* tensor : {&r.args.q, &r.args.k, &r.args.v, &r.args.o}) tensor->shape[3] = head_dim;
+}
+
+std::vector<Mistake> shape_mistakes() {
+  return {
+      {"BatchNegative",
+       [](Request& r) { r.args.q.shape[0] = -2; },
+       {"q.shape[0] (batch) is -2", "0 or more"}},
+      {"KeysNegative", [](Request& r) { r.args.k.shape[1] = -1; }, {"k.shape[1] (sequence length) is -1"}},
+      {"LseNegative", [](Request& r) { r.args.lse.shape[2] = -4; }, {"lse.shape[2] (heads) is -4"}},
+      {"HeadDimZero",
+       [](Request& r) { set_head_dim(r, 0); },
+       {"q.shape[3] (head dim) is 0", "multiple of 8"}},
+      {"HeadDimOdd",
+       [](Request& r) { set_head_dim(r, 12); },
+       {"q.shape[3] (head dim) is 12", "multiple of 8"}},
+      {"HeadDimLarge", [](Request& r) { set_head_dim(r, 264); }, {"q.shape[3] (head dim) is 264", "256"}},
+      {"BatchOfK",
+       [](Request& r) { r.args.k.shape[0] = 3; },
+       {"k.shape[0] (batch) is 3", "q.shape[0], which is 2"}},
+      {"HeadDimOfK",
+       [](Request& r) { r.args.k.shape[3] = 8; },
+       {"k.shape[3] (head dim) is 8", "which is 16"}},
+      {"BatchOfV",
+       [](Request& r) { r.args.v.shape[0] = 1; },
+       {"v.shape[0] (batch) is 1", "k.shape[0], which is 2"}},
+      {"LengthOfV",
+       [](Request& r) { r.args.v.shape[1] = 4; },
+       {"v.shape[1] (sequence length) is 4", "k.shape[1], which is 5"}},
+      {"HeadsOfV",
+       [](Request& r) { r.args.v.shape[2] = 1; },
+       {"v.shape[2] (heads) is 1", "k.shape[2], which is 2"}},
+      {"HeadDimOfV",
+       [](Request& r) { r.args.v.shape[3] = 24; },
+       {"v.shape[3] (head dim) is 24", "which is 16"}},
+      {"BatchOfO",
+       [](Request& r) { r.args.o.shape[0] = 1; },
+       {"o.shape[0] (batch) is 1", "q.shape[0], which is 2"}},
+      {"LengthOfO",
+       [](Request& r) { r.args.o.shape[1] = 5; },
+       {"o.shape[1] (sequence length) is 5", "q.shape[1], which is 3"}},
+      {"HeadsOfO",
+       [](Request& r) { r.args.o.shape[2] = 2; },
+       {"o.shape[2] (heads) is 2", "q.shape[2], which is 4"}},
+      {"HeadDimOfO",
+       [](Request& r) { r.args.o.shape[3] = 8; },
+       {"o.shape[3] (head dim) is 8", "which is 16"}},
+      {"BatchOfLse",
+       [](Request& r) { r.args.lse.shape[0] = 4; },
+       {"lse.shape[0] (batch) is 4", "which is 2"}},
+      {"LengthOfLse", [](Request& r) { r.args.lse.shape[1] = 5; }, {"lse.shape[1] (sequence length) is 5"}},
+      {"HeadsOfLse",
+       [](Request& r) { r.args.lse.shape[2] = 2; },
+       {"lse.shape[2] (heads) is 2", "which is 4"}},
+      {"LastOfLse", [](Request& r) { r.args.lse.shape[3] = 16; }, {"lse.shape[3] is 16", "has to be 1"}},
+      {"HeadsThatDoNotDivide",
+       [](Request& r) { r.args.k.shape[2] = r.args.v.shape[2] = 3; },
+       {"q.shape[2] (heads) is 4", "not a multiple of k.shape[2] (heads), which is 3"}},
+      {"NoKeyHeads",
+       [](Request& r) { r.args.k.shape[2] = r.args.v.shape[2] = 0; },
+       {"q.shape[2] (heads) is 4", "k.shape[2] (heads), which is 0"}},
+  };
+}
+
+std::vector<Mistake> size_mistakes() {
+  return {
+      {"ElementsOverflow",
+       [](Request& r) { r.args.k.shape[1] = r.args.v.shape[1] = huge; },
+       {"k.shape is [2, 4611686018427387904, 2, 16]", "63 bits"}},
+      {"BytesOverflow",  // 2^62 elements, of stride 0, so that only their number is too large
+       [](Request& r) {
+         for (tandem_tensor* tensor : {&r.args.k, &r.args.v}) {
+           tensor->shape[1] = huge / 64;
+           tensor->stride[1] = 0;
+         }
+       },
+       {"k.shape is [2, 72057594037927936, 2, 16]", "63 bits"}},
+      {"OffsetOverflows",
+       [](Request& r) { r.args.q.stride[1] = huge; },
+       {"q.stride [", "4611686018427387904", "63 bits"}},
+      {"OffsetOverflowsDownwards",
+       [](Request& r) { r.args.v.stride[0] = std::numeric_limits<std::int64_t>::min(); },
+       {"v.stride [-9223372036854775808", "63 bits"}},
+      {"OffsetsTogetherOverflow",
+       [](Request& r) { r.args.q.stride[0] = r.args.q.stride[1] = huge / 4 - 1; },
+       {"q.stride [1152921504606846975, 1152921504606846975", "63 bits"}},
+      {"OutOfTheAddressSpace",
+       [](Request& r) { r.args.q.stride[0] = -(huge / 8); },
+       {"q.data is 0x", "address space"}},
+  };
+}
+
+std::vector<Mistake> stride_mistakes() {
+  return {
+      {"LastStrideOfQ",
+       [](Request& r) { r.args.q.stride[3] = 2; },
+       {"q.stride[3] (head dim) is 2", "has to be 1"}},
+      {"LastStrideOfK",
+       [](Request& r) { r.args.k.stride[3] = 0; },
+       {"k.stride[3] (head dim) is 0", "has to be 1"}},
+      {"LastStrideOfV",
+       [](Request& r) { r.args.v.stride[3] = -1; },
+       {"v.stride[3] (head dim) is -1", "has to be 1"}},
+      {"LastStrideOfO",
+       [](Request& r) { r.args.o.stride[3] = 5; },
+       {"o.stride[3] (head dim) is 5", "has to be 1"}},
+      {"OutputBroadcast",
+       [](Request& r) { r.args.o.stride[2] = 0; },
+       {"o.stride is [", ", 0, 1]", "distinct"}},
+      {"OutputRowsTooClose",
+       [](Request& r) { r.args.o.stride[1] = 15; },
+       {"o.stride is [", "15", "distinct"}},
+      {"OutputRowsBackwardsTooClose",
+       [](Request& r) { r.args.o.stride[2] = -8; },
+       {"o.stride is [", "-8", "distinct"}},
+      {"OutputDimensionsCoincide",  // heads 0 and 3 of one query are head 0 of its neighbours
+       [](Request& r) { r.args.o.stride[1] = 2 * r.args.o.stride[2]; },
+       {"o.stride is [", "distinct"}},
+      {"LseBroadcast", [](Request& r) { r.args.lse.stride[0] = 0; }, {"lse.stride is [0, ", "distinct"}},
+  };
+}
+
+void advance(tandem_tensor& tensor, std::ptrdiff_t bytes) {
+  tensor.data = static_cast<std::byte*>(tensor.data) + bytes;
+}
+
+std::vector<Mistake> pointer_mistakes() {
+  return {
+      {"NullQ", [](Request& r) { r.args.q.data = nullptr; }, {"q.data is NULL"}},
+      {"NullK", [](Request& r) { r.args.k.data = nullptr; }, {"k.data is NULL"}},
+      {"NullV", [](Request& r) { r.args.v.data = nullptr; }, {"v.data is NULL"}},
+      {"NullO", [](Request& r) { r.args.o.data = nullptr; }, {"o.data is NULL"}},
+      {"NullQForAuto",
+       [](Request& r) {
+         r.args.backend = TANDEM_BACKEND_AUTO;
+         r.args.q.data = nullptr;
+       },
+       {"q.data is NULL"}},
+      {"MisalignedQ", [](Request& r) { advance(r.args.q, 2); }, {"q.data is 0x", "not aligned", "4 bytes"}},
+      {"MisalignedK", [](Request& r) { advance(r.args.k, 1); }, {"k.data is 0x", "not aligned"}},
+      {"MisalignedV", [](Request& r) { advance(r.args.v, 3); }, {"v.data is 0x", "not aligned"}},
+      {"MisalignedO", [](Request& r) { advance(r.args.o, 1); }, {"o.data is 0x", "not aligned"}},
+      {"MisalignedLse", [](Request& r) { advance(r.args.lse, 2); }, {"lse.data is 0x", "not aligned"}},
+      {"InPlace",
+       [](Request& r) { r.args.o = r.args.q; },
+       {"o.data is 0x", "overlap those of q", "memory of its own"}},
+      {"OutputIsV",
+       [](Request& r) { r.args.o.data = r.args.v.data; },
+       {"o.data is 0x", "overlap those of v"}},
+      {"LseStartsWithK",
+       [](Request& r) { r.args.lse.data = r.args.k.data; },
+       {"lse.data is 0x", "overlap those of k"}},
+      {"LseIsO",
+       [](Request& r) { r.args.lse.data = r.args.o.data; },
+       {"lse.data is 0x", "overlap those of o"}},
+  };
+}
+
+std::string name_of(const ::testing::TestParamInfo<Mistake>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Struct, Mistakes, ::testing::ValuesIn(struct_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Option, Mistakes, ::testing::ValuesIn(option_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Dtype, Mistakes, ::testing::ValuesIn(dtype_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Shape, Mistakes, ::testing::ValuesIn(shape_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Size, Mistakes, ::testing::ValuesIn(size_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Stride, Mistakes, ::testing::ValuesIn(stride_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Pointer, Mistakes, ::testing::ValuesIn(pointer_mistakes()), name_of);
+
+// ---- Mistakes outside the struct
+
+TEST(ForwardErrors, NullArguments) {
+  EXPECT_EQ(tandem_forward(nullptr, nullptr, 0, nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("args is NULL"));
+  std::size_t bytes = 17;
+  EXPECT_EQ(tandem_forward_workspace(nullptr, &bytes), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("args is NULL"));
+  EXPECT_EQ(bytes, 17u);
+}
+
+TEST(ForwardErrors, NowhereToPutTheWorkspaceSize) {
+  Request request;
+  EXPECT_EQ(tandem_forward_workspace(&request.args, nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("bytes is NULL"));
+}
+
+TEST(ForwardErrors, WorkspaceQueryOfABadCallLeavesBytesAlone) {
+  Request request;
+  request.args.q.shape[3] = 7;
+  std::size_t bytes = 17;
+  EXPECT_EQ(tandem_forward_workspace(&request.args, &bytes), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("q.shape[3] (head dim) is 7"));
+  EXPECT_EQ(bytes, 17u);
+}
+
+TEST(ForwardErrors, WorkspaceQueryNeedsAPointerToFollowForAuto) {
+  Request request;
+  request.args.q.data = nullptr;
+  std::size_t bytes = 17;
+  EXPECT_EQ(tandem_forward_workspace(&request.args, &bytes), TANDEM_OK)
+      << "for one backend no data are needed";
+  request.args.backend = TANDEM_BACKEND_AUTO;
+  EXPECT_EQ(tandem_forward_workspace(&request.args, &bytes), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("q.data is NULL"));
+}
+
+/// Workspace mistakes, on the backend that needs one.
+class WorkspaceErrors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(tandem_forward_workspace(&request_.args, &needed_), TANDEM_OK) << tandem_last_error();
+    ASSERT_GT(needed_, 0u);
+  }
+  void expect(tandem_status status, const std::string& words) {
+    EXPECT_EQ(status_, status);
+    EXPECT_THAT(tandem_last_error(), HasSubstr(words));
+    EXPECT_TRUE(request_.outputs_untouched());
+  }
+  void run(void* workspace, std::size_t bytes) {
+    status_ = tandem_forward(&request_.args, workspace, bytes, nullptr);
+  }
+
+  Request request_;
+  std::size_t needed_ = 0;
+  tandem_status status_ = TANDEM_OK;
+};
+
+TEST_F(WorkspaceErrors, TooSmall) {
+  run(request_.workspace.data(), needed_ - 1);
+  expect(TANDEM_WORKSPACE_TOO_SMALL, "workspace_bytes is " + std::to_string(needed_ - 1));
+  EXPECT_THAT(tandem_last_error(), HasSubstr("needs " + std::to_string(needed_)));
+}
+
+TEST_F(WorkspaceErrors, Null) {
+  run(nullptr, needed_);
+  expect(TANDEM_INVALID_ARGUMENT, "workspace is NULL");
+}
+
+TEST_F(WorkspaceErrors, Misaligned) {
+  run(reinterpret_cast<std::byte*>(request_.workspace.data()) + 128, needed_);
+  expect(TANDEM_INVALID_ARGUMENT, "not aligned to 256");
+}
+
+TEST(ForwardErrors, HopperOnThisMachine) {
+  ForwardCase c = small_case();
+  c.dtype = TANDEM_BF16;
+  Request request(c);
+  request.args.backend = TANDEM_BACKEND_HOPPER;
+  tandem_info info{};
+  info.struct_size = sizeof(info);
+  ASSERT_EQ(tandem_get_info(&info), TANDEM_OK);
+  const tandem_status status = request.run();
+  if (!info.hopper_built) {
+    EXPECT_EQ(status, TANDEM_UNSUPPORTED);
+    EXPECT_THAT(tandem_last_error(), HasSubstr("cmake --preset hopper"));
+  } else if (!info.hopper_usable) {
+    EXPECT_EQ(status, TANDEM_NO_DEVICE);
+    EXPECT_STREQ(tandem_last_error(), info.hopper_reason);
+  } else {
+    EXPECT_EQ(status, TANDEM_INVALID_ARGUMENT);
+    EXPECT_THAT(tandem_last_error(), HasSubstr("q.data is host memory"));
+  }
+  EXPECT_TRUE(request.outputs_untouched());
+}
+
+TEST(InfoErrors, AreNamed) {
+  EXPECT_EQ(tandem_get_info(nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("info is NULL"));
+  tandem_info info{};
+  info.struct_size = sizeof(info) - 1;
+  info.cpu_threads = -5;
+  EXPECT_EQ(tandem_get_info(&info), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("info->struct_size is " + std::to_string(sizeof(info) - 1)));
+  info.struct_size = sizeof(info) + 1;
+  EXPECT_EQ(tandem_get_info(&info), TANDEM_UNSUPPORTED);
+  EXPECT_EQ(info.cpu_threads, -5);
+}
+
+}  // namespace
+}  // namespace tandem::test
