@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <numeric>
 
 namespace tandem::core {
 
@@ -81,16 +82,13 @@ class Schedule {
         last_heads_(at_least_one(heads * batch % section_heads)),
         heads_(at_least_one(heads)) {}
 
-  /// The fewest heads whose tiles fill a whole number of double rounds (there and back), but for 3 %: a
-  /// section that is balanced in itself, with no more K and V in use at a time than need be.
+  /// The fewest heads whose tiles fill a whole number of double rounds (there and back): a section that is
+  /// balanced in itself, with no more K and V in use at a time than need be. Anything but whole would shift
+  /// the deal of all later sections, so then it is all heads.
   static constexpr int section_heads(int m_blocks, int all_heads, int grid) {
-    const std::int64_t double_round = 2 * std::int64_t{at_least_one(grid)};
-    for (int heads = 1; heads < all_heads && heads <= double_round; ++heads) {
-      const std::int64_t tiles = std::int64_t{heads} * m_blocks;
-      const std::int64_t over = tiles % double_round, under = double_round - over;
-      if (32 * (over < under ? over : under) <= tiles) return heads;
-    }
-    return at_least_one(all_heads);
+    const int double_round = 2 * at_least_one(grid);
+    const int heads = double_round / std::gcd(double_round, at_least_one(m_blocks));
+    return at_least_one(heads < all_heads ? heads : all_heads);
   }
   static constexpr int at_least_one(int n) { return n < 1 ? 1 : n; }
 

@@ -58,14 +58,20 @@ enum class BlockKind { full, masked };
 
 /// Cap, mask and softmax of one block of scores (lines 18, 19).
 template <ForwardVariant V, BlockKind kind>
-TANDEM_DEVICE void softmax_block(ConsumerState<V>& state, float (&scores)[V.block_n / 2], int block,
-                                 float (&rescale)[2]) {
+TANDEM_DEVICE tile::Rescale softmax_block(ConsumerState<V>& state, float (&scores)[V.block_n / 2],
+                                          int block) {
   if constexpr (V.softcap) {
     TANDEM_UNROLL
     for (float& score : scores) score = hw::tanh(score * state.args.score_to_cap);
   }
   if constexpr (kind == BlockKind::masked) mask_scores<V>(scores, state.limits, block * V.block_n);
-  state.softmax.template update<kind == BlockKind::masked>(scores, state.args.scale_log2, rescale);
+  return state.softmax.template update<kind == BlockKind::masked>(scores, state.args.scale_log2);
+}
+
+/// Brings the output to the reference of the probabilities that are added next. No product may be in flight.
+template <ForwardVariant V>
+TANDEM_DEVICE void rescale_output(ConsumerState<V>& state, const tile::Rescale& rescale) {
+  if (rescale.needed) tile::scale_rows(state.output, rescale.factor);
 }
 
 }  // namespace tandem::forward

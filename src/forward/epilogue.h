@@ -27,32 +27,48 @@ TANDEM_DEVICE void transpose_quad(std::uint32_t (&words)[4]) {
   }
 }
 
-/// Stores the thread's two rows of normalised output. Each thread holds two of every eight columns; the quad
-/// exchanges them so that each lane stores 16 bytes, and four lanes 64 bytes in a row.
+/// One row of a thread's output as 16-byte pieces: each thread holds two of every eight columns; the quad
+/// exchanges them so that lane t of it has all eight of every fourth group.
+template <ForwardVariant V>
+struct OutputRow {
+  static constexpr int pieces = V.head_dim / 32;
+  std::uint32_t words[pieces][4];
+
+  /// Row `half` (0: upper, 1: lower) of the accumulators.
+  TANDEM_DEVICE OutputRow(const float (&output)[V.head_dim / 2], int half) {
+    TANDEM_UNROLL
+    for (int p = 0; p < pieces; ++p) {
+      TANDEM_UNROLL
+      for (int g = 0; g < 4; ++g) {
+        const int j = 4 * (4 * p + g) + 2 * half;
+        words[p][g] = hw::pack<V.operand>(output[j], output[j + 1]);
+      }
+      transpose_quad(words[p]);
+    }
+  }
+
+  /// Stores the columns that exist.
+  TANDEM_DEVICE void store(std::uint16_t* row, int head_dim) const {
+    const int lane_in_quad = static_cast<int>(hw::lane_index() % 4);
+    TANDEM_UNROLL
+    for (int p = 0; p < pieces; ++p) {
+      const int column = 32 * p + 8 * lane_in_quad;
+      if (column < head_dim) hw::store_global(row + column, words[p]);
+    }
+  }
+};
+
+/// Stores the thread's two rows of normalised output.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, int query,
                                 const float (&output)[V.head_dim / 2]) {
-  constexpr int column_groups = V.head_dim / 8;
-  const int lane_in_quad = static_cast<int>(hw::lane_index() % 4);
-  auto* head = static_cast<std::uint16_t*>(args.o.data) + work.tile.batch * args.o.batch_stride +
-               work.tile.head * args.o.head_stride;
-  TANDEM_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const int row = query + 8 * i;
-    std::uint16_t* address = head + row * args.o.row_stride;
-    TANDEM_UNROLL
-    for (int first = 0; first < column_groups; first += 4) {
-      std::uint32_t words[4];
-      TANDEM_UNROLL
-      for (int g = 0; g < 4; ++g) {
-        const int j = 4 * (first + g) + 2 * i;
-        words[g] = hw::pack<V.operand>(output[j], output[j + 1]);
-      }
-      transpose_quad(words);
-      const int column = 8 * (first + lane_in_quad);
-      if (row < args.q_len && column < args.head_dim) hw::store_global(address + column, words);
-    }
-  }
+  auto* row = static_cast<std::uint16_t*>(args.o.data) + work.tile.batch * args.o.batch_stride +
+              work.tile.head * args.o.head_stride + query * args.o.row_stride;
+  // All exchanges before any store: stores keep their order, and would make the exchanges wait for one
+  // another.
+  const OutputRow<V> upper(output, 0), lower(output, 1);
+  if (query < args.q_len) upper.store(row, args.head_dim);
+  if (query + 8 < args.q_len) lower.store(row + 8 * args.o.row_stride, args.head_dim);
 }
 
 /// Normalises the output and writes O and L. `query`: of the thread's upper row.

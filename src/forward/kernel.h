@@ -29,11 +29,12 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   const Turn<V> turn{consumer};
   turn.init();
 
-  for (TileWalk<V> walk(args); !walk.done(); walk.advance()) {
-    const Work& work = walk.work();
+  while (true) {
+    tile::wait_full(shared.q_ring[consumer], at.q);  // line 14
+    const Work work = hw::load_shared(shared.work[consumer]);
+    if (!work.exists()) return;
     const int query = work.first_query + own_row;
     ConsumerState<V> state{args, shared, at, turn, RowLimits::of(args, query), {}, {}};  // line 13
-    tile::wait_full(shared.q_ring[consumer], at.q);                                      // line 14
     if (work.blocks.begin < work.blocks.end) {
       attend(state, work.blocks);  // lines 15-23
     } else {

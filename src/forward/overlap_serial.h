@@ -13,7 +13,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
   auto& [q_at, k_at, v_at] = state.at;
 
   for (int j = begin; j < end; ++j) {  // line 15
-    float scores[V.block_n / 2], rescale[2];
+    float scores[V.block_n / 2];
     tile::Probabilities<V.block_n> p;
 
     tile::wait_full(shared.k_ring, k_at);  // line 16
@@ -22,11 +22,11 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
     hw::wgmma_wait<0>();
     tile::release_slot(shared.k_ring, k_at);  // line 22 for K, which nothing reads any more
 
-    softmax_block<V, kind>(state, scores, j, rescale);  // lines 18, 19
+    const tile::Rescale rescale = softmax_block<V, kind>(state, scores, j);  // lines 18, 19
     tile::round_probabilities<V.operand>(p, scores);
 
     tile::wait_full(shared.v_ring, v_at);  // line 20
-    tile::scale_rows(state.output, rescale);
+    rescale_output(state, rescale);
     state.turn.take();
     start_output(state, p);  // line 21
     hw::wgmma_wait<0>();

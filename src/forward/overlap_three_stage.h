@@ -12,7 +12,7 @@ template <ForwardVariant V>
 struct ThreeStageCarry {
   float scores[V.block_n / 2];
   tile::Probabilities<V.block_n> p;
-  float scale_o[2];
+  tile::Rescale scale_o;
 };
 
 /// Waits for K's next block and computes its scores (lines 2, 3 and 5, 6).
@@ -33,7 +33,7 @@ TANDEM_DEVICE void output_now(ConsumerState<V>& state, const ThreeStageCarry<V>&
   ForwardShared<V>& shared = state.shared;
   auto& v_at = state.at.v;
   tile::wait_full(shared.v_ring, v_at);
-  tile::scale_rows(state.output, carry.scale_o);
+  rescale_output(state, carry.scale_o);
   start_output(state, carry.p);
   hw::wgmma_wait<0>();
   tile::release_slot(shared.v_ring, v_at);
@@ -50,15 +50,15 @@ TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V
   for (int j = begin; j < end; ++j) {  // line 7
     float next[V.block_n / 2];
 
-    tile::wait_full(shared.k_ring, k_at);           // line 8
-    tile::scale_rows(state.output, carry.scale_o);  // line 11
+    tile::wait_full(shared.k_ring, k_at);  // line 8
+    rescale_output(state, carry.scale_o);  // line 11
     state.turn.take();
     start_scores(state, next);             // line 9
     tile::wait_full(shared.v_ring, v_at);  // line 10
     start_output(state, carry.p);          // line 12
     state.turn.pass();
 
-    softmax_block<V, kind>(state, carry.scores, j - 1, carry.scale_o);  // line 13
+    carry.scale_o = softmax_block<V, kind>(state, carry.scores, j - 1);  // line 13
     hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_ring.full[0]);
     hw::wgmma_wait<0>();  // line 14
     tile::release_slot(shared.k_ring, k_at);
@@ -75,8 +75,8 @@ template <ForwardVariant V>
 TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const core::BlockRanges& blocks) {
   const int count = blocks.end - blocks.begin;
   ThreeStageCarry<V> carry;
-  scores_now(state, carry.scores);                                                        // lines 2, 3
-  softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.begin, carry.scale_o);  // line 4
+  scores_now(state, carry.scores);                                                         // lines 2, 3
+  carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.begin);  // line 4
   tile::round_probabilities<V.operand>(carry.p, carry.scores);
   if (count > 1) {
     scores_now(state, carry.scores);  // lines 5, 6
@@ -89,9 +89,10 @@ TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const core::Block
                                              full_begin < blocks.end ? full_begin : blocks.end);
     three_stage_blocks<V, BlockKind::full>(state, carry, full_begin, full_end);
     three_stage_blocks<V, BlockKind::masked>(state, carry, full_end, blocks.end);
+    release_queries(state);
 
-    output_now(state, carry);                                                                 // lines 18-20
-    softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.end - 1, carry.scale_o);  // line 21
+    output_now(state, carry);                                                                  // lines 18-20
+    carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.end - 1);  // line 21
     tile::round_probabilities<V.operand>(carry.p, carry.scores);
   } else {
     release_queries(state);

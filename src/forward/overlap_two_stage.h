@@ -15,7 +15,7 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
   auto& [q_at, k_at, v_at] = state.at;
 
   for (int j = begin; j < end; ++j) {  // line 7
-    float scores[V.block_n / 2], rescale[2];
+    float scores[V.block_n / 2];
 
     tile::wait_full(shared.k_ring, k_at);  // line 8
     state.turn.take();
@@ -24,14 +24,14 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
     start_output(state, p);                // line 11
     state.turn.pass();
 
-    hw::wgmma_wait<1>();                                // line 12
-    tile::release_slot(shared.k_ring, k_at);            // line 15 for K
-    softmax_block<V, kind>(state, scores, j, rescale);  // line 13
+    hw::wgmma_wait<1>();                                                     // line 12
+    tile::release_slot(shared.k_ring, k_at);                                 // line 15 for K
+    const tile::Rescale rescale = softmax_block<V, kind>(state, scores, j);  // line 13
 
     hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_ring.full[0]);
     hw::wgmma_wait<0>();                              // line 14
     tile::release_slot(shared.v_ring, v_at);          // line 15 for V
-    tile::scale_rows(state.output, rescale);          // line 14
+    rescale_output(state, rescale);                   // line 14
     tile::round_probabilities<V.operand>(p, scores);  // line 16
     k_at.advance();
     v_at.advance();
@@ -44,13 +44,13 @@ TANDEM_DEVICE void attend_two_stage(ConsumerState<V>& state, const core::BlockRa
   auto& [q_at, k_at, v_at] = state.at;
   tile::Probabilities<V.block_n> p;
   {
-    float scores[V.block_n / 2], rescale[2];
+    float scores[V.block_n / 2];
     tile::wait_full(shared.k_ring, k_at);  // line 3
     start_scores(state, scores);           // line 4
     hw::wgmma_wait<0>();
     tile::release_slot(shared.k_ring, k_at);  // line 5
     k_at.advance();
-    softmax_block<V, BlockKind::masked>(state, scores, blocks.begin, rescale);  // line 6; O is still 0
+    softmax_block<V, BlockKind::masked>(state, scores, blocks.begin);  // line 6; O is still 0
     tile::round_probabilities<V.operand>(p, scores);
   }
   const int next = blocks.begin + 1;

@@ -24,10 +24,13 @@ struct Producer {
     return {0, work.first_query + consumer * tile::warpgroup_rows, work.tile.head, work.tile.batch};
   }
 
-  /// Lines 4 and 5.
+  /// Lines 4 and 5. The consumers learn of their work with their queries.
   TANDEM_DEVICE void load_queries(const Work& work) {
     for (int c = 0; c < V.consumers(); ++c) {
-      tile::acquire_slot(shared.q_ring[c], q_at, QueryTile::bytes);
+      tile::wait_empty(shared.q_ring[c], q_at);
+      hw::store_shared(shared.work[c], work);
+      tile::announce(shared.q_ring[c], q_at, work.exists() ? QueryTile::bytes : 0);
+      if (!work.exists()) continue;
       tile::load_tile(shared.q[c], args.q, shared.q_ring[c].full[0], queries(work, c));
     }
     q_at.advance();
@@ -35,14 +38,16 @@ struct Producer {
 
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int block) {
-    tile::acquire_slot(shared.k_ring, k_at, KeyTile::bytes);
+    tile::wait_empty(shared.k_ring, k_at);
+    tile::announce(shared.k_ring, k_at, KeyTile::bytes);
     tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], keys(work, block));
     k_at.advance();
   }
 
   /// Lines 7-9 for V.
   TANDEM_DEVICE void load_v(const Work& work, int block) {
-    tile::acquire_slot(shared.v_ring, v_at, KeyTile::bytes);
+    tile::wait_empty(shared.v_ring, v_at);
+    tile::announce(shared.v_ring, v_at, KeyTile::bytes);
     tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], keys(work, block));
     v_at.advance();
   }
@@ -60,22 +65,23 @@ struct Producer {
 template <ForwardVariant V>
 TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& shared) {
   Producer<V> producer{args, shared, {}, {}, {}};
-  TileWalk<V> walk(args);
-  while (!walk.done()) {
-    const Work work = walk.work();
-    walk.advance();
+  Work work = find_work<V>(args, 0);
+  for (int round = 1; work.exists(); ++round) {
+    const Work next = find_work<V>(args, round);
     const auto [begin, full_begin, full_end, end] = work.blocks;
 
     // K's first slot is free before the queries' are: those are in use until the last block of the tile
     // before.
     if (begin < end) producer.load_k(work, begin);
     producer.load_queries(work);
-    if (!walk.done()) producer.prefetch(walk.work());
+    if (next.exists()) producer.prefetch(next);
     for (int j = begin; j < end; ++j) {  // line 6
       if (j > begin) producer.load_k(work, j);
       producer.load_v(work, j);
     }
+    work = next;
   }
+  producer.load_queries(work);  // there are none: tells the consumers that it is over
 }
 
 }  // namespace tandem::forward

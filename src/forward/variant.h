@@ -39,10 +39,10 @@ struct ForwardVariant {
 
   constexpr int consumers() const { return block_m / 64; }
   constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
-  /// setmaxnreg's budgets: together they are what the launch allotted, 65536 registers over all threads, in
-  /// units of 8.
-  constexpr int producer_registers() const { return consumers() == 2 ? 24 : 32; }
-  constexpr int consumer_registers() const { return consumers() == 2 ? 240 : 160; }
+  /// setmaxnreg's budgets, in units of 8: together no more than the launch allots, 65536 registers over all
+  /// threads.
+  constexpr int producer_registers() const { return consumers() == 3 ? 32 : 24; }
+  constexpr int consumer_registers() const { return consumers() == 2 ? 240 : consumers() == 3 ? 160 : 112; }
 
   friend constexpr bool operator==(const ForwardVariant&, const ForwardVariant&) = default;
 };

@@ -19,11 +19,11 @@ constexpr Recipe best_recipe(int head_dim, MaskKind mask, bool softcap) {
   const bool wide = mask == MaskKind::full && !softcap;  // masks and caps need registers
   switch (head_dim) {
     case 64:
-      return {192, 128, 2, Overlap::two_stage, TurnPolicy::pingpong};
+      return {192, 128, 2, Overlap::serial, TurnPolicy::pingpong};
     case 128:
-      return {128, wide ? 176 : 128, 2, Overlap::two_stage, TurnPolicy::pingpong};
+      return {128, wide ? 176 : 128, 2, Overlap::serial, TurnPolicy::pingpong};
     default:
-      return {128, softcap ? 64 : 80, 2, Overlap::two_stage, TurnPolicy::pingpong};
+      return {128, softcap ? 64 : 80, 2, Overlap::two_stage, TurnPolicy::free};
   }
 }
 

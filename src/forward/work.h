@@ -1,4 +1,4 @@
-// Which tiles a block walks, and which key blocks of each: the same answer for producer and consumers.
+// Which tiles a block walks, and which key blocks of each.
 #pragma once
 
 #include "core/mask.h"
@@ -12,40 +12,23 @@ namespace tandem::forward {
 /// One tile of queries and the key blocks that it meets.
 struct Work {
   core::Tile tile;
-  int first_query;
+  int first_query;  ///< negative: there is no more work
   core::BlockRanges blocks;
+
+  static constexpr int none = -1;
+  TANDEM_DEVICE bool exists() const { return first_query >= 0; }
 };
 
-/// The tiles of this block, one after another, in the schedule's order.
+/// What this block does in `round`, by the schedule. Only the last round can leave a block without work.
 template <ForwardVariant V>
-class TileWalk {
- public:
-  TANDEM_DEVICE explicit TileWalk(const ForwardArguments& args) : args_(args) { find(); }
-
-  TANDEM_DEVICE bool done() const { return done_; }
-  TANDEM_DEVICE const Work& work() const { return work_; }
-  TANDEM_DEVICE void advance() {
-    ++round_;
-    find();
-  }
-
- private:
-  /// Only the last round can leave this block without a tile, so the first empty place ends the walk.
-  TANDEM_DEVICE void find() {
-    const std::int64_t position = core::Schedule::position(round_, static_cast<int>(hw::block_index()),
-                                                           static_cast<int>(hw::grid_size()));
-    done_ = position >= args_.schedule.tiles();
-    if (done_) return;
-    const core::Tile tile = args_.schedule.tile(static_cast<int>(position));
-    const int first = tile.m_block * V.block_m;
-    const int past = first + V.block_m < args_.q_len ? first + V.block_m : args_.q_len;
-    work_ = {tile, first, core::block_ranges(args_.mask, first, past, args_.q_len, args_.k_len, V.block_n)};
-  }
-
-  const ForwardArguments& args_;
-  int round_ = 0;
-  bool done_ = false;
-  Work work_;
-};
+TANDEM_DEVICE Work find_work(const ForwardArguments& args, int round) {
+  const std::int64_t position =
+      core::Schedule::position(round, static_cast<int>(hw::block_index()), static_cast<int>(hw::grid_size()));
+  if (position >= args.schedule.tiles()) return {{}, Work::none, {}};
+  const core::Tile tile = args.schedule.tile(static_cast<int>(position));
+  const int first = tile.m_block * V.block_m;
+  const int past = first + V.block_m < args.q_len ? first + V.block_m : args.q_len;
+  return {tile, first, core::block_ranges(args.mask, first, past, args.q_len, args.k_len, V.block_n)};
+}
 
 }  // namespace tandem::forward

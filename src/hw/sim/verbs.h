@@ -44,6 +44,14 @@ TANDEM_SIM_INLINE Layout& shared_memory() {
   return *static_cast<Layout*>(sim::shared_memory(sizeof(Layout), alignof(Layout)));
 }
 TANDEM_SIM_INLINE std::uint32_t shared_address(const void* object) { return sim::shared_address(object); }
+template <typename Value>
+TANDEM_SIM_INLINE Value load_shared(const Value& from) {
+  return from;
+}
+template <typename Value>
+TANDEM_SIM_INLINE void store_shared(Value& to, const Value& value) {
+  to = value;
+}
 TANDEM_SIM_INLINE void fence_async_proxy() { sim::fence_async_proxy(); }
 
 // ---- Barriers
@@ -67,6 +75,7 @@ TANDEM_SIM_INLINE void barrier_wait(Barrier& barrier, std::uint32_t parity) {
 
 // ---- TMA
 TANDEM_SIM_INLINE void prefetch_map(const TensorMap& map) { sim::prefetch_map(map); }
+TANDEM_SIM_INLINE void prefetch_box(const TensorMap& map, BoxOrigin) { sim::prefetch_map(map); }
 TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin) {
   sim::load_box(destination, map, barrier, origin);
 }
@@ -99,6 +108,12 @@ TANDEM_SIM_INLINE float shuffle_xor(float value, std::uint32_t mask) {
 }
 TANDEM_SIM_INLINE std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
   return sim::shuffle_xor(value, mask);
+}
+
+TANDEM_SIM_INLINE bool any_lane(bool predicate) {
+  std::uint32_t any = predicate ? 1 : 0;
+  for (std::uint32_t mask = 1; mask < warp_size; mask *= 2) any |= shuffle_xor(any, mask);
+  return any != 0;
 }
 
 // ---- Arithmetic. Correctly rounded libm in place of the chip's approximations.

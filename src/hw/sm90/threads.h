@@ -47,6 +47,8 @@ TANDEM_DEVICE std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask)
   return __shfl_xor_sync(0xffffffffu, value, static_cast<int>(mask));
 }
 
+TANDEM_DEVICE bool any_lane(bool predicate) { return __any_sync(0xffffffffu, predicate) != 0; }
+
 TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(address), "r"(words[0]), "r"(words[1]),
                "r"(words[2]), "r"(words[3])
