@@ -131,6 +131,8 @@ TANDEM_DEVICE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&
 /// Warp: the value of lane (own ^ mask). PTX shfl.sync.bfly.
 TANDEM_DEVICE float shuffle_xor(float value, std::uint32_t mask);
 TANDEM_DEVICE std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask);
+/// Warp: whether the predicate holds in any lane. PTX vote.sync.any.
+TANDEM_DEVICE bool any_lane(bool predicate);
 
 // ---- Arithmetic
 // -----------------------------------------------------------------------------------------------

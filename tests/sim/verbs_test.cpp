@@ -79,6 +79,18 @@ TEST_P(Verbs, ShufflesExchangeValuesOfLanes) {
   for (int t = 0; t < 64; ++t) EXPECT_EQ(floats[t], static_cast<float>(t ^ 4) + 0.5f);
 }
 
+TEST_P(Verbs, VotesSeeEveryLaneOfTheWarp) {
+  std::vector<int> votes(64);
+  const Report report = run(64, 0, [&] {
+    const std::uint32_t thread = hw::thread_index();
+    EXPECT_FALSE(hw::any_lane(false));
+    votes[thread] = hw::any_lane(thread == 40) ? 1 : 0;
+    EXPECT_TRUE(hw::any_lane(true));
+  });
+  EXPECT_TRUE(report.ok()) << report.text();
+  for (int t = 0; t < 64; ++t) EXPECT_EQ(votes[t], t / 32);
+}
+
 TEST_P(Verbs, BlockBarrierOrdersOrdinaryStoresAndLoads) {
   struct Shared {
     std::uint32_t value[128];

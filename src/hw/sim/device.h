@@ -49,6 +49,7 @@ void wgmma_commit();
 void wgmma_wait(int pending);
 void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_fragment);
 
+bool any_lane(bool predicate);
 std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask);
 void store_global(void* address, const void* data, std::size_t bytes);
 

@@ -67,7 +67,7 @@ struct Thread {
   Time products = 0;         ///< WGMMAs started
   std::vector<Time> groups;  ///< products started at each commit
   int registers = 0;
-  std::int64_t collectives = 0, shuffles = 0;
+  std::int64_t collectives = 0, exchanges = 0;
 
   const char* stack_end() const { return stack + stack_bytes; }
   int lane() const { return index % warp_size; }

@@ -103,17 +103,12 @@ TANDEM_SIM_INLINE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_
 }
 
 // ---- Lanes
+TANDEM_SIM_INLINE bool any_lane(bool predicate) { return sim::any_lane(predicate); }
 TANDEM_SIM_INLINE float shuffle_xor(float value, std::uint32_t mask) {
   return std::bit_cast<float>(sim::shuffle_xor(std::bit_cast<std::uint32_t>(value), mask));
 }
 TANDEM_SIM_INLINE std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
   return sim::shuffle_xor(value, mask);
-}
-
-TANDEM_SIM_INLINE bool any_lane(bool predicate) {
-  std::uint32_t any = predicate ? 1 : 0;
-  for (std::uint32_t mask = 1; mask < warp_size; mask *= 2) any |= shuffle_xor(any, mask);
-  return any != 0;
 }
 
 // ---- Arithmetic. Correctly rounded libm in place of the chip's approximations.

@@ -1,4 +1,5 @@
 // What the lanes of a warp do together: election, shuffles, converged operations, register budgets.
+#include <algorithm>
 #include <cstring>
 
 #include "hw/sim/machine_state.h"
@@ -44,15 +45,17 @@ bool elect_one() {
   return thread.lane() == elected;
 }
 
-std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
-  Thread& thread = TANDEM_SIM_ENTER();
+namespace {
+/// All lanes give a value; returns everybody's. Lanes that are ahead exchange their next values while others
+/// still read the last ones, but not the ones after that: two buffers.
+const std::uint32_t* exchange(Thread& thread, std::uint32_t value, const char* what, std::uint32_t argument) {
   Warp& warp = machine.block.warps[thread.warp()];
-  if (mask >= warp_size)
-    fail(Rule::bad_argument, "shuffle_xor with mask " + std::to_string(mask) + ", not below 32");
-  if (warp.exited > 0) fail(Rule::inactive_lane, "shuffles with lanes of its warp that have left the kernel");
-  // Lanes that are ahead exchange their next values while others still fetch the last ones: two buffers.
-  const int buffer = thread.shuffles++ & 1;
-  converge(thread, "shuffle_xor", mask);
+  if (warp.exited > 0) {
+    fail(Rule::inactive_lane,
+         std::string("executes ") + what + " with lanes of its warp that have left the kernel");
+  }
+  converge(thread, what, argument);
+  const std::int64_t buffer = thread.exchanges++ & 1;
   warp.exchange[buffer][thread.lane()] = value;
   if (++warp.exchanged[buffer] == warp_size) {
     warp.exchanged[buffer] = 0;
@@ -63,7 +66,20 @@ std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
     suspend();
     thread.wait = {};
   }
-  return warp.exchange[buffer][thread.lane() ^ static_cast<int>(mask)];
+  return warp.exchange[buffer];
+}
+}  // namespace
+
+std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  if (mask >= warp_size)
+    fail(Rule::bad_argument, "shuffle_xor with mask " + std::to_string(mask) + ", not below 32");
+  return exchange(thread, value, "shuffle_xor", mask)[thread.lane() ^ static_cast<int>(mask)];
+}
+
+bool any_lane(bool predicate) {
+  const std::uint32_t* values = exchange(TANDEM_SIM_ENTER(), predicate ? 1 : 0, "any_lane", 0);
+  return std::any_of(values, values + warp_size, [](std::uint32_t value) { return value != 0; });
 }
 
 void release_registers(int count) {
