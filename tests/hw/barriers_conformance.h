@@ -11,11 +11,14 @@ class BarrierVerbs : public Conformance {};
 INSTANTIATE_TEST_SUITE_P(Machine, BarrierVerbs, testing::ValuesIn(machine::modes()),
                          testing::PrintToStringParamName());
 
-/// Threads pass values through shared memory in opposite order, round after round.
+/// Threads pass structs through shared memory in opposite order, round after round.
 struct Reverse {
   static constexpr int threads = 384, rounds = 20;
+  struct Note {
+    std::uint32_t round, thread;
+  };
   struct Shared {
-    std::uint32_t value[2][threads];
+    Note note[2][threads];
   };
   std::uint32_t* seen;
 
@@ -23,9 +26,10 @@ struct Reverse {
     auto& shared = hw::shared_memory<Shared>();
     const std::uint32_t t = hw::thread_index();
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      shared.value[round % 2][t] = 1000 * round + t;
+      hw::store_shared(shared.note[round % 2][t], Note{round, t});
       hw::sync_block();
-      seen[round * threads + t] = shared.value[round % 2][threads - 1 - t];
+      const Note note = hw::load_shared(shared.note[round % 2][threads - 1 - t]);
+      seen[round * threads + t] = 1000 * note.round + note.thread;
     }
   }
 };

@@ -98,6 +98,30 @@ TEST_P(ThreadVerbs, ShufflesExchangeValuesOfLanes) {
   expect_equal(floats.read(), expected_floats, Shuffle::threads);
 }
 
+/// Each warp votes on whether one of its threads is number `wanted`, for every number.
+struct Vote {
+  static constexpr int threads = 96, votes = threads + 1;
+  using Shared = NoShared;
+  std::uint32_t* results;
+
+  TANDEM_DEVICE void operator()() const {
+    const std::uint32_t t = hw::thread_index();
+    for (std::uint32_t wanted = 0; wanted < votes; ++wanted) {
+      results[wanted * threads + t] = hw::any_lane(t == wanted) ? 1 : 0;
+    }
+  }
+};
+
+TEST_P(ThreadVerbs, AnyLaneHearsEveryLaneOfItsOwnWarp) {
+  const machine::Buffer results(poisoned<std::uint32_t>(Vote::threads * Vote::votes));
+  run(Vote{results.data()});
+  std::vector<std::uint32_t> expected;
+  for (std::uint32_t wanted = 0; wanted < Vote::votes; ++wanted) {
+    for (std::uint32_t t = 0; t < Vote::threads; ++t) expected.push_back(t / 32 == wanted / 32 ? 1 : 0);
+  }
+  expect_equal(results.read(), expected, Vote::threads);
+}
+
 /// Every second thread stores 16 bytes, and one float elsewhere.
 struct Store {
   static constexpr int threads = 32;
