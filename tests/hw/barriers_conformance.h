@@ -26,9 +26,9 @@ struct Reverse {
     auto& shared = hw::shared_memory<Shared>();
     const std::uint32_t t = hw::thread_index();
     for (std::uint32_t round = 0; round < rounds; ++round) {
-      hw::store_shared(shared.note[round % 2][t], Note{round, t});
+      shared.note[round % 2][t] = Note{round, t};
       hw::sync_block();
-      const Note note = hw::load_shared(shared.note[round % 2][threads - 1 - t]);
+      const Note note = shared.note[round % 2][threads - 1 - t];
       seen[round * threads + t] = 1000 * note.round + note.thread;
     }
   }

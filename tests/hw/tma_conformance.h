@@ -109,14 +109,14 @@ inline std::vector<hw::BoxOrigin> box_origins() {
   constexpr int far = 1 << 20;
   std::vector<hw::BoxOrigin> origins = {
       {0, 0, 0, 0},   {8, 5, 1, 0},  {64, 0, 0, 0},    {80, 30, 4, 1},          {-8, 0, 0, 0},
-      {0, -5, 0, 0},  {0, 0, -1, 0}, {0, 0, 0, -1},    {-13, -7, -2, -1},       {-256, 0, 0, 0},
+      {0, -5, 0, 0},  {0, 0, -1, 0}, {0, 0, 0, -1},    {-16, -7, -2, -1},       {-256, 0, 0, 0},
       {0, -24, 0, 0}, {0, 0, -3, 0}, {0, 0, 0, -2},    {88, 0, 0, 0},           {0, 37, 0, 0},
       {0, 0, 5, 0},   {0, 0, 0, 2},  {far, far, 0, 0}, {-far, -far, -far, -far}};
   std::mt19937 random(2);
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   };
-  for (int i = 0; i < 20; ++i) origins.push_back({draw(-20, 90), draw(-10, 40), draw(-2, 5), draw(-1, 2)});
+  for (int i = 0; i < 20; ++i) origins.push_back({8 * draw(-3, 11), draw(-10, 40), draw(-2, 5), draw(-1, 2)});
   return origins;
 }
 
