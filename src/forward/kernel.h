@@ -29,18 +29,18 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   const Turn<V> turn{consumer};
   turn.init();
 
-  while (true) {
-    tile::wait_full(shared.q_ring[consumer], at.q);  // line 14
-    const Work work = hw::load_shared(shared.work[consumer]);
-    if (!work.exists()) return;
+  Work work = find_work<V>(args, 0);
+  for (int round = 1; work.exists(); ++round) {
     const int query = work.first_query + own_row;
     ConsumerState<V> state{args, shared, at, turn, RowLimits::of(args, query), {}, {}};  // line 13
+    tile::wait_full(shared.q_ring[consumer], at.q);                                      // line 14
     if (work.blocks.begin < work.blocks.end) {
       attend(state, work.blocks);  // lines 15-23
     } else {
       release_queries(state);
     }
     store_tile<V>(args, work, query, state.softmax, state.output);  // lines 24, 25
+    work = find_work<V>(args, round);
   }
 }
 

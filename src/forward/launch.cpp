@@ -142,7 +142,8 @@ DeviceDescription describe_device() {
   if (!current_device(&device).ok() || cudaGetDeviceProperties(&properties, device.ordinal) != cudaSuccess) {
     return description;
   }
-  std::strncpy(description.name, properties.name, sizeof(description.name) - 1);
+  static_assert(sizeof(description.name) == sizeof(properties.name));
+  std::memcpy(description.name, properties.name, sizeof(description.name));
   description.sm_count = device.sm_count;
   return description;
 }

@@ -24,13 +24,10 @@ struct Producer {
     return {0, work.first_query + consumer * tile::warpgroup_rows, work.tile.head, work.tile.batch};
   }
 
-  /// Lines 4 and 5. The consumers learn of their work with their queries.
+  /// Lines 4 and 5.
   TANDEM_DEVICE void load_queries(const Work& work) {
     for (int c = 0; c < V.consumers(); ++c) {
-      tile::wait_empty(shared.q_ring[c], q_at);
-      hw::store_shared(shared.work[c], work);
-      tile::announce(shared.q_ring[c], q_at, work.exists() ? QueryTile::bytes : 0);
-      if (!work.exists()) continue;
+      tile::acquire_slot(shared.q_ring[c], q_at, QueryTile::bytes);
       tile::load_tile(shared.q[c], args.q, shared.q_ring[c].full[0], queries(work, c));
     }
     q_at.advance();
@@ -38,16 +35,14 @@ struct Producer {
 
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int block) {
-    tile::wait_empty(shared.k_ring, k_at);
-    tile::announce(shared.k_ring, k_at, KeyTile::bytes);
+    tile::acquire_slot(shared.k_ring, k_at, KeyTile::bytes);
     tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], keys(work, block));
     k_at.advance();
   }
 
   /// Lines 7-9 for V.
   TANDEM_DEVICE void load_v(const Work& work, int block) {
-    tile::wait_empty(shared.v_ring, v_at);
-    tile::announce(shared.v_ring, v_at, KeyTile::bytes);
+    tile::acquire_slot(shared.v_ring, v_at, KeyTile::bytes);
     tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], keys(work, block));
     v_at.advance();
   }
@@ -81,7 +76,6 @@ TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& share
     }
     work = next;
   }
-  producer.load_queries(work);  // there are none: tells the consumers that it is over
 }
 
 }  // namespace tandem::forward

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "forward/variant.h"
-#include "forward/work.h"
 #include "tile/gemm.h"
 #include "tile/ring.h"
 #include "tile/shared_tile.h"
@@ -17,7 +16,6 @@ struct ForwardShared {
   QueryTile q[V.consumers()];
   KeyTile k[V.kv_stages];
   KeyTile v[V.kv_stages];
-  Work work[V.consumers()];             ///< what the queries in q belong to; travels with them
   tile::Ring<1> q_ring[V.consumers()];  ///< each consumer has its own queries, a ring of one slot
   tile::Ring<V.kv_stages> k_ring;
   tile::Ring<V.kv_stages> v_ring;

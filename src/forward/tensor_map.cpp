@@ -29,7 +29,7 @@ core::Status check_tensor(const char* name, const core::Tensor& tensor) {
   }
   const auto element = static_cast<std::int64_t>(core::size_of(tensor.dtype));
   for (int i = 0; i < 3; ++i) {
-    const std::string index = "[" + std::to_string(i) + "]";
+    const std::string index = std::string("[") + std::to_string(i) + "]";
     if (tensor.shape[i] > max_dim)
       return unsupported(prefix + ".shape" + index, tensor.shape[i], "at most 2^28");
     if (tensor.shape[i] <= 1) continue;

@@ -1,4 +1,4 @@
-// Which tiles a block walks, and which key blocks of each.
+// Which tiles a block walks, and which key blocks of each: the same answer for producer and consumers.
 #pragma once
 
 #include "core/mask.h"

@@ -51,11 +51,6 @@ template <typename Layout>
 TANDEM_DEVICE Layout& shared_memory();
 /// Address of an object in the block's shared window, as descriptors and PTX take it.
 TANDEM_DEVICE std::uint32_t shared_address(const void* object);
-/// An ordinary load and an ordinary store of shared memory.
-template <typename Value>
-TANDEM_DEVICE Value load_shared(const Value& from);
-template <typename Value>
-TANDEM_DEVICE void store_shared(Value& to, const Value& value);
 /// Orders the thread's ordinary shared-memory accesses before later ones of TMA and WGMMA (the async proxy).
 /// PTX fence.proxy.async.shared::cta.
 TANDEM_DEVICE void fence_async_proxy();

@@ -38,22 +38,16 @@ TANDEM_DEVICE void wait_full(Ring<stages>& ring, const RingPosition<stages>& at)
   hw::barrier_wait(ring.full[at.slot], at.parity);
 }
 
-/// Producer: waits until the slot is empty (at once in the first round).
+/// Producer: waits until the slot is empty (at once in the first round), then announces `bytes` for it.
 template <int stages>
-TANDEM_DEVICE void wait_empty(Ring<stages>& ring, const RingPosition<stages>& at) {
+TANDEM_DEVICE void acquire_slot(Ring<stages>& ring, const RingPosition<stages>& at, std::uint32_t bytes) {
   hw::barrier_wait(ring.empty[at.slot], at.parity ^ 1u);
-}
-
-/// Producer: the slot is full once `bytes` have landed in it. Publishes the thread's own stores to it, too.
-template <int stages>
-TANDEM_DEVICE void announce(Ring<stages>& ring, const RingPosition<stages>& at, std::uint32_t bytes) {
   hw::barrier_arrive_expecting(ring.full[at.slot], bytes);
 }
 
 /// Consumer warp: gives the slot back. What the warp's WGMMAs read of it has to be complete.
 template <int stages>
 TANDEM_DEVICE void release_slot(Ring<stages>& ring, const RingPosition<stages>& at) {
-  hw::sync_warp();  // the other lanes' ordinary reads
   if (hw::lane_index() == 0) hw::barrier_arrive(ring.empty[at.slot]);
 }
 

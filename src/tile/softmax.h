@@ -28,45 +28,36 @@ TANDEM_DEVICE float quad_sum(float x) {
 /// Factors by which the output has to be multiplied before a block is added.
 struct Rescale {
   float factor[2];
-  bool needed;  ///< the same in the whole warp; false: both factors are 1 in all of its lanes
+  bool needed;  ///< the same in the whole warp; false: no row of it has a new maximum, all factors are 1
 };
 
-/// Running statistics of the thread's two rows. `reference` stands for m: exponents are taken relative to it.
-/// It is a maximum of the raw scores seen so far, but follows a rising maximum only when that has risen by
-/// more than `slack` powers of two: until then nothing needs rescaling, and the result is the same, since m
-/// cancels. row_sum holds the thread's own columns only, until `finish`.
+/// Running statistics of the thread's two rows. row_max is in units of raw scores; row_sum holds the thread's
+/// own columns only, until `finish`.
 struct OnlineSoftmax {
-  /// 2^8 leaves fp16 probabilities a factor of 255 below overflow.
-  static constexpr float slack = 8.f;
-
-  float reference[2] = {-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
+  float row_max[2] = {-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
   float row_sum[2] = {0.f, 0.f};
 
-  /// Algorithm 1, lines 18 and 19: takes one block of scores into the statistics and turns the scores into
-  /// probabilities, exp2((S - m) * scale_log2). `masked`: a row may have seen no key yet.
+  /// Algorithm 1, lines 18 and 19: takes one block of scores into the maxima and sums and turns the scores
+  /// into probabilities, exp2((S - m) * scale_log2). `masked`: a row may have seen no key yet.
   template <bool masked, int count>
   TANDEM_DEVICE Rescale update(float (&scores)[count], float scale_log2) {
-    constexpr float none = -std::numeric_limits<float>::infinity();
-    float row_max[2] = {reference[0], reference[1]}, offset[2];
+    float new_max[2] = {row_max[0], row_max[1]}, offset[2];
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
-      row_max[row_of_accumulator(j)] = hw::max(row_max[row_of_accumulator(j)], scores[j]);
+      new_max[row_of_accumulator(j)] = hw::max(new_max[row_of_accumulator(j)], scores[j]);
     }
     Rescale rescale;
-    bool moved = false;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
-      row_max[i] = quad_max(row_max[i]);
-      const bool moves = (row_max[i] - reference[i]) * scale_log2 > slack;
-      const float next = moves ? row_max[i] : reference[i];
+      new_max[i] = quad_max(new_max[i]);
       // -inf - -inf would be NaN; any finite reference leaves all of these probabilities 0.
-      offset[i] = (masked && next == none ? 0.f : next) * scale_log2;
-      rescale.factor[i] = moves ? hw::exp2(hw::fma(reference[i], scale_log2, -offset[i])) : 1.f;
+      const bool none = masked && new_max[i] == -std::numeric_limits<float>::infinity();
+      offset[i] = (none ? 0.f : new_max[i]) * scale_log2;
+      rescale.factor[i] = hw::exp2(hw::fma(row_max[i], scale_log2, -offset[i]));
       row_sum[i] *= rescale.factor[i];
-      reference[i] = next;
-      moved = moved || moves;
     }
-    rescale.needed = hw::any_lane(moved);
+    rescale.needed = hw::any_lane(new_max[0] != row_max[0] || new_max[1] != row_max[1]);
+    row_max[0] = new_max[0], row_max[1] = new_max[1];
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
       const int i = row_of_accumulator(j);
@@ -84,7 +75,7 @@ struct OnlineSoftmax {
       row_sum[i] = quad_sum(row_sum[i]);
       const bool empty = row_sum[i] == 0.f;
       lse[i] = empty ? -std::numeric_limits<float>::infinity()
-                     : ln_2 * hw::fma(reference[i], scale_log2, hw::log2(row_sum[i]));
+                     : ln_2 * hw::fma(row_max[i], scale_log2, hw::log2(row_sum[i]));
       normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
     }
   }

@@ -104,7 +104,8 @@ inline std::vector<std::uint16_t> expected_box(const hw::BoxOrigin& o, const Siz
   return raw;
 }
 
-/// Inside, partly outside on each side, wholly outside on each side, far away; then anywhere.
+/// Inside, partly outside on each side, wholly outside on each side, far away; then anywhere. The chip wants
+/// the innermost coordinate in steps of 16 bytes.
 inline std::vector<hw::BoxOrigin> box_origins() {
   constexpr int far = 1 << 20;
   std::vector<hw::BoxOrigin> origins = {

@@ -44,14 +44,6 @@ TANDEM_SIM_INLINE Layout& shared_memory() {
   return *static_cast<Layout*>(sim::shared_memory(sizeof(Layout), alignof(Layout)));
 }
 TANDEM_SIM_INLINE std::uint32_t shared_address(const void* object) { return sim::shared_address(object); }
-template <typename Value>
-TANDEM_SIM_INLINE Value load_shared(const Value& from) {
-  return from;
-}
-template <typename Value>
-TANDEM_SIM_INLINE void store_shared(Value& to, const Value& value) {
-  to = value;
-}
 TANDEM_SIM_INLINE void fence_async_proxy() { sim::fence_async_proxy(); }
 
 // ---- Barriers

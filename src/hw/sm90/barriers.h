@@ -17,15 +17,6 @@ TANDEM_DEVICE std::uint32_t shared_address(const void* object) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(object));
 }
 
-template <typename Value>
-TANDEM_DEVICE Value load_shared(const Value& from) {
-  return from;
-}
-template <typename Value>
-TANDEM_DEVICE void store_shared(Value& to, const Value& value) {
-  to = value;
-}
-
 TANDEM_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 TANDEM_DEVICE void sync_block() { asm volatile("barrier.sync.aligned 0;\n" ::: "memory"); }
