@@ -90,19 +90,25 @@ Status check_scales(const Args& args) {
 
 // ---- Types and shapes
 
+bool is_dtype(int number) { return number >= TANDEM_BF16 && number <= TANDEM_FP32; }
+
+/// For example "3 (fp32)".
+std::string describe_dtype(int number) {
+  return text(number, " (", is_dtype(number) ? core::name_of(static_cast<tandem_dtype>(number)) : "unknown",
+              ")");
+}
+
 Status check_dtypes(const Args& args) {
   const int dtype = number_of(args.q.dtype);
-  if (dtype < TANDEM_BF16 || dtype > TANDEM_FP32)
+  if (!is_dtype(dtype))
     return invalid("q.dtype is ", dtype,
                    ", which is no tandem_dtype; use TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
   for (const auto& [name, tensor] : {Named{"k", &args.k}, Named{"v", &args.v}, Named{"o", &args.o}})
-    if (number_of(tensor->dtype) != dtype)
-      return invalid(name, ".dtype is ", number_of(tensor->dtype), " (", core::name_of(tensor->dtype),
-                     "), but q.dtype is ", dtype, " (", core::name_of(args.q.dtype),
-                     "); q, k, v and o have one dtype");
-  if (wants_lse(args) && number_of(args.lse.dtype) != TANDEM_FP32)
-    return invalid("lse.dtype is ", number_of(args.lse.dtype), " (", core::name_of(args.lse.dtype),
-                   "); it has to be TANDEM_FP32");
+    if (const int own = number_of(tensor->dtype); own != dtype)
+      return invalid(name, ".dtype is ", describe_dtype(own), ", but q.dtype is ", describe_dtype(dtype),
+                     "; q, k, v and o have one dtype");
+  if (const int lse = number_of(args.lse.dtype); wants_lse(args) && lse != TANDEM_FP32)
+    return invalid("lse.dtype is ", describe_dtype(lse), "; it has to be TANDEM_FP32");
   return {};
 }
 
