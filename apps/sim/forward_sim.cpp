@@ -22,7 +22,8 @@ const Kernel& find_kernel(const forward::ForwardVariant& variant) {
 
 hw::TensorMap encode(const core::Tensor& tensor, int rows) {
   const forward::TensorMapRequest request = forward::tensor_map_request(tensor, rows);
-  hw::sim::TensorMapSpec spec{.address = request.address};
+  hw::sim::TensorMapSpec spec{};
+  spec.address = request.address;
   std::copy_n(request.dims, 4, spec.dims);
   std::copy_n(request.stride_bytes, 3, spec.stride_bytes);
   std::copy_n(request.box, 4, spec.box);
@@ -47,6 +48,7 @@ hw::sim::LaunchConfig launch_config(const core::ForwardProblem& problem,
   config.policy = machine.policy;
   config.seed = machine.seed;
   config.replay = machine.replay;
+  config.trace = machine.trace;
   config.buffers = {buffer_of(problem.q, "q", false), buffer_of(problem.k, "k", false),
                     buffer_of(problem.v, "v", false), buffer_of(problem.o, "o", true)};
   if (problem.lse.data != nullptr) config.buffers.push_back(buffer_of(problem.lse, "lse", true));

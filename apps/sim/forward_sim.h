@@ -16,7 +16,8 @@ struct Machine {
   int multiprocessors = 2;  ///< blocks of the persistent grid
   hw::sim::Policy policy = hw::sim::Policy::eager;
   std::uint64_t seed = 1;
-  std::string replay;  ///< the command that repeats the launch, for the report
+  std::string replay;               ///< the command that repeats the launch, for the report
+  hw::sim::Trace* trace = nullptr;  ///< where given, what happened when
 };
 
 /// Every variant that is compiled for the simulator: the built ones, and each overlap and turn policy.

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   tandem::cli::add_check(app, result);
   tandem::cli::add_bench(app, result);
   tandem::cli::add_info(app, result);
+  tandem::cli::add_sim(app, result);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) return fail(Exit::usage, "a subcommand is missing; see tandem --help");

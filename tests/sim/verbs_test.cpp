@@ -1,4 +1,5 @@
 // Each verb of the software Hopper against plain code.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include "core/dtype.h"
 #include "hw/hw.h"
 #include "hw/sim/machine.h"
+#include "hw/sim/trace.h"
 
 namespace tandem {
 namespace {
@@ -156,6 +158,33 @@ TEST_P(Verbs, BarrierPhasesCountArrivals) {
   });
   EXPECT_TRUE(report.ok()) << report.text();
   EXPECT_EQ(seen, (std::vector<std::uint32_t>{0, 10, 20, 30, 40, 50}));
+}
+
+TEST_P(Verbs, TraceShowsWaitsInTheRoleOfTheThread) {
+  struct Shared {
+    hw::Barrier full;
+  };
+  hw::sim::Trace trace;
+  LaunchConfig config;
+  config.shared_bytes = sizeof(Shared);
+  config.policy = GetParam();
+  config.trace = &trace;
+  const Report report = hw::sim::launch(config, [] {
+    auto& shared = hw::shared_memory<Shared>();
+    hw::set_role("consumer");
+    if (hw::thread_index() == 0) hw::barrier_init(shared.full, 1);
+    hw::sync_block();
+    if (hw::thread_index() == 0) hw::barrier_wait(shared.full, 0);
+    if (hw::thread_index() == 64) hw::barrier_arrive(shared.full);
+  });
+  EXPECT_TRUE(report.ok()) << report.text();
+  const auto waits = [](const hw::sim::Trace::Span& span) {
+    return span.row == "block 0, warpgroup 0 (consumer)" && span.what == "waits: barrier 0" &&
+           span.begin < span.end;
+  };
+  // Whether the thread has to wait at all is up to the schedule; threads in turn make it.
+  const auto count = std::count_if(trace.spans().begin(), trace.spans().end(), waits);
+  EXPECT_TRUE(GetParam() == Policy::eager ? count == 1 : count <= 1);
 }
 
 TEST_P(Verbs, RegistersMoveThroughThePool) {

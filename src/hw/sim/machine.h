@@ -16,6 +16,8 @@
 
 namespace tandem::hw::sim {
 
+class Trace;
+
 /// When asynchronous work takes effect, and in which order threads run.
 enum class Policy {
   eager,  ///< copies and products finish as they are issued; threads run in turn
@@ -42,6 +44,7 @@ struct LaunchConfig {
   std::vector<Buffer> buffers;             ///< empty: global accesses are not checked
   std::int64_t max_switches = 50'000'000;  ///< of threads; a launch that takes more will never end
   std::string replay;                      ///< the command that repeats this launch, for the report
+  Trace* trace = nullptr;                  ///< where given, what happened when (trace.h)
 };
 
 struct Statistics {

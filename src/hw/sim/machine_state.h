@@ -14,6 +14,7 @@
 #include "hw/sim/device.h"
 #include "hw/sim/machine.h"
 #include "hw/sim/shadow.h"
+#include "hw/sim/trace.h"
 
 namespace tandem::hw::sim {
 
@@ -67,6 +68,7 @@ struct Thread {
   Time products = 0;         ///< WGMMAs started
   std::vector<Time> groups;  ///< products started at each commit
   int registers = 0;
+  bool started_copies = false;
   std::int64_t collectives = 0, exchanges = 0;
 
   const char* stack_end() const { return stack + stack_bytes; }
@@ -123,6 +125,7 @@ struct ProductInFlight {
   const std::uint32_t* fragments[warpgroup_size];
   int threads = 0;  ///< that have come to it
   const void* code = nullptr;
+  std::int64_t started = 0;  ///< by the trace's time
 };
 
 /// A warpgroup's matrix unit. Products execute in order.
@@ -144,6 +147,7 @@ struct CopyInFlight {
   std::vector<std::uint32_t> rows;  ///< that have not landed, in the order in which they will
   int thread;
   const void* code;
+  std::int64_t started;  ///< by the trace's time
 };
 
 /// Everything of the block that runs.
@@ -172,6 +176,7 @@ struct Machine {
   unsigned char* window = nullptr;
   GlobalShadow global;
   std::mt19937_64 random;
+  std::int64_t verbs = 0;  ///< executed: the time of a trace
 
   Agent agents() const;
   Agent agent_of_unit(int warpgroup) const { return static_cast<Agent>(config->threads + warpgroup); }
@@ -184,6 +189,7 @@ extern Machine machine;
 // ---- scheduler.cpp
 /// The thread that runs; remembers where its kernel called.
 inline Thread& enter(const void* code) {
+  ++machine.verbs;
   machine.running->code = code;
   return *machine.running;
 }
@@ -194,9 +200,12 @@ void suspend();               ///< back to the scheduler; somebody has to make t
 void yield();                 ///< back to the scheduler, ready
 void perturb();               ///< under Policy::random: perhaps yield
 void wake(std::vector<Thread*>& waiting);
+/// Adds a wait that has ended to the trace, if there is one.
+void trace_wait(const Thread& thread, Wait wait, std::int64_t began);
 /// Blocks until `condition`; `waiting` is woken when it may have changed.
 template <typename Condition>
 void wait_until(Thread& thread, std::vector<Thread*>& waiting, Wait wait, Condition&& condition) {
+  const std::int64_t began = machine.verbs;
   if (machine.config->policy == Policy::late || machine.chance(4)) yield();
   thread.wait = wait;
   while (!condition()) {
@@ -204,6 +213,7 @@ void wait_until(Thread& thread, std::vector<Thread*>& waiting, Wait wait, Condit
     suspend();
   }
   thread.wait = {};
+  trace_wait(thread, wait, began);
 }
 
 // ---- fault.cpp

@@ -44,11 +44,13 @@ void check(std::uint32_t id, std::uint32_t threads) {
 
 /// Comes and waits for the others.
 void sync(Thread& thread, NamedBarrier& barrier, std::uint32_t threads, Wait wait) {
+  const std::int64_t began = machine.verbs;
   if (come(thread, barrier, threads)) return perturb();
   thread.wait = wait;
   barrier.waiting.push_back(&thread);
   suspend();
   thread.wait = {};
+  trace_wait(thread, wait, began);
 }
 
 }  // namespace

@@ -280,6 +280,20 @@ void yield() {
   suspend();
 }
 
+void trace_wait(const Thread& thread, Wait wait, std::int64_t began) {
+  // One thread stands for its warpgroup; producers may be any lane, and are alone.
+  const bool shown = thread.index % warpgroup_size == 0 || thread.started_copies;
+  if (machine.config->trace == nullptr || !shown || machine.verbs == began) return;
+  static constexpr const char* names[] = {"",      "barrier", "named barrier", "registers",
+                                          "WGMMA", "shuffle", "warp"};
+  std::string what = std::string("waits: ") + names[static_cast<int>(wait.kind)];
+  if (wait.kind == Wait::Kind::barrier || wait.kind == Wait::Kind::named)
+    what += " " + std::to_string(wait.object);
+  machine.config->trace->add("block " + std::to_string(machine.block.index) + ", warpgroup " +
+                                 std::to_string(thread.warpgroup()) + " (" + thread.role + ")",
+                             what, began, machine.verbs);
+}
+
 void perturb() {
   if (machine.chance(8)) yield();
 }
@@ -298,6 +312,7 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
   machine.config = &own;
   machine.report = {};
   machine.random.seed(own.seed);
+  machine.verbs = 0;
   machine.window = arena().window;
   machine.global.reset(own.buffers);
   for (int i = 0; i < own.blocks && machine.report.ok(); ++i) {

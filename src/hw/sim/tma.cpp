@@ -120,8 +120,9 @@ void load_box(void* destination, const TensorMap& map, Barrier& object, BoxOrigi
   ++machine.report.statistics.copies;
   barrier.copies_until = landed.time;
   barrier.last_copy = thread.code;
-  CopyInFlight& copy = machine.block.copies.emplace_back(
-      CopyInFlight{map, origin, offset, &barrier, barrier.phases, {}, thread.index, thread.code});
+  CopyInFlight& copy = machine.block.copies.emplace_back(CopyInFlight{
+      map, origin, offset, &barrier, barrier.phases, {}, thread.index, thread.code, machine.verbs});
+  thread.started_copies = true;
   for (std::uint32_t row = 0; row < encoded.rows(); ++row) copy.rows.push_back(row);
   if (machine.config->policy == Policy::random)
     std::shuffle(copy.rows.begin(), copy.rows.end(), machine.random);
@@ -145,6 +146,11 @@ bool land_copy(bool everything) {
     copy.rows.pop_back();
   }
   complete_bytes(*copy.barrier, static_cast<std::uint32_t>(count) * map.row_bytes(), copy);
+  if (copy.rows.empty() && machine.config->trace != nullptr) {
+    machine.config->trace->add("block " + std::to_string(machine.block.index) + ", TMA to barrier " +
+                                   std::to_string(copy.barrier->ordinal),
+                               "copy", copy.started, machine.verbs);
+  }
   if (copy.rows.empty()) copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(chosen));
   return true;
 }

@@ -111,6 +111,12 @@ void read_b(const Product& product, MatrixOperands& operands) {
 void execute(MatrixUnit& unit) {
   static MatrixOperands operands;
   const ProductInFlight& flight = unit.products.front();
+  if (machine.config->trace != nullptr) {
+    machine.config->trace->add("block " + std::to_string(machine.block.index) + ", matrix unit " +
+                                   std::to_string(&unit - machine.block.units.data()),
+                               flight.product.a_in_registers ? "WGMMA (RS)" : "WGMMA (SS)", flight.started,
+                               machine.verbs);
+  }
   read_a(flight, operands);
   read_b(flight.product, operands);
   if (flight.product.accumulate == Accumulate::overwrite) {
@@ -126,6 +132,7 @@ void execute(MatrixUnit& unit) {
 /// All 128 threads have come: the matrix unit may read its operands from now on.
 void issue(MatrixUnit& unit, int warpgroup, ProductInFlight& flight) {
   ++unit.issued;
+  flight.started = machine.verbs;
   ++machine.report.statistics.products;
   const std::span<Thread> threads(&machine.block.threads[warpgroup * warpgroup_size], warpgroup_size);
   const auto read = [&](int, int, std::uint32_t address) {

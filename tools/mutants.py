@@ -1,0 +1,151 @@
+"""The table of mutants: one wait, fence, barrier, phase, count, index, swizzle or descriptor field changed each."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    name: str
+    kind: str
+    file: str
+    old: str  # stands exactly once in the file
+    new: str
+    head_dim: int = 64  # whose kernels show it
+
+
+RING = "src/tile/ring.h"
+TILE = "src/tile/shared_tile.h"
+GEMM = "src/tile/gemm.h"
+SERIAL = "src/forward/overlap_serial.h"
+TWO = "src/forward/overlap_two_stage.h"
+THREE = "src/forward/overlap_three_stage.h"
+KERNEL = "src/forward/kernel.h"
+PRODUCER = "src/forward/producer.h"
+CONSUMER = "src/forward/consumer.h"
+TURN = "src/forward/turn.h"
+VARIANT = "src/forward/variant.h"
+TYPES = "src/hw/types.h"
+
+WAIT_FULL = "  hw::barrier_wait(ring.full[at.slot], at.parity);\n"
+WAIT_EMPTY = "  hw::barrier_wait(ring.empty[at.slot], at.parity ^ 1u);\n"
+ARRIVE = "  if (hw::lane_index() == 0) hw::barrier_arrive(ring.empty[at.slot]);\n"
+
+MUTANTS = [
+    # Waits on barriers
+    Mutant("no wait for a full slot", "wait", RING, WAIT_FULL, ""),
+    Mutant("no wait for an empty slot", "wait", RING, WAIT_EMPTY, ""),
+    Mutant("only one lane waits for a full slot", "wait", RING, WAIT_FULL,
+           "  if (hw::lane_index() == 0)\n  " + WAIT_FULL),
+    Mutant("serial: no wait for K", "wait", SERIAL, "    tile::wait_full(shared.k_ring, k_at);  // line 16\n", ""),
+    Mutant("serial: no wait for V", "wait", SERIAL, "    tile::wait_full(shared.v_ring, v_at);  // line 20\n", ""),
+    Mutant("two-stage: no wait for V in the loop", "wait", TWO,
+           "    tile::wait_full(shared.v_ring, v_at);  // line 10\n", ""),
+    Mutant("two-stage: no wait for the last V", "wait", TWO,
+           "  tile::wait_full(shared.v_ring, v_at);  // line 18\n", ""),
+    Mutant("no wait for the queries", "wait", KERNEL,
+           "    tile::wait_full(shared.q_ring[consumer], at.q);  // line 14\n", ""),
+    # Phases
+    Mutant("parity never flips", "phase", RING, "    parity ^= slot == 0 ? 1u : 0u;\n", ""),
+    Mutant("parity flips at every slot", "phase", RING, "slot == 0 ? 1u : 0u", "1u"),
+    Mutant("producer waits for the consumer's parity", "phase", RING, "at.parity ^ 1u", "at.parity"),
+    Mutant("consumer waits for the other parity", "phase", RING, WAIT_FULL,
+           WAIT_FULL.replace("at.parity", "at.parity ^ 1u")),
+    Mutant("positions begin in parity 1", "phase", RING, "std::uint32_t parity = 0;", "std::uint32_t parity = 1;"),
+    # Arrivals and bytes
+    Mutant("slots are never released", "arrival", RING, ARRIVE, ""),
+    Mutant("every lane releases the slot", "arrival", RING, "if (hw::lane_index() == 0) ", ""),
+    Mutant("full barrier counts 2 arrivals", "arrival", RING, "hw::barrier_init(full[i], 1);",
+           "hw::barrier_init(full[i], 2);"),
+    Mutant("empty barrier counts one arrival too few", "arrival", RING, "hw::barrier_init(empty[i], releases);",
+           "hw::barrier_init(empty[i], releases - 1);"),
+    Mutant("empty barrier counts one arrival too many", "arrival", RING, "hw::barrier_init(empty[i], releases);",
+           "hw::barrier_init(empty[i], releases + 1);"),
+    Mutant("one consumer's releases free K", "arrival", KERNEL, "shared.k_ring.init(consumer_warps);",
+           "shared.k_ring.init(warps);"),
+    Mutant("one consumer's releases free V", "arrival", KERNEL, "shared.v_ring.init(consumer_warps);",
+           "shared.v_ring.init(warps);"),
+    Mutant("arrival without bytes", "bytes", RING, "hw::barrier_arrive_expecting(ring.full[at.slot], bytes);",
+           "hw::barrier_arrive(ring.full[at.slot]);"),
+    Mutant("half of the bytes expected", "bytes", RING, "(ring.full[at.slot], bytes)", "(ring.full[at.slot], bytes / 2)"),
+    Mutant("16 bytes too many expected", "bytes", RING, "(ring.full[at.slot], bytes)", "(ring.full[at.slot], bytes + 16)"),
+    Mutant("bytes of one panel expected of two", "bytes", TILE, "bytes = panels * panel_bytes;", "bytes = panel_bytes;", 128),
+    # Slots released early, late, or the wrong one
+    Mutant("serial: K released before its product is waited for", "release", SERIAL,
+           "    hw::wgmma_wait<0>();\n    tile::release_slot(shared.k_ring, k_at);  // line 22 for K, which nothing reads any more\n",
+           "    tile::release_slot(shared.k_ring, k_at);\n    hw::wgmma_wait<0>();\n"),
+    Mutant("two-stage: V released before its product is waited for", "release", TWO,
+           "    tile::release_slot(shared.k_ring, k_at);                                 // line 15 for K\n",
+           "    tile::release_slot(shared.k_ring, k_at);\n    tile::release_slot(shared.v_ring, v_at);\n"),
+    Mutant("two-stage: K released twice in place of V", "release", TWO,
+           "    tile::release_slot(shared.v_ring, v_at);          // line 15 for V\n",
+           "    tile::release_slot(shared.k_ring, k_at);\n"),
+    Mutant("two-stage: last V never released", "release", TWO,
+           "  tile::release_slot(shared.v_ring, v_at);\n  v_at.advance();\n}", "  v_at.advance();\n}"),
+    Mutant("two-stage: queries released before the last scores", "release", TWO,
+           "  two_stage_blocks<V, BlockKind::masked>(state, p, full_end, blocks.end);\n  release_queries(state);\n",
+           "  release_queries(state);\n  two_stage_blocks<V, BlockKind::masked>(state, p, full_end, blocks.end);\n"),
+    Mutant("queries' position never advances", "phase", CONSUMER, "  state.at.q.advance();\n", ""),
+    Mutant("no warp barrier before a release", "sync", RING, "  hw::sync_warp();  // the other lanes' ordinary reads\n", ""),
+    # WGMMA waits and fences
+    Mutant("serial: scores not waited for", "wgmma", SERIAL, "    state.turn.pass();\n    hw::wgmma_wait<0>();\n",
+           "    state.turn.pass();\n"),
+    Mutant("two-stage: scores waited for with one group too many pending", "wgmma", TWO, "hw::wgmma_wait<1>();",
+           "hw::wgmma_wait<2>();"),
+    Mutant("two-stage: output not waited for in the loop", "wgmma", TWO,
+           "    hw::wgmma_wait<0>();                              // line 14\n", ""),
+    Mutant("two-stage: wait leaves the output pending", "wgmma", TWO,
+           "    hw::wgmma_wait<0>();                              // line 14\n", "    hw::wgmma_wait<1>();\n"),
+    Mutant("two-stage: last output not waited for", "wgmma", TWO,
+           "  start_output(state, p);                // line 19\n  hw::wgmma_wait<0>();\n",
+           "  start_output(state, p);                // line 19\n"),
+    Mutant("three-stage: products not waited for", "wgmma", THREE, "    hw::wgmma_wait<0>();  // line 14\n", ""),
+    Mutant("no fence before the scores", "fence", CONSUMER, "  hw::wgmma_fence();\n  tile::start_scores", "  tile::start_scores"),
+    Mutant("no fence before the output", "fence", CONSUMER, "  hw::wgmma_fence();\n  tile::start_output", "  tile::start_output"),
+    Mutant("scores not committed", "wgmma", CONSUMER,
+           "state.shared.k[state.at.k.slot]);\n  hw::wgmma_commit();\n", "state.shared.k[state.at.k.slot]);\n"),
+    Mutant("output not committed", "wgmma", CONSUMER,
+           "state.shared.v[state.at.v.slot]);\n  hw::wgmma_commit();\n", "state.shared.v[state.at.v.slot]);\n"),
+    Mutant("two-stage: probabilities rounded while a product reads them", "wgmma", TWO,
+           "    hw::wgmma_wait<0>();                              // line 14\n",
+           "    tile::round_probabilities<V.operand>(p, scores);\n    hw::wgmma_wait<0>();\n"),
+    Mutant("two-stage: output rescaled while a product writes it", "wgmma", TWO,
+           "    hw::wgmma_wait<0>();                              // line 14\n",
+           "    rescale_output(state, rescale);\n    hw::wgmma_wait<0>();\n"),
+    # Initialisation
+    Mutant("no fence after the barriers' initialisation", "fence", KERNEL, "    hw::fence_barrier_init();\n", ""),
+    Mutant("no block barrier after the initialisation", "sync", KERNEL, "  hw::sync_block();\n", ""),
+    Mutant("queries' rings are not initialised", "sync", KERNEL, "    for (auto& ring : shared.q_ring) ring.init(warps);\n", ""),
+    # Slots and places
+    Mutant("K copied to the other slot", "index", PRODUCER, "tile::load_tile(shared.k[k_at.slot]",
+           "tile::load_tile(shared.k[k_at.slot ^ 1]"),
+    Mutant("V's bytes arrive at K's barrier", "index", PRODUCER, "shared.v_ring.full[v_at.slot]", "shared.k_ring.full[v_at.slot]"),
+    Mutant("scores of the other slot", "index", CONSUMER, "state.shared.k[state.at.k.slot]", "state.shared.k[state.at.k.slot ^ 1]"),
+    Mutant("output from the first slot always", "index", CONSUMER, "state.shared.v[state.at.v.slot]", "state.shared.v[0]"),
+    Mutant("consumers read one consumer's queries", "index", CONSUMER, "state.shared.q[state.turn.consumer]", "state.shared.q[0]"),
+    Mutant("ring wraps one slot late", "index", RING, "slot + 1 == stages", "slot == stages"),
+    Mutant("V of the block before", "index", PRODUCER, "args.v, shared.v_ring.full[v_at.slot], keys(work, block));",
+           "args.v, shared.v_ring.full[v_at.slot], keys(work, block - 1));"),
+    # Descriptors and swizzles
+    Mutant("operand without swizzle", "descriptor", TYPES, "static_cast<std::uint64_t>(swizzle) << 62",
+           "static_cast<std::uint64_t>(0) << 62"),
+    Mutant("operand with the 64-byte swizzle", "descriptor", TYPES, "static_cast<std::uint64_t>(swizzle) << 62",
+           "std::uint64_t{2} << 62"),
+    Mutant("atoms of 4 rows", "descriptor", TILE, "constexpr int atom_bytes = atom_rows * row_bytes;",
+           "constexpr int atom_bytes = atom_rows * row_bytes / 2;"),
+    Mutant("leading and stride offsets exchanged", "descriptor", TYPES,
+           "field(leading_bytes) << 16 | field(stride_bytes) << 32", "field(stride_bytes) << 16 | field(leading_bytes) << 32"),
+    Mutant("panels of MN-major operands one row apart", "descriptor", TILE, "panel_bytes, atom_bytes,", "row_bytes, atom_bytes,", 128),
+    Mutant("K steps of 8 elements", "descriptor", TILE, "(step % steps_per_panel) * k_step * 2", "(step % steps_per_panel) * k_step"),
+    Mutant("K-major panels ignored", "descriptor", TILE, "(step / steps_per_panel) * panel_bytes + ", "", 128),
+    Mutant("MN-major steps of 8 rows", "descriptor", TILE, "step * k_step * row_bytes", "step * k_step / 2 * row_bytes"),
+    Mutant("all panels copied to the first", "descriptor", TILE, "hw::load_box(tile.panel[p]", "hw::load_box(tile.panel[0]", 128),
+    Mutant("scores accumulate on what was there", "wgmma", GEMM, "hw::Accumulate::overwrite", "hw::Accumulate::add"),
+    # Turns and registers
+    Mutant("the first turn is never passed", "turn", TURN, "hw::arrive_named(barrier_of(0), threads);", ";"),
+    Mutant("turns count one warpgroup", "turn", TURN, "threads = 2 * hw::warpgroup_size;", "threads = hw::warpgroup_size;"),
+    Mutant("turns are never passed on", "turn", TURN, "consumer + 1 == V.consumers() ? 0 : consumer + 1", "consumer"),
+    Mutant("consumers take more registers than there are", "registers", VARIANT, "consumers() == 3 ? 160", "consumers() == 3 ? 168"),
+    Mutant("the producer keeps its registers", "registers", KERNEL, "    hw::release_registers<V.producer_registers()>();  // line 3\n", ""),
+    Mutant("half of the warp elects itself", "divergence", KERNEL, "hw::warp_index() == 0 && hw::elect_one()",
+           "hw::warp_index() == 0 && hw::lane_index() < 16 && hw::elect_one()"),
+]

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Breaks the kernels on purpose, one way at a time, and counts what the software Hopper catches.
+
+Each mutant is one textual change of a copy of the sources (tools/mutants.py); the copy is built and the forward tests
+run in the simulator. A mutant is caught if a test fails or never ends. Writes a CSV row per mutant and prints the score.
+"""
+
+import argparse
+import csv
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from mutants import MUTANTS
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COPIED = ("CMakeLists.txt", "cmake", "include", "src", "apps", "tests", "bench", "tools", "examples", "python", "LICENSE")
+HEAD_DIMS = (64, 128, 256)
+ABSENT = """#include "apps/sim/forward_kernels.h"
+
+namespace tandem::sim {{
+std::span<const Kernel> kernels_d{0}() {{ return {{}}; }}
+}}  // namespace tandem::sim
+"""
+
+
+def copy_sources(head_dim, work):
+    """A copy of the sources with the kernels of one head dim only, configured."""
+    source, build = work / f"d{head_dim}" / "source", work / f"d{head_dim}" / "build"
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name)
+        else:
+            shutil.copy(ROOT / name, source / name)
+    for other in HEAD_DIMS:
+        if other != head_dim:
+            (source / f"apps/sim/forward_kernels_d{other}.cpp").write_text(ABSENT.format(other))
+    options = ["-G", "Ninja", "-DTANDEM_HOPPER=OFF"]
+    subprocess.run(["cmake", "-S", source, "-B", build, *options], check=True, stdout=subprocess.DEVNULL)
+    return source, build
+
+
+def build_and_test(build, runs, limit):
+    """What came of it: 'passed', 'did not build' or 'caught', and the first fault or failure."""
+    done = subprocess.run(["ninja", "-C", build, "sim_forward_test"], capture_output=True, text=True)
+    if done.returncode != 0:
+        return "did not build", done.stdout[-2000:]
+    environment = dict(os.environ, TANDEM_SIM_RUNS=str(runs), GTEST_FAIL_FAST="1")
+    try:
+        done = subprocess.run([build / "bin/sim_forward_test"], capture_output=True, text=True, timeout=limit,
+                              env=environment)
+    except subprocess.TimeoutExpired:
+        return "caught", "no end"
+    if done.returncode == 0:
+        return "passed", ""
+    fault = re.search(r"^([a-z-]+): .*$", done.stdout, re.MULTILINE)
+    return "caught", fault.group(1) if fault else "wrong result" if done.returncode == 1 else "crash"
+
+
+def check_table():
+    """Mutants whose text the sources no longer have, exactly once: the table is stale."""
+    stale = [m for m in MUTANTS if (ROOT / m.file).read_text().count(m.old) != 1]
+    for mutant in stale:
+        print(f"stale: {mutant.name}: {mutant.file} has not exactly one {mutant.old!r}", file=sys.stderr)
+    return not stale
+
+
+def run_mutant(mutant, copies, arguments):
+    source, build = copies[mutant.head_dim]
+    file = source / mutant.file
+    original = file.read_text()
+    file.write_text(original.replace(mutant.old, mutant.new))
+    began = time.monotonic()
+    try:
+        outcome, by = build_and_test(build, arguments.runs, arguments.limit)
+    finally:
+        file.write_text(original)
+    return {"mutant": mutant.name, "kind": mutant.kind, "file": mutant.file, "head_dim": mutant.head_dim,
+            "outcome": outcome, "by": by.splitlines()[0] if by else "", "seconds": f"{time.monotonic() - began:.0f}"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for the copies and their builds")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="CSV file for the table")
+    parser.add_argument("--only", default="", help="run mutants whose name contains this")
+    parser.add_argument("--runs", type=int, default=3, help="problems per variant and policy (default 3)")
+    parser.add_argument("--limit", type=int, default=300, help="seconds for one mutant's tests (default 300)")
+    arguments = parser.parse_args()
+    if not check_table():
+        return 2
+    chosen = [m for m in MUTANTS if arguments.only in m.name]
+    copies = {d: copy_sources(d, arguments.work) for d in sorted({m.head_dim for m in chosen})}
+    for head_dim, (_, build) in copies.items():
+        outcome, by = build_and_test(build, arguments.runs, arguments.limit)
+        if outcome != "passed":
+            print(f"the unmutated kernels of head dim {head_dim}: {outcome} {by}", file=sys.stderr)
+            return 2
+    with open(arguments.out, "w", newline="") as out:
+        rows = []
+        for mutant in chosen:
+            rows.append(run_mutant(mutant, copies, arguments))
+            if len(rows) == 1:
+                table = csv.DictWriter(out, fieldnames=rows[0].keys())
+                table.writeheader()
+            table.writerow(rows[-1])
+            out.flush()
+            print(", ".join(map(str, rows[-1].values())), flush=True)
+    caught = sum(row["outcome"] == "caught" for row in rows)
+    built = sum(row["outcome"] != "did not build" for row in rows)
+    print(f"caught {caught} of {built}; {len(rows) - built} did not build")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
