@@ -29,11 +29,11 @@ std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise)
 }
 
 /// Lengths around the tile's: 0, ragged, a few tiles.
-std::int64_t draw_length(test::Random& random, int block) {
+std::int64_t draw_length(test::Random& random, int block, int most_blocks) {
   const std::uint64_t kind = random() % 8;
   if (kind == 0) return static_cast<std::int64_t>(random() % 3);
   if (kind == 1) return block * static_cast<std::int64_t>(1 + random() % 2);
-  return static_cast<std::int64_t>(1 + random() % (2 * block + block / 2));
+  return static_cast<std::int64_t>(1 + random() % (most_blocks * block + block / 2));
 }
 
 /// A problem that the variant serves.
@@ -42,8 +42,8 @@ ForwardCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
   ForwardCase c;
   c.seed = seed;
   c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  c.q_len = draw_length(random, variant.block_m);
-  c.k_len = draw_length(random, variant.block_n);
+  c.q_len = draw_length(random, variant.block_m, 2);
+  c.k_len = draw_length(random, variant.block_n, 5);
   c.batch = 1 + static_cast<std::int64_t>(random() % 2);
   c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
   c.q_heads = c.kv_heads * (1 + static_cast<std::int64_t>(random() % 2));
