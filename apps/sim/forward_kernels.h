@@ -2,7 +2,6 @@
 // files.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -24,15 +23,15 @@ std::span<const Kernel> kernels_d256();
 
 /// What is built for a head dim, and every pair of overlap and turn policy in bf16 with band masks.
 constexpr auto simulated_variants(int head_dim) {
-  constexpr std::size_t built = forward::variants_of(64).size();
+  constexpr std::size_t built = forward::candidates_of(64).size();
   std::array<forward::ForwardVariant, built + 6> variants{};
-  const auto table = forward::variants_of(head_dim);
-  std::copy(table.begin(), table.end(), variants.begin());
+  const auto table = forward::candidates_of(head_dim);
+  for (std::size_t c = 0; c < built; ++c) variants[c] = table[c].variant;
   std::size_t i = built;
   for (auto overlap :
        {forward::Overlap::serial, forward::Overlap::two_stage, forward::Overlap::three_stage}) {
     for (auto turn : {forward::TurnPolicy::free, forward::TurnPolicy::pingpong}) {
-      variants[i] = table[2];  // bf16, band, no softcap
+      variants[i] = table[2].variant;  // bf16, band, no softcap
       variants[i].overlap = overlap;
       variants[i++].turn = turn;
     }

@@ -25,6 +25,7 @@ struct ConsumerState {
   ForwardShared<V>& shared;
   ConsumerPosition<V>& at;
   Turn<V> turn;
+  int last_block;  ///< of the tile
   RowLimits limits;
   tile::OnlineSoftmax softmax;
   float output[V.head_dim / 2];
@@ -46,9 +47,11 @@ TANDEM_DEVICE void start_output(ConsumerState<V>& state, const tile::Probabiliti
   hw::wgmma_commit();
 }
 
-/// The last scores of the tile are complete: the queries may be overwritten by the next tile's.
+/// The scores of `block` are complete. After the tile's last, the queries may be overwritten by the next
+/// tile's.
 template <ForwardVariant V>
-TANDEM_DEVICE void release_queries(ConsumerState<V>& state) {
+TANDEM_DEVICE void release_queries_after(ConsumerState<V>& state, int block) {
+  if (block != state.last_block) return;
   tile::release_slot(state.shared.q_ring[state.turn.consumer], state.at.q);
   state.at.q.advance();
 }

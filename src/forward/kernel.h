@@ -32,12 +32,13 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   Work work = find_work<V>(args, 0);
   for (int round = 1; work.exists(); ++round) {
     const int query = work.first_query + own_row;
-    ConsumerState<V> state{args, shared, at, turn, RowLimits::of(args, query), {}, {}};  // line 13
-    tile::wait_full(shared.q_ring[consumer], at.q);                                      // line 14
+    ConsumerState<V> state{args, shared, at, turn, work.blocks.end - 1, RowLimits::of(args, query),
+                           {},   {}};                // line 13
+    tile::wait_full(shared.q_ring[consumer], at.q);  // line 14
     if (work.blocks.begin < work.blocks.end) {
       attend(state, work.blocks);  // lines 15-23
     } else {
-      release_queries(state);
+      release_queries_after(state, state.last_block);
     }
     store_tile<V>(args, work, query, state.softmax, state.output);  // lines 24, 25
     work = find_work<V>(args, round);

@@ -21,6 +21,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
     state.turn.pass();
     hw::wgmma_wait<0>();
     tile::release_slot(shared.k_ring, k_at);  // line 22 for K, which nothing reads any more
+    release_queries_after(state, j);
 
     const tile::Rescale rescale = softmax_block<V, kind>(state, scores, j);  // lines 18, 19
     tile::round_probabilities<V.operand>(p, scores);
@@ -43,7 +44,6 @@ TANDEM_DEVICE void attend_serial(ConsumerState<V>& state, const core::BlockRange
   serial_blocks<V, BlockKind::full>(state, blocks.full_begin, blocks.full_end);
   serial_blocks<V, BlockKind::masked>(state, blocks.full_end, blocks.end);
   state.turn.pass();
-  release_queries(state);
 }
 
 }  // namespace tandem::forward

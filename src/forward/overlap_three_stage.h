@@ -89,13 +89,13 @@ TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const core::Block
                                              full_begin < blocks.end ? full_begin : blocks.end);
     three_stage_blocks<V, BlockKind::full>(state, carry, full_begin, full_end);
     three_stage_blocks<V, BlockKind::masked>(state, carry, full_end, blocks.end);
-    release_queries(state);
+    release_queries_after(state, state.last_block);
 
     output_now(state, carry);                                                                  // lines 18-20
     carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.end - 1);  // line 21
     tile::round_probabilities<V.operand>(carry.p, carry.scores);
   } else {
-    release_queries(state);
+    release_queries_after(state, state.last_block);
   }
   output_now(state, carry);  // lines 22-24
 }

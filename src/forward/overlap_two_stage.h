@@ -59,7 +59,7 @@ TANDEM_DEVICE void attend_two_stage(ConsumerState<V>& state, const core::BlockRa
   two_stage_blocks<V, BlockKind::masked>(state, p, next, blocks.full_begin);
   two_stage_blocks<V, BlockKind::full>(state, p, full_begin, full_end);
   two_stage_blocks<V, BlockKind::masked>(state, p, full_end, blocks.end);
-  release_queries(state);
+  release_queries_after(state, state.last_block);
 
   tile::wait_full(shared.v_ring, v_at);  // line 18
   start_output(state, p);                // line 19

@@ -26,17 +26,19 @@ core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardV
 }  // namespace
 
 const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
-  static constexpr auto table = all_variants();
-  const auto wanted_operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
-  const auto wanted_mask = problem.mask.is_full() ? MaskKind::full : MaskKind::band;
+  static constexpr auto table = all_candidates();
   if (problem.dtype() == TANDEM_FP32) return nullptr;
-  for (const ForwardVariant& variant : table) {
-    if (variant.operand == wanted_operand && variant.mask == wanted_mask &&
-        variant.softcap == (problem.softcap > 0) && variant.head_dim >= problem.head_dim()) {
-      return &variant;
+  const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
+  const auto mask = problem.mask.is_full() ? MaskKind::full : MaskKind::band;
+  const ForwardVariant* chosen = nullptr;
+  for (const auto& [variant, min_keys] : table) {
+    if (chosen != nullptr && variant.head_dim > chosen->head_dim) break;  // would only pad more
+    if (variant.operand == operand && variant.mask == mask && variant.softcap == (problem.softcap > 0) &&
+        variant.head_dim >= problem.head_dim() && problem.k_len() >= min_keys) {
+      chosen = &variant;
     }
   }
-  return nullptr;
+  return chosen;
 }
 
 std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVariant& variant) {

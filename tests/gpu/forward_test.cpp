@@ -113,19 +113,22 @@ TEST_F(HopperForward, RandomProblemsMatchTheOracle) {
 
 std::string name_of(const ForwardVariant& v) {
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         (v.mask == MaskKind::full ? "_full" : "_band") + (v.softcap ? "_softcap" : "");
+         (v.mask == MaskKind::full ? "_full" : "_band") + (v.softcap ? "_softcap_" : "_") +
+         std::to_string(v.block_m) + "x" + std::to_string(v.block_n);
 }
 
-class EveryVariant : public HopperForward, public testing::WithParamInterface<ForwardVariant> {};
-INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(forward::all_variants()),
-                         [](const auto& info) { return name_of(info.param); });
+class EveryVariant : public HopperForward, public testing::WithParamInterface<forward::Candidate> {};
+INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(forward::all_candidates()),
+                         [](const auto& info) { return name_of(info.param.variant); });
 
-/// More than two tiles of queries and three blocks of keys, ragged.
-ForwardCase case_for(const ForwardVariant& v) {
+/// More than two tiles of queries and three blocks of keys, ragged; as many keys as the variant is preferred
+/// from.
+ForwardCase case_for(const forward::Candidate& candidate) {
+  const ForwardVariant& v = candidate.variant;
   ForwardCase c;
   c.dtype = v.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   c.q_len = 2 * v.block_m + 17;
-  c.k_len = 3 * v.block_n + 5;
+  c.k_len = std::max(3 * v.block_n + 5, candidate.min_keys + 1);
   c.q_heads = 2;
   c.head_dim = v.head_dim;
   c.softcap = v.softcap ? 5.f : 0.f;
@@ -141,12 +144,13 @@ void expect_served_by(const ForwardVariant& v, const ForwardCase& c) {
 
 TEST_P(EveryVariant, MatchesTheOracle) {
   ForwardCase c = case_for(GetParam());
-  if (GetParam().mask == MaskKind::full) return expect_served_by(GetParam(), c);
+  const ForwardVariant& variant = GetParam().variant;
+  if (variant.mask == MaskKind::full) return expect_served_by(variant, c);
   for (const core::Mask mask :
        {core::Mask::causal(), core::Mask{150, 40}, core::Mask{core::Mask::unlimited, 90},
         core::Mask{30, core::Mask::unlimited}}) {
     c.mask = mask;
-    expect_served_by(GetParam(), c);
+    expect_served_by(variant, c);
   }
 }
 
@@ -154,8 +158,8 @@ TEST_P(EveryVariant, PadsSmallerHeadDims) {
   ForwardCase c = case_for(GetParam());
   c.head_dim -= 24;
   c.kv_heads = 2;
-  if (GetParam().mask == MaskKind::band) c.mask = core::Mask::causal();
-  expect_served_by(GetParam(), c);
+  if (GetParam().variant.mask == MaskKind::band) c.mask = core::Mask::causal();
+  expect_served_by(GetParam().variant, c);
 }
 
 // ---- Long sequences, on sampled rows

@@ -34,8 +34,8 @@ LAYERS = {
     "api": KERNELS | {"cpu", "forward", "decode", "backward", "fp8", "api"},
 }
 MACHINES = {"hw/sm90", "hw/sim"}
-# The one place that picks the machine, the tool that shows the simulator at work, and the tests of both.
-MAY_NAME_A_MACHINE = ("src/hw/hw.h", "src/hw/sm90/", "src/hw/sim/", "apps/sim/", "tests/")
+# The one place that picks the machine, the tools that show the simulator at work, and the tests of both.
+MAY_NAME_A_MACHINE = ("src/hw/hw.h", "src/hw/sm90/", "src/hw/sim/", "apps/sim/", "apps/tandem/sim.cpp", "tests/")
 
 CPP = {".h", ".hpp", ".c", ".cpp", ".cu", ".cuh"}
 CUDA = {".cu", ".cuh"}
