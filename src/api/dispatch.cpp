@@ -63,7 +63,7 @@ Status check_host_memory(const ForwardProblem& p) {
   for (const auto& [name, address] : pointers)
     if (address != nullptr && is_device_memory(address))
       return invalid(name, " is ", address,
-                     ", which is device memory, but the backend that was chosen reads host "
+                     ", which is device or managed memory, but the backend that was chosen reads host "
                      "memory; pass all tensors in host memory, or all in device memory");
   return {};
 }
