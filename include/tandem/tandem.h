@@ -78,7 +78,7 @@ typedef struct tandem_forward_args {
   tandem_tensor k;        /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
   tandem_tensor v;        /* b, sk, kv_heads, d; dtype of q */
   tandem_tensor o;        /* b, sq, q_heads, d; written; dtype of q */
-  tandem_tensor lse;      /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, the rest is ignored */
+  tandem_tensor lse;      /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   tandem_mask mask;       /* default: full */
   float scale;            /* > 0; 0 means 1 / sqrt(d) */
   float softcap;          /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
