@@ -64,6 +64,14 @@ def read_rows(*paths):
     return rows
 
 
+def curve(rows, peer, d, causal):
+    """Sequence lengths and rates of one curve, in the paper's setting only. The last row of a point counts."""
+    points = {int(row["sq"]): float(row["rate"]) for row in rows
+              if row["peer"] == peer and int(row["d"]) == d and int(row["causal"]) == causal
+              and int(row["b"]) * int(row["sq"]) == TOKENS and int(row["hq"]) * d == HIDDEN and row["sq"] == row["sk"]}
+    return sorted(points), [points[s] for s in sorted(points)]
+
+
 def row_key(row):
     """What was measured, without who was measured and how it went; the same for every peer."""
     return tuple(str(row[name]) for name in COLUMNS[:COLUMNS.index("peer")])

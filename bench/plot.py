@@ -12,7 +12,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-from cases import HEAD_DIMS, HIDDEN, RECORDED_PEERS, RESULTS, SEQLENS, TOKENS, read_rows
+from cases import HEAD_DIMS, HIDDEN, RECORDED_PEERS, RESULTS, SEQLENS, TOKENS, curve, read_rows
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; markers and dashes tell them apart without colour.
 STYLES = {
@@ -21,14 +21,6 @@ STYLES = {
     "cudnn": {"label": "cuDNN", "color": "#009E73", "marker": "^"},
     "fa2": {"label": "FlashAttention-2", "color": "#8A8A8A", "marker": "v"},
 }
-
-
-def curve(rows, peer, d, causal):
-    """Sequence lengths and rates of one curve, in the paper's setting only. The last row of a point counts."""
-    points = {int(row["sq"]): float(row["rate"]) for row in rows
-              if row["peer"] == peer and int(row["d"]) == d and int(row["causal"]) == causal
-              and int(row["b"]) * int(row["sq"]) == TOKENS and int(row["hq"]) * d == HIDDEN and row["sq"] == row["sk"]}
-    return sorted(points), [points[s] for s in sorted(points)]
 
 
 def panel(axes, rows, d, causal):
