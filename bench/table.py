@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the README's figure and table of measured rates, from bench/results/h200/forward.csv, between its two marks.
+"""Writes the README's figure and table of measured rates from bench/results/h200/forward.csv, between its two marks.
 
 With --check it writes nothing and sees that the README already says so: exit code 1 if not, 77 if nothing was measured.
 """
@@ -14,6 +14,9 @@ from cases import HEAD_DIMS, RESULTS, SEQLENS, curve, read_rows
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BEGIN, END = "<!-- rates: written by bench/table.py -->\n", "<!-- end of rates -->\n"
+SETTING = """Forward on one NVIDIA H200, bf16, TFLOP/s, in the setting of the FlashAttention-3 paper (hidden dim 2048, 16k tokens),
+beside cuDNN taking turns in the same process ([every row, and how](bench/results/h200/README.md)):
+"""
 FIGURE = "![TFLOP/s over sequence length, a panel a head dim, full and causal](docs/figures/forward-h200.svg)\n"
 DTYPE = "bf16"
 NOT_MEASURED = 77
@@ -52,7 +55,7 @@ def main():
         print(f"nothing was measured: {results.relative_to(ROOT)} is not there")
         return NOT_MEASURED
     old = README.read_text()
-    new = with_rates(old, f"\n{FIGURE}\n{table(read_rows(results))}\n")
+    new = with_rates(old, f"\n{SETTING}\n{FIGURE}\n{table(read_rows(results))}\n")
     if check and new != old:
         print(f"README.md does not say what {results.relative_to(ROOT)} says; run bench/table.py")
         return 1
