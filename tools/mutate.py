@@ -59,7 +59,7 @@ def build_and_test(build, runs, limit):
         return "caught", "no end"
     if done.returncode == 0:
         return "passed", ""
-    fault = re.search(r"^([a-z-]+): .*$", done.stdout, re.MULTILINE)
+    fault = re.search(r"^(?!replay:)([a-z-]+): .*$", done.stdout, re.MULTILINE)
     return "caught", fault.group(1) if fault else "wrong result" if done.returncode == 1 else "crash"
 
 

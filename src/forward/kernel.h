@@ -38,6 +38,7 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
     if (work.blocks.begin < work.blocks.end) {
       attend(state, work.blocks);  // lines 15-23
     } else {
+      hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the slot back
       release_queries_after(state, state.last_block);
     }
     store_tile<V>(args, work, query, state.softmax, state.output);  // lines 24, 25

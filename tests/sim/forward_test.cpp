@@ -125,5 +125,25 @@ TEST_P(ForwardOnSim, EqualsTheOracleUnderEveryPolicy) {
   }
 }
 
+// Between the wait for the queries and their release there is no WGMMA here that would keep a warp's lanes
+// together.
+TEST_P(ForwardOnSim, LanesStayTogetherInTilesThatSeeNoKey) {
+  const ForwardVariant& variant = GetParam();
+  ForwardCase c = draw_case(variant, 1);
+  c.batch = c.q_heads = c.kv_heads = 1;
+  c.q_len = 6 * variant.block_m;
+  c.k_len = 0;
+  const test::ForwardTensors inputs(c);
+  const cpu::ReferenceValues reference = cpu::reference_values(inputs.problem());
+  const test::ForwardValues standard = test::standard_forward(inputs.problem());
+  for (std::uint64_t seed = 1; seed <= 2 && !HasFailure(); ++seed) {
+    sim::Machine machine;
+    machine.policy = Policy::random;
+    machine.seed = seed;
+    machine.multiprocessors = 1;
+    check(variant, c, machine, standard, reference);
+  }
+}
+
 }  // namespace
 }  // namespace tandem
