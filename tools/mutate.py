@@ -35,7 +35,7 @@ def copy_sources(head_dim, work):
     source.mkdir(parents=True)
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name)
+            shutil.copytree(ROOT / name, source / name, copy_function=shutil.copy)  # new times: all is rebuilt
         else:
             shutil.copy(ROOT / name, source / name)
     for other in HEAD_DIMS:
