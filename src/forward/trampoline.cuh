@@ -12,24 +12,22 @@ namespace tandem::forward {
 
 // Named by its place in the table: nvcc 13.0's host stubs can't spell a template argument of class type.
 template <int head_dim, std::size_t index>
-__global__ void __launch_bounds__(candidates_of(head_dim)[index].variant.threads(), 1)
+__global__ void __launch_bounds__(candidates<head_dim>()[index].variant.threads(), 1)
     forward_trampoline(const __grid_constant__ ForwardArguments args) {
-  forward_kernel<candidates_of(head_dim)[index].variant>(args);
+  forward_kernel<candidates<head_dim>()[index].variant>(args);
 }
 
 /// One kernel for each variant of a head dim: the loop that makes launchers.
 template <int head_dim, std::size_t... i>
 auto make_kernels(std::index_sequence<i...>) {
-  constexpr auto candidates = candidates_of(head_dim);
-  return std::array{Kernel{candidates[i].variant,
-                           static_cast<int>(sizeof(ForwardShared<candidates[i].variant>)),
+  constexpr auto table = candidates<head_dim>();
+  return std::array{Kernel{table[i].variant, static_cast<int>(sizeof(ForwardShared<table[i].variant>)),
                            reinterpret_cast<const void*>(&forward_trampoline<head_dim, i>)}...};
 }
 
 template <int head_dim>
 std::span<const Kernel> kernels() {
-  static const auto table =
-      make_kernels<head_dim>(std::make_index_sequence<candidates_of(head_dim).size()>{});
+  static const auto table = make_kernels<head_dim>(std::make_index_sequence<candidates<head_dim>().size()>{});
   return table;
 }
 

@@ -1,6 +1,7 @@
 // The table of what is built, and for which lengths.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -19,35 +20,34 @@ struct Recipe {
   TurnPolicy turn;
 };
 
-/// Ascending: the first that a problem's head dim fits into pads it least.
-inline constexpr std::array built_head_dims = {64, 128, 256};
-inline constexpr std::size_t recipes_per_head_dim = 5;
-
 /// Later lines serve longer problems. Masks and caps need registers, hence the smaller blocks; short causal
-/// problems waste less on smaller tiles.
-constexpr std::array<Recipe, recipes_per_head_dim> recipes(int head_dim) {
+/// problems waste less on smaller tiles; where there are few blocks in a row, two stages lose more at the
+/// ends than they win between.
+template <int head_dim>
+constexpr auto recipes() {
   using enum MaskKind;
   using enum Overlap;
   using enum TurnPolicy;
-  switch (head_dim) {
-    case 64:
-      return {{{full, false, 0, 192, 128, 2, serial, pingpong},
-               {full, true, 0, 192, 128, 2, serial, pingpong},
-               {band, false, 0, 128, 128, 2, serial, pingpong},
-               {band, false, 1536, 192, 128, 2, serial, pingpong},
-               {band, true, 0, 192, 128, 2, serial, pingpong}}};
-    case 128:
-      return {{{full, false, 0, 128, 176, 2, serial, pingpong},
-               {full, true, 0, 128, 128, 2, serial, pingpong},
-               {band, false, 0, 128, 128, 2, serial, pingpong},
-               {band, false, 6144, 128, 160, 2, serial, pingpong},
-               {band, true, 0, 128, 128, 2, serial, pingpong}}};
-    default:
-      return {{{full, false, 0, 128, 80, 2, two_stage, free},
-               {full, true, 0, 128, 64, 2, two_stage, free},
-               {band, false, 0, 128, 64, 2, two_stage, free},
-               {band, false, 1536, 128, 80, 2, two_stage, free},
-               {band, true, 0, 128, 64, 2, two_stage, free}}};
+  if constexpr (head_dim == 64) {
+    return std::array{Recipe{full, false, 0, 192, 128, 2, serial, pingpong},
+                      Recipe{full, true, 0, 192, 128, 2, serial, pingpong},
+                      Recipe{band, false, 0, 128, 128, 2, serial, pingpong},
+                      Recipe{band, false, 1536, 192, 128, 2, serial, pingpong},
+                      Recipe{band, true, 0, 192, 128, 2, serial, pingpong}};
+  } else if constexpr (head_dim == 128) {
+    return std::array{Recipe{full, false, 0, 128, 176, 2, serial, pingpong},
+                      Recipe{full, false, 3072, 128, 176, 2, two_stage, free},
+                      Recipe{full, true, 0, 128, 128, 2, serial, pingpong},
+                      Recipe{band, false, 0, 128, 128, 2, serial, pingpong},
+                      Recipe{band, false, 6144, 128, 160, 2, two_stage, free},
+                      Recipe{band, true, 0, 128, 128, 2, serial, pingpong}};
+  } else {
+    static_assert(head_dim == 256);
+    return std::array{Recipe{full, false, 0, 128, 80, 2, two_stage, free},
+                      Recipe{full, true, 0, 128, 64, 2, two_stage, free},
+                      Recipe{band, false, 0, 128, 64, 2, two_stage, free},
+                      Recipe{band, false, 1536, 128, 80, 2, two_stage, free},
+                      Recipe{band, true, 0, 128, 64, 2, two_stage, free}};
   }
 }
 
@@ -58,11 +58,13 @@ struct Candidate {
 };
 
 /// Everything that is built for one head dim: each recipe for each operand type.
-constexpr std::array<Candidate, 2 * recipes_per_head_dim> candidates_of(int head_dim) {
-  std::array<Candidate, 2 * recipes_per_head_dim> all{};
+template <int head_dim>
+constexpr auto candidates() {
+  constexpr auto lines = recipes<head_dim>();
+  std::array<Candidate, 2 * lines.size()> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
-    for (const Recipe& r : recipes(head_dim)) {
+    for (const Recipe& r : lines) {
       all[i++] = {
           {operand, head_dim, r.mask, r.softcap, r.overlap, r.turn, r.block_m, r.block_n, r.kv_stages},
           r.min_keys};
@@ -71,11 +73,15 @@ constexpr std::array<Candidate, 2 * recipes_per_head_dim> candidates_of(int head
   return all;
 }
 
-/// Everything that is built.
+/// Everything that is built, head dims ascending.
 constexpr auto all_candidates() {
-  constexpr std::size_t each = candidates_of(built_head_dims[0]).size();
-  std::array<Candidate, each * built_head_dims.size()> all{};
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = candidates_of(built_head_dims[i / each])[i % each];
+  constexpr auto d64 = candidates<64>();
+  constexpr auto d128 = candidates<128>();
+  constexpr auto d256 = candidates<256>();
+  std::array<Candidate, d64.size() + d128.size() + d256.size()> all{};
+  auto next = std::copy(d64.begin(), d64.end(), all.begin());
+  next = std::copy(d128.begin(), d128.end(), next);
+  std::copy(d256.begin(), d256.end(), next);
   return all;
 }
 
