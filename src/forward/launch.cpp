@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "forward/capability.h"
 #include "forward/kernels.h"
 #include "forward/plan.h"
 #include "forward/tensor_map.h"
@@ -117,11 +118,7 @@ Status current_device(Device* device) {
 
 Status hopper_device(Device* device) {
   if (Status s = current_device(device); !s.ok()) return s;
-  if (device->major != 9 || device->minor != 0) {
-    return {TANDEM_NO_DEVICE, "CUDA device " + std::to_string(device->ordinal) + " has compute capability " +
-                                  std::to_string(device->major) + "." + std::to_string(device->minor) +
-                                  "; the kernels need Hopper, 9.0"};
-  }
+  if (Status s = check_capability(device->ordinal, device->major, device->minor); !s.ok()) return s;
   if (tensor_map_encoder() == nullptr) {
     return {TANDEM_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; it needs to be 525 or newer"};
   }
