@@ -112,9 +112,11 @@ TEST_F(HopperForward, RandomProblemsMatchTheOracle) {
 // ---- Variants
 
 std::string name_of(const ForwardVariant& v) {
+  static constexpr const char* overlaps[] = {"serial", "two_stage", "three_stage"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         (v.mask == MaskKind::full ? "_full" : "_band") + (v.softcap ? "_softcap_" : "_") +
-         std::to_string(v.block_m) + "x" + std::to_string(v.block_n);
+         (v.mask == MaskKind::full ? "_full_" : "_band_") + (v.softcap ? "softcap_" : "") +
+         overlaps[static_cast<int>(v.overlap)] + "_" + std::to_string(v.block_m) + "x" +
+         std::to_string(v.block_n);
 }
 
 class EveryVariant : public HopperForward, public testing::WithParamInterface<forward::Candidate> {};
