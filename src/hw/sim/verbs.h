@@ -113,7 +113,9 @@ TANDEM_SIM_INLINE float max(float a, float b) { return std::fmax(a, b); }
 template <Operand operand>
 TANDEM_SIM_INLINE std::uint32_t pack(float low, float high) {
   using Element = std::conditional_t<operand == Operand::bf16, core::Bf16, core::Fp16>;
-  return Element::from(low).bits | static_cast<std::uint32_t>(Element::from(high).bits) << 16;
+  // cvt makes every NaN the canonical one.
+  const auto bits = [](float x) { return std::isnan(x) ? 0x7fffu : std::uint32_t{Element::from(x).bits}; };
+  return bits(low) | bits(high) << 16;
 }
 
 // ---- Global memory
