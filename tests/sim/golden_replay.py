@@ -130,7 +130,8 @@ class ChipSum(unittest.TestCase):
         for at, sum_ in enumerate(d):
             row, column = divmod(at, n)
             for step in range(0, k, self.STEP):
-                sum_ = self.add(sum_, [(a[row * k + i], b[i * n + column]) for i in range(step, step + self.STEP)], bits)
+                factors = [(a[row * k + i], b[i * n + column]) for i in range(step, step + self.STEP)]
+                sum_ = self.add(sum_, factors, bits)
             yield sum_
 
     def test_recorded_products_are_sums_of_25_bits_below_the_largest_exponent(self):
