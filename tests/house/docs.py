@@ -10,9 +10,9 @@
 """
 import pathlib
 import re
-import sys
 
 from cpp import blank, functions
+from house import run
 
 CPP = {".h", ".hpp", ".c", ".cpp", ".cu", ".cuh"}
 IGNORED = {"build", ".venv", ".git", "carry"}
@@ -138,14 +138,5 @@ def check_tree(root):
             yield f"{path.as_posix()}:{line}: {complaint}"
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: docs.py ROOT")
-    complaints = list(check_tree(sys.argv[1]))
-    for complaint in complaints:
-        print(complaint)
-    sys.exit(1 if complaints else 0)
-
-
 if __name__ == "__main__":
-    main()
+    run(check_tree)

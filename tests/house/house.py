@@ -177,14 +177,15 @@ def check_tree(root):
                 yield f"{path}:{line}: {complaint}"
 
 
-def main():
+def run(check):
+    """Prints what `check` yields for the tree that the command line names; exit code 1 if there is anything."""
     if len(sys.argv) != 2:
-        sys.exit("usage: house.py ROOT")
-    complaints = list(check_tree(sys.argv[1]))
+        sys.exit(f"usage: {pathlib.Path(sys.argv[0]).name} ROOT")
+    complaints = list(check(sys.argv[1]))
     for complaint in complaints:
         print(complaint)
     sys.exit(1 if complaints else 0)
 
 
 if __name__ == "__main__":
-    main()
+    run(check_tree)

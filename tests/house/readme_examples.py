@@ -3,10 +3,10 @@
 """Sees that the README quotes the examples that the package's tests compile and run: readme_examples.py ROOT."""
 import pathlib
 import re
-import sys
+
+from house import run
 
 EXAMPLES = ("examples/forward.cpp", "examples/forward.c")
-SKIPPED = 77  # CTest's SKIP_RETURN_CODE here
 
 
 def quotes(readme, example):
@@ -15,19 +15,13 @@ def quotes(readme, example):
     return wanted in re.findall(r"^```\w*\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: readme_examples.py ROOT")
-    root = pathlib.Path(sys.argv[1])
-    if not (root / "README.md").exists():
-        print("there is no README.md")
-        sys.exit(SKIPPED)
+def check_readme(root):
+    root = pathlib.Path(root)
     readme = (root / "README.md").read_text()
-    missing = [path for path in EXAMPLES if not quotes(readme, (root / path).read_text())]
-    for path in missing:
-        print(f"README.md has no code block that is {path} without its licence line")
-    sys.exit(1 if missing else 0)
+    for path in EXAMPLES:
+        if not quotes(readme, (root / path).read_text()):
+            yield f"README.md has no code block that is {path} without its licence line"
 
 
 if __name__ == "__main__":
-    main()
+    run(check_readme)

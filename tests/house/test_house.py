@@ -89,7 +89,7 @@ class Words(Rules):
     def test_places_of_a_machine(self):
         for place in ("work", "home", "root"):
             self.assert_named("docs/a.md", f"Run it in /{place}/someone/tandem.\n", "a.md:1:", "one machine")
-        self.assert_fine("docs/a.md", "See tests/work/a and https://example.org/home/a and $HOME/a.\n")
+        self.assert_fine("docs/a.md", "See tests/home/a and https://example.org/home/a and $HOME/a.\n")
 
     def test_registries(self):
         for host in ("pypi" + ".org", "files.pythonhosted" + ".org", "deb.debian" + ".org", "crates" + ".io"):
