@@ -15,7 +15,7 @@ core::Status hopper_usable();
 /// OK if a kernel serves the problem. Needs no device and no data pointers.
 core::Status hopper_supports(const core::ForwardProblem& problem);
 
-/// Enqueues the forward on `stream`, a cudaStream_t.
+/// Enqueues the forward on `stream`, a cudaStream_t; or says why the current device can't run it.
 core::Status launch_hopper(const core::ForwardProblem& problem, void* stream);
 
 /// True if `address` is device or managed memory. False throughout in a library without CUDA, which cannot
