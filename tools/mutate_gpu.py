@@ -96,9 +96,8 @@ def variants_of(mutant):
     pairs = {mutants.SERIAL: (("serial", "pingpong"), ("serial", "free")),
              mutants.TWO: (("two_stage", "free"), ("two_stage", "pingpong")),
              mutants.THREE: (("three_stage", "free"), ("three_stage", "pingpong")),
-             mutants.TURN: (("serial", "pingpong"), ("two_stage", "pingpong"))}
-    if mutant.file == mutants.VARIANT:  # the registers of three consumers
-        return (Variant(mutant.head_dim, "serial", "pingpong", 192),)
+             mutants.TURN: (("serial", "pingpong", 192), ("two_stage", "pingpong")),  # of three consumers, and of two
+             mutants.VARIANT: (("serial", "pingpong", 192),)}  # the registers of three consumers
     chosen = pairs.get(mutant.file, (("serial", "pingpong"), ("two_stage", "free")))
     return tuple(Variant(mutant.head_dim, *pair) for pair in chosen)
 
