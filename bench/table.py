@@ -7,19 +7,16 @@ With --check it writes nothing and sees that the README already says so: exit co
 
 import argparse
 import sys
-from pathlib import Path
 
 from cases import HEAD_DIMS, RESULTS, SEQLENS, curve, read_rows
+from marked import ROOT, update
 
-ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
-BEGIN, END = "<!-- rates: written by bench/table.py -->\n", "<!-- end of rates -->\n"
+MARKS = "<!-- rates: written by bench/table.py -->", "<!-- end of rates -->"
 SETTING = """Forward on one NVIDIA H200, bf16, TFLOP/s, in the setting of the FlashAttention-3 paper (hidden dim 2048, 16k tokens),
 beside cuDNN taking turns in the same process ([every row, and how](bench/results/h200/README.md)):
 """
 FIGURE = "![TFLOP/s over sequence length, a panel a head dim, full and causal](docs/figures/forward-h200.svg)\n"
 DTYPE = "bf16"
-NOT_MEASURED = 77
 
 
 def cells(rows, d, causal):
@@ -37,31 +34,13 @@ def table(rows):
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def with_rates(readme, rates):
-    """The README with `rates` between its marks."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        sys.exit(f"README.md has no marks {BEGIN.strip()} and {END.strip()}")
-    return before + begin + rates + end + after
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
     results = RESULTS / "forward.csv"
-    if not results.exists():
-        print(f"nothing was measured: {results.relative_to(ROOT)} is not there")
-        return NOT_MEASURED
-    old = README.read_text()
-    new = with_rates(old, f"\n{SETTING}\n{FIGURE}\n{table(read_rows(results))}\n")
-    if check and new != old:
-        print(f"README.md does not say what {results.relative_to(ROOT)} says; run bench/table.py")
-        return 1
-    if not check:
-        README.write_text(new)
-    return 0
+    return update(ROOT / "README.md", MARKS, results,
+                  lambda: f"\n{SETTING}\n{FIGURE}\n{table(read_rows(results))}\n", check=check)
 
 
 if __name__ == "__main__":

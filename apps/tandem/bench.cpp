@@ -1,11 +1,11 @@
 // tandem bench: times the forward call over lists of shapes.
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <random>
+#include <sstream>
 
 #include "call.h"
 #include "element.h"
+#include "matrix_rates.h"
 #include "options.h"
 #include "report.h"
 
@@ -16,6 +16,7 @@ struct BenchOptions {
   std::vector<std::int64_t> batch{1}, heads{16}, kv_heads, seqlen{2048}, seqlen_k, head_dim{128};
   std::vector<std::string> mask{"full"}, dtype{"bf16"};
   std::string backend = "auto", grid, csv, commit = built_commit(), clock;
+  bool wgmma = false;
   TimingOptions timing;
 };
 
@@ -109,17 +110,17 @@ std::string described(const BenchCase& c) {
          " d" + std::to_string(c.head_dim) + " " + spelled(c.mask);
 }
 
-constexpr const char* csv_header =
-    "kind,dtype,d,causal,b,hq,hk,sq,sk,peer,ms,ms_min,rate,note,commit,clock\n";
+constexpr const char* csv_header = "kind,dtype,d,causal,b,hq,hk,sq,sk,peer,ms,ms_min,rate,note,commit,clock";
 
-void write_csv(std::ostream& out, const BenchRow& row, const BenchOptions& options) {
+std::string csv_row(const BenchRow& row, const BenchOptions& options) {
   const BenchCase& c = row.shape;
+  std::ostringstream out;
   out << "fwd," << name_of(c.dtype) << "," << c.head_dim << "," << (c.mask.kind == TANDEM_MASK_CAUSAL ? 1 : 0)
       << "," << c.batch << "," << c.q_heads << "," << c.kv_heads << "," << c.q_len << "," << c.k_len
       << ",tandem," << fixed(row.timing.median_ms, 4) << "," << fixed(row.timing.min_ms, 4) << ","
       << general(row.tflops, 4) << ",\"" << name_of(row.backend) << " " << spelled(c.mask) << "\","
-      << options.commit << "," << options.clock
-      << std::endl;  // row by row, so that an interrupted run keeps what it measured
+      << options.commit << "," << options.clock;
+  return out.str();
 }
 
 void print_table(std::ostream& out, const std::vector<BenchRow>& rows) {
@@ -138,13 +139,7 @@ void print_table(std::ostream& out, const std::vector<BenchRow>& rows) {
 Exit run_bench(const BenchOptions& options) {
   const std::vector<BenchCase> cases = cases_of(options);
   const tandem_backend requested = parse_backend(options.backend);
-  std::ofstream file;
-  if (!options.csv.empty() && options.csv != "-") {
-    file.open(options.csv);
-    if (!file) throw Failure(Exit::other, "can't write " + options.csv);
-  }
-  std::ostream* csv = options.csv == "-" ? &std::cout : options.csv.empty() ? nullptr : &file;
-  if (csv != nullptr) *csv << csv_header;
+  CsvFile csv(options.csv, csv_header);
   std::vector<BenchRow> rows;
   Progress progress(cases.size());
   for (const BenchCase& shape : cases) {
@@ -152,11 +147,11 @@ Exit run_bench(const BenchOptions& options) {
     const tandem_backend backend = resolve_backend(requested, shape.dtype);
     const std::unique_ptr<Place> place = make_place(backend);
     rows.push_back(run_case(*place, backend, shape, options.timing));
-    if (csv != nullptr) write_csv(*csv, rows.back(), options);
+    csv.add(csv_row(rows.back(), options));
   }
   progress.clear();
-  print_table(options.csv == "-" ? std::cerr : std::cout, rows);
-  if (csv != nullptr && !csv->flush()) throw Failure(Exit::other, "can't write all of " + options.csv);
+  print_table(csv.table_stream(), rows);
+  csv.finish();
   return Exit::ok;
 }
 
@@ -236,7 +231,17 @@ void add_bench(CLI::App& app, Exit& result) {
       "counting\n"
       "4 x batch x heads x head dim x visible query-key pairs. Inputs are normally distributed. Caches stay "
       "warm.");
-  command->callback([options, &result] { result = run_bench(*options); });
+  CLI::Option* wgmma = command->add_flag(
+      "--wgmma", options->wgmma,
+      "Instead: the rates of the matrix units' instructions, on a Hopper GPU (docs/decode.md)");
+  for (const char* name : {"--batch", "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim",
+                           "--mask", "--dtype", "--grid", "--backend"}) {
+    wgmma->excludes(command->get_option(name));
+  }
+  command->callback([options, &result] {
+    result = options->wgmma ? run_matrix_rates({options->csv, options->commit, options->clock})
+                            : run_bench(*options);
+  });
 }
 
 }  // namespace tandem::cli

@@ -116,7 +116,7 @@ TANDEM_DEVICE void wgmma_wait();
 /// never executes (`value` is not negative). `witness` is any object in shared memory.
 TANDEM_DEVICE void compute_before_wait(float value, Barrier& witness);
 
-/// Warpgroup: A and B from shared memory. "SS".
+/// Warpgroup: A and B from shared memory. "SS". Of 8-bit types both are K-major, and K is 32.
 template <Operand operand, int n, Major b_major, Major a_major = Major::k>
 TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                             Accumulate accumulate);
