@@ -78,27 +78,39 @@ int rounds_of(const MatrixProgram& program) {
   return static_cast<int>(flops / (program.flops() * program.agents() * MatrixProgram::unrolled)) + 1;
 }
 
-/// Median of a launch.
-double time_program(const MatrixProgram& program, const Kernel& kernel, int blocks, MatrixRun run) {
-  constexpr int warmup = 2, runs = 7;
+/// One launch on every multiprocessor, in milliseconds.
+double time_launch(const MatrixProgram& program, const Kernel& kernel, int blocks, MatrixRun run) {
   require(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(kernel.shared_bytes)),
           "cudaFuncSetAttribute");
   void* parameters[] = {&run};
+  Event begin, end;
+  begin.record();
+  require(cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(blocks)),
+                           dim3(static_cast<unsigned>(program.threads())), parameters, kernel.shared_bytes,
+                           nullptr),
+          "cudaLaunchKernel");
+  end.record();
+  return end.milliseconds_since(begin);
+}
+
+/// Median of some launches, after others that nobody counts.
+double time_program(const MatrixProgram& program, const Kernel& kernel, int blocks, const MatrixRun& run) {
+  constexpr int warmup = 2, runs = 7;
   std::vector<double> times;
-  for (int i = 0; i < warmup + runs; ++i) {
-    Event begin, end;
-    begin.record();
-    require(cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(blocks)),
-                             dim3(static_cast<unsigned>(program.threads())), parameters, kernel.shared_bytes,
-                             nullptr),
-            "cudaLaunchKernel");
-    end.record();
-    const double milliseconds = end.milliseconds_since(begin);
-    if (i >= warmup) times.push_back(milliseconds);
-  }
+  for (int i = 0; i < warmup; ++i) time_launch(program, kernel, blocks, run);
+  for (int i = 0; i < runs; ++i) times.push_back(time_launch(program, kernel, blocks, run));
   std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
   return times[runs / 2];
+}
+
+/// Until the clock has left its idle state.
+void warm_up(const Kernel& kernel, int blocks, float* results) {
+  constexpr double enough_ms = 300;
+  const MatrixProgram& program = table.programs[0];
+  for (double ms = 0; ms < enough_ms;) {
+    ms += time_launch(program, kernel, blocks, {rounds_of(program), hw::Accumulate::add, results});
+  }
 }
 
 /// mma.sync always adds.
@@ -142,6 +154,7 @@ std::vector<MatrixRate> measure_matrix_rates(
   static const auto kernels = make_kernels(std::make_index_sequence<table.count>());
   const int blocks = multiprocessors();
   const Results results(static_cast<std::size_t>(blocks) * 512);
+  warm_up(kernels[0], blocks, results.data());
   std::vector<MatrixRate> rates;
   for (std::size_t i = 0; i < table.count; ++i) {
     const MatrixProgram& program = table.programs[i];
