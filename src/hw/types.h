@@ -26,7 +26,7 @@ struct BoxOrigin {
   std::int32_t d, s, h, b;
 };
 
-/// Operand types of the matrix units. e4m3: 8 bits, of WGMMA only, so far on the chip only.
+/// Operand types of the matrix units. e4m3: 8 bits, of WGMMA only.
 enum class Operand { bf16, fp16, e4m3 };
 constexpr bool is_16_bit(Operand operand) { return operand != Operand::e4m3; }
 

@@ -88,13 +88,15 @@ TANDEM_SIM_INLINE void compute_before_wait(float, Barrier&) {}  // nothing is re
 template <Operand operand, int n, Major b_major, Major a_major>
 TANDEM_SIM_INLINE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                                 Accumulate accumulate) {
-  static_assert(n % 8 == 0 && n >= 8 && n <= 256 && is_16_bit(operand));
+  static_assert(n % 8 == 0 && n >= 8 && n <= 256);
+  static_assert(is_16_bit(operand) || (a_major == Major::k && b_major == Major::k));
   sim::wgmma({operand, n, a_major, b_major, false, accumulate, a, b}, accumulators, nullptr);
 }
 template <Operand operand, int n, Major b_major>
 TANDEM_SIM_INLINE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
                                 Accumulate accumulate) {
-  static_assert(n % 8 == 0 && n >= 8 && n <= 256 && is_16_bit(operand));
+  static_assert(n % 8 == 0 && n >= 8 && n <= 256);
+  static_assert(is_16_bit(operand) || b_major == Major::k);
   sim::wgmma({operand, n, Major::k, b_major, true, accumulate, {0}, b}, accumulators, a);
 }
 
