@@ -5,3 +5,4 @@
 #include "tests/hw/barriers_conformance.h"
 #include "tests/hw/threads_conformance.h"
 #include "tests/hw/tma_conformance.h"
+#include "tests/hw/warp_matrix_conformance.h"

@@ -60,4 +60,5 @@ void run(const Mode& mode, int blocks, const Body& body) {
 #include "tests/hw/barriers_conformance.h"
 #include "tests/hw/threads_conformance.h"
 #include "tests/hw/tma_conformance.h"
+#include "tests/hw/warp_matrix_conformance.h"
 #include "tests/hw/wgmma_conformance.h"
