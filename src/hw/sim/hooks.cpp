@@ -33,7 +33,7 @@ void touch(const void* address, std::size_t bytes, bool write, const void* code)
   if (in_window < std::size_t{1} << 18) {
     access_shared(address, bytes, write, code);
   } else {
-    machine.global.access(address, bytes, write);
+    machine.global.access(address, bytes, write ? Use::store : Use::load);
   }
   machine.in_hook = false;
 }

@@ -93,6 +93,9 @@ void SharedShadow::access(std::uint32_t offset, std::size_t bytes, bool write, c
         fail(Rule::uninitialised_shared, "reads " + place(at) + ", which nobody has written");
       if (!thread.clock.knows(last)) fail_unordered_read(thread, last, at, "reads ");
       note_read(access, thread);
+      if (cell.source != nullptr && !access.write.exists()) {
+        machine.global.uses_copy(cell.source + at % cell_bytes, part_bytes);
+      }
       continue;
     }
     check_write(cell, thread, at, "writes ");
@@ -160,7 +163,16 @@ void SharedShadow::product_reads(std::uint32_t offset, std::span<Thread> threads
     fail(Rule::uninitialised_shared,
          "starts a WGMMA that reads " + place(offset) + ", which nobody has written");
   }
+  if (cell.source != nullptr) use_copy(cell);
   cell.unit_reads[unit] = product;
+}
+
+/// All of the cell that no thread has overwritten.
+void SharedShadow::use_copy(const Cell& cell) const {
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    if (cell.fine != 0 && fine_[cell.fine - 1].parts[i].write.exists()) continue;
+    machine.global.uses_copy(cell.source + i * part_bytes, part_bytes);
+  }
 }
 
 void SharedShadow::copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed) {
@@ -179,6 +191,11 @@ void SharedShadow::copy_writes(std::uint32_t offset, const Thread& issuer, Epoch
     cell.fine = 0;
   }
   cell.write = landed;
+  cell.source = nullptr;
+}
+
+void SharedShadow::copied_from(std::uint32_t offset, const unsigned char* source) {
+  cells_[offset / cell_bytes].source = source;
 }
 
 }  // namespace tandem::hw::sim

@@ -51,15 +51,19 @@ void copy_row(const EncodedMap& map, const CopyInFlight& copy, std::uint32_t row
   const std::int64_t past =
       std::clamp<std::int64_t>((static_cast<std::int64_t>(map.dims[0]) - at[0]) * size, first, length);
   unsigned char bytes[256 * 8] = {};
+  const unsigned char* begin = source + at[0] * size;
+  bool writable = false;
   if (exists && past > first) {
-    const unsigned char* begin = source + at[0] * size + first;
-    machine.global.copy_reads(begin, past - first, copy);
-    std::memcpy(bytes + first, begin, past - first);
+    writable = machine.global.copy_reads(begin + first, past - first, copy);
+    std::memcpy(bytes + first, begin + first, past - first);
   }
   const std::uint32_t offset = copy.destination + row * static_cast<std::uint32_t>(length);
   for (std::uint32_t i = 0; i < length; i += 16) {
     const std::uint32_t address = swizzled(window_base + offset + i, static_cast<Swizzle>(map.swizzle));
     std::memcpy(machine.window + (address - window_base), bytes + i, 16);
+    if (writable && i >= first && i < past) {
+      machine.block.shadow.copied_from(address - window_base, begin + i);
+    }
   }
 }
 
