@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "decode/launch.h"
 #include "forward/launch.h"
 
 namespace tandem::api {
@@ -11,6 +12,15 @@ core::Status hopper_usable() { return forward::device_usable(); }
 core::Status hopper_supports(const core::ForwardProblem& problem) { return forward::supported(problem); }
 core::Status launch_hopper(const core::ForwardProblem& problem, void* stream) {
   return forward::launch(problem, stream);
+}
+core::Status hopper_supports(const core::DecodeProblem& problem) { return decode::supported(problem); }
+std::size_t hopper_workspace(const core::DecodeProblem& problem) { return decode::workspace_bytes(problem); }
+core::Status launch_hopper(const core::DecodeProblem& problem, void* workspace, void* stream) {
+  return decode::launch(problem, workspace, stream);
+}
+std::size_t hopper_plan(const core::DecodeProblem& problem) { return decode::plan_bytes(problem); }
+core::Status make_hopper_plan(const core::DecodeProblem& problem, void* plan, void* stream) {
+  return decode::make_plan(problem, plan, stream);
 }
 bool is_device_memory(const void* address) { return forward::is_device_memory(address); }
 
