@@ -39,6 +39,19 @@ struct PageView {
   int box_shift;   ///< log2 of keys in a TMA box, at most 6
 };
 
+/// One partial result: rows x head dim of O, unnormalised, then for each row its maximum (as an exponent of
+/// 2) and its sum.
+struct PartialLayout {
+  int columns, head_dim;
+
+  constexpr std::int64_t floats() const { return static_cast<std::int64_t>(columns) * (head_dim + 2); }
+  constexpr int output(int row, int column) const { return row * head_dim + column; }
+  constexpr int statistics(int row) const { return columns * head_dim + 2 * row; }
+};
+
+/// Words of a plan: all units, then for each block of the grid where its walk begins (WalkStart, work.h).
+constexpr int plan_words(int grid) { return 1 + 2 * grid; }
+
 struct DecodeArguments {
   hw::TensorMap k, v;  ///< boxes of 64 columns x 2^box_shift keys
   TensorView q, k_new, v_new, k_cache, v_cache;
@@ -49,18 +62,18 @@ struct DecodeArguments {
   RotaryView rotary;
   core::UnitRule units;
   int batch;
-  int streams;             ///< of a sequence: key/value heads x row tiles
-  int rows;                ///< query rows of a key/value head: group x query tokens
-  core::Divisor group;     ///< row r: token r / group, head r % group
+  int streams;          ///< of a sequence: key/value heads x row tiles
+  int rows;             ///< query rows of a key/value head: group x query tokens
+  core::Divisor group;  ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
-  bool fixed_splits;       ///< a unit is a split with a partial result of its own
-  int min_share;           ///< units that are worth a block
-  hw::CachePolicy policy;  ///< of the cache's bytes in L2
-  float scale_log2;        ///< scores (after the cap) times this are exponents of 2
-  float score_to_cap;      ///< > 0: scores become tanh(score_to_cap * score)
+  bool fixed_splits;         ///< a unit is a split with a partial result of its own
+  int min_share;             ///< units that are worth a block
+  hw::CachePolicy policy;    ///< of the cache's bytes in L2
+  float scale_log2;          ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;        ///< > 0: scores become tanh(score_to_cap * score)
   const std::int32_t* plan;  ///< nullptr: each block finds its share
   std::uint32_t* counters;   ///< of the grid's blocks; 0 between calls
-  float* partials;           ///< PartialLayout (partials.h)
+  float* partials;           ///< PartialLayout
 };
 
 }  // namespace tandem::decode

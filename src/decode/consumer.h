@@ -19,6 +19,9 @@ TANDEM_DEVICE void sync_consumers() {
   hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::consumers), DecodeVariant::consumer_threads);
 }
 
+/// The consumer's warp. Unlike warp_index it may be asked for where lanes differ.
+TANDEM_DEVICE int own_warp() { return static_cast<int>(hw::thread_index()) / hw::warp_size; }
+
 /// Keys that a query row sees.
 struct RowLimits {
   int begin, end;
@@ -121,17 +124,19 @@ struct Consumer {
     const int token = key - item.length;
     const auto* k_new = static_cast<const std::uint16_t*>(args.k_new.data);
     const auto* v_new = static_cast<const std::uint16_t*>(args.v_new.data);
-    k = load_rotated<V.operand>(k_new + args.k_new.at(item.sequence, token, item.head), column, args.rotary,
-                                key);
-    v = load_chunk(v_new + args.v_new.at(item.sequence, token, item.head) + column);
+    // By way of registers: the simulator does not see what a call returns into shared memory.
+    const tile::Chunk new_k = load_rotated<V.operand>(k_new + args.k_new.at(item.sequence, token, item.head),
+                                                      column, args.rotary, key);
+    const tile::Chunk new_v = load_chunk(v_new + args.v_new.at(item.sequence, token, item.head) + column);
+    k = new_k, v = new_v;
     if (item.row_tile != 0 || key >= item.end) return;
     const int page = page_of(item, key);
     if (page < 0 || page >= args.pages.pages) return;
     const auto row = static_cast<int>(static_cast<std::uint32_t>(key) & ((1u << args.pages.page_shift) - 1));
     auto* k_cache = static_cast<std::uint16_t*>(args.k_cache.data);
     auto* v_cache = static_cast<std::uint16_t*>(args.v_cache.data);
-    hw::store_global(k_cache + args.k_cache.at(page, row, item.head) + column, k.words);
-    hw::store_global(v_cache + args.v_cache.at(page, row, item.head) + column, v.words);
+    hw::store_global(k_cache + args.k_cache.at(page, row, item.head) + column, new_k.words);
+    hw::store_global(v_cache + args.v_cache.at(page, row, item.head) + column, new_v.words);
   }
 
   TANDEM_DEVICE int page_of(const Item& item, int key) const {

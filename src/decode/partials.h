@@ -15,19 +15,9 @@
 
 namespace tandem::decode {
 
-/// One partial result: rows x head dim of O, unnormalised, then for each row its maximum (as an exponent of 2)
-/// and its sum.
-struct PartialLayout {
-  int columns, head_dim;
-
-  constexpr std::int64_t floats() const { return static_cast<std::int64_t>(columns) * (head_dim + 2); }
-  constexpr int output(int row, int column) const { return row * head_dim + column; }
-  constexpr int statistics(int row) const { return columns * head_dim + 2 * row; }
-};
-
-/// Where the partial results of the item's stream lie, and how many blocks make them. Free shares: a block has
-/// two places, for a stream that began before its share and for one that begins within. Fixed splits: every
-/// unit has its own.
+/// Where the partial results of the item's stream lie, and how many blocks make them. Free shares: a block
+/// has two places, for a stream that began before its share and for one that begins within. Fixed splits:
+/// every unit has its own.
 struct StreamParts {
   int first_block, blocks;
   int parts;
@@ -42,12 +32,18 @@ TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const Walker& wa
   const int first_block = shares.owner(item.stream_begin), last_block = shares.owner(item.stream_end - 1);
   const int blocks = last_block - first_block + 1;
   if (args.fixed_splits) {
-    return {first_block, blocks, item.stream_end - item.stream_begin, item.first_unit,
-            item.stream_begin, item.stream_begin + 1, 1};
+    return {first_block,
+            blocks,
+            item.stream_end - item.stream_begin,
+            item.first_unit,
+            item.stream_begin,
+            item.stream_begin + 1,
+            1};
   }
   const int block = static_cast<int>(hw::block_index());
   const int first = 2 * first_block + (item.stream_begin > shares.begin(first_block) ? 1 : 0);
-  return {first_block, blocks, blocks, block == first_block ? first : 2 * block, first, 2 * first_block + 2, 2};
+  return {first_block,         blocks, blocks, block == first_block ? first : 2 * block, first,
+          2 * first_block + 2, 2};
 }
 
 /// Writes rows of a tile to o and lse.
@@ -81,8 +77,7 @@ struct OutputRows {
 template <DecodeVariant V, typename Result>
 TANDEM_DEVICE void store_final(const DecodeArguments& args, const Item& item, Result& result) {
   const OutputRows<V> out(args, item);
-  result.for_each_row(args.scale_log2,
-                      [&](int row, float max, float sum) { out.store_lse(row, max, sum); });
+  result.for_each_row(args.scale_log2, [&](int row, float max, float sum) { out.store_lse(row, max, sum); });
   result.normalise();
   result.for_each_pair([&](int row, int column, float x, float y) { out.store_pair(row, column, x, y); });
 }
@@ -179,7 +174,8 @@ TANDEM_DEVICE void merge(const DecodeArguments& args, const Item& item, const St
 
 /// The item's keys have been walked.
 template <DecodeVariant V, typename Result>
-TANDEM_DEVICE void finish_item(Consumer<V>& consumer, const Walker& walker, const Item& item, Result& result) {
+TANDEM_DEVICE void finish_item(Consumer<V>& consumer, const Walker& walker, const Item& item,
+                               Result& result) {
   if (item.whole_stream()) {
     store_final<V>(consumer.args, item, result);
     return;

@@ -14,9 +14,7 @@ struct PlainResult {
   float output[V.head_dim / 2] = {};
   tile::OnlineSoftmax softmax;
 
-  TANDEM_DEVICE static int upper_row() {
-    return 16 * static_cast<int>(hw::warp_index()) + static_cast<int>(hw::lane_index()) / 4;
-  }
+  TANDEM_DEVICE static int upper_row() { return 16 * own_warp() + static_cast<int>(hw::lane_index()) / 4; }
 
   /// Sums of rows over all keys.
   TANDEM_DEVICE void complete() {
@@ -29,7 +27,8 @@ struct PlainResult {
   TANDEM_DEVICE void for_each_row(float scale_log2, Visit visit) const {
     if (hw::lane_index() % 4 != 0) return;
     TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) visit(upper_row() + 8 * i, softmax.row_max[i] * scale_log2, softmax.row_sum[i]);
+    for (int i = 0; i < 2; ++i)
+      visit(upper_row() + 8 * i, softmax.row_max[i] * scale_log2, softmax.row_sum[i]);
   }
 
   TANDEM_DEVICE void normalise() {
@@ -76,8 +75,7 @@ TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const Item& item, i
 template <DecodeVariant V>
 TANDEM_DEVICE void attend_plain(Consumer<V>& consumer, const Item& item, PlainResult<V>& result) {
   DecodeShared<V>& shared = consumer.shared;
-  const bool has_rows =
-      16 * static_cast<int>(hw::warp_index()) < rows_of_tile(consumer.args, item, V.columns);
+  const bool has_rows = 16 * own_warp() < rows_of_tile(consumer.args, item, V.columns);
 
   for (int key = item.begin; key < item.end; key += V.block_n) {  // for kv_start in range(BN, num_keys, BN)
     float scores[V.block_n / 2];

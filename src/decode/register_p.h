@@ -9,8 +9,8 @@
 
 namespace tandem::decode {
 
-/// The output of a warp's own keys: [t][4 * j ...] is the fragment of output columns 16 * t and on, query rows
-/// 8 * j and on.
+/// The output of a warp's own keys: [t][4 * j ...] is the fragment of output columns 16 * t and on, query
+/// rows 8 * j and on.
 template <DecodeVariant V>
 struct WarpOutput {
   static constexpr int tiles = V.head_dim / 16;
@@ -36,7 +36,7 @@ TANDEM_DEVICE void add_output(Consumer<V>& consumer, const TransposedScores<V>& 
   auto& values = consumer.shared.v[consumer.v_at.slot];
   const int lane = static_cast<int>(hw::lane_index());
   // Matrices of V^T: keys 0-7 and 8-15 of the warp's 16, each with output columns 0-7 and 8-15 of 16.
-  const int key = 16 * static_cast<int>(hw::warp_index()) + lane / 16 * 8 + lane % 8;
+  const int key = 16 * own_warp() + lane / 16 * 8 + lane % 8;
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
     std::uint32_t b[V.columns / 8][2];
@@ -96,7 +96,7 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
                                  WarpOutput<V>& output, TransposedResult<V>& result) {
   constexpr int own = own_columns<V.columns>;
   auto& shared = consumer.shared.own;
-  const auto warp = hw::warp_index(), lane = hw::lane_index();
+  const int warp = own_warp(), lane = static_cast<int>(hw::lane_index());
   TANDEM_UNROLL
   for (int k = 0; k < own; ++k) {
     softmax.sum[k] = column_sum(softmax.sum[k]);
@@ -129,10 +129,10 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
 
   TANDEM_UNROLL
   for (int round = 0; round < warps; ++round) {  // in round r, warp w gives what belongs to warp w + r
-    const auto target = (warp + static_cast<std::uint32_t>(round)) % warps;
+    const int target = (warp + round) % warps;
     TANDEM_UNROLL
     for (int q = 0; q < warps; ++q) {  // registers have no index: all quarters are looked at
-      if (q != static_cast<int>(target)) continue;
+      if (q != target) continue;
       TANDEM_UNROLL
       for (int e = 0; e < V.head_dim * V.columns / 128; ++e) {
         const int m = e / (V.columns / 2), j = e % (V.columns / 2);

@@ -13,7 +13,7 @@ TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, const TransposedResult
   auto& shared = consumer.shared.own.exchange.maxima[turn];
   if (hw::lane_index() < 4) {
     TANDEM_UNROLL
-    for (int k = 0; k < result.own; ++k) shared[hw::warp_index()][column_of(k)] = maxima[k];
+    for (int k = 0; k < result.own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
   }
   sync_consumers();
   TANDEM_UNROLL
@@ -27,9 +27,10 @@ TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, const TransposedResult
 /// P^T to shared memory: query rows by keys.
 template <DecodeVariant V>
 TANDEM_DEVICE void store_probabilities(Consumer<V>& consumer, const TransposedScores<V>& scores) {
-  constexpr int count = V.columns == 8 ? 2 : 4;  // matrices at once: two halves of 16 keys, one or two of 8 rows
+  constexpr int count =
+      V.columns == 8 ? 2 : 4;  // matrices at once: two halves of 16 keys, one or two of 8 rows
   const int lane = static_cast<int>(hw::lane_index());
-  const int key = 16 * static_cast<int>(hw::warp_index()) + lane / 8 % 2 * 8;
+  const int key = 16 * own_warp() + lane / 8 % 2 * 8;
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
     TANDEM_UNROLL
@@ -76,8 +77,8 @@ TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const Item& item, Tran
     consumer.release_keys();
 
     mask_and_reduce(consumer, item, key, scores, maxima);
-    exchange_maxima(consumer, result, turn, maxima);                                    // col_max = colmax(S)
-    result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);        // P = exp(S - col_max)
+    exchange_maxima(consumer, result, turn, maxima);                              // col_max = colmax(S)
+    result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);  // P = exp(S - col_max)
     store_probabilities(consumer, scores);
     hw::fence_async_proxy();
     result.scale(correction);  // O = exp(old_col_max - col_max) * O
@@ -99,7 +100,7 @@ TANDEM_DEVICE void complete_shared_p(Consumer<V>& consumer, TransposedResult<V>&
   for (float& sum : result.softmax.sum) sum = column_sum(sum);
   if (hw::lane_index() < 4) {
     TANDEM_UNROLL
-    for (int k = 0; k < result.own; ++k) sums[hw::warp_index()][column_of(k)] = result.softmax.sum[k];
+    for (int k = 0; k < result.own; ++k) sums[own_warp()][column_of(k)] = result.softmax.sum[k];
   }
   sync_consumers();
   TANDEM_UNROLL

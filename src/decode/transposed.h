@@ -16,15 +16,11 @@ namespace tandem::decode {
 /// The thread's own columns of a tile: how many, which is number k, and which is accumulator j's.
 template <int columns>
 inline constexpr int own_columns = columns / 4;
-TANDEM_DEVICE int column_of(int k) {
-  return k / 2 * 8 + 2 * static_cast<int>(hw::lane_index() % 4) + k % 2;
-}
+TANDEM_DEVICE int column_of(int k) { return k / 2 * 8 + 2 * static_cast<int>(hw::lane_index() % 4) + k % 2; }
 constexpr int own_column(int accumulator) { return accumulator / 4 * 2 + accumulator % 2; }
 
 /// The thread's row in a tile of 64, without 8 * i.
-TANDEM_DEVICE int upper_row_of_thread() {
-  return 16 * static_cast<int>(hw::warp_index()) + static_cast<int>(hw::lane_index()) / 4;
-}
+TANDEM_DEVICE int upper_row_of_thread() { return 16 * own_warp() + static_cast<int>(hw::lane_index()) / 4; }
 
 /// Over the eight lanes that hold the same columns.
 TANDEM_DEVICE float column_max(float x) {

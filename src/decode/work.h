@@ -10,12 +10,12 @@ namespace tandem::decode {
 
 /// A run of units of one stream.
 struct Item {
-  int sequence;        ///< negative: there is no more work
-  int head, row_tile;  ///< key/value head; tile of query rows
-  int length, keys;    ///< of the sequence: in the cache, and with those that are appended
-  int begin, end;      ///< keys to walk; none where begin == end
-  int first_unit, past_unit;      ///< of all units; those of this item
-  int stream_begin, stream_end;   ///< of all units; those of its stream
+  int sequence;                  ///< negative: there is no more work
+  int head, row_tile;            ///< key/value head; tile of query rows
+  int length, keys;              ///< of the sequence: in the cache, and with those that are appended
+  int begin, end;                ///< keys to walk; none where begin == end
+  int first_unit, past_unit;     ///< of all units; those of this item
+  int stream_begin, stream_end;  ///< of all units; those of its stream
 
   TANDEM_DEVICE bool exists() const { return sequence >= 0; }
   TANDEM_DEVICE bool whole_stream() const { return first_unit == stream_begin && past_unit == stream_end; }
@@ -25,9 +25,6 @@ struct Item {
 struct WalkStart {
   int sequence, position;
 };
-
-/// The plan: what every block would find, found once. total, then a WalkStart for each block.
-constexpr int plan_words(int grid) { return 1 + 2 * grid; }
 
 /// Walks the share of one block. All lanes of the warp call every function together; lane l knows the units
 /// of sequence window + l.
@@ -68,8 +65,17 @@ class Walker {
     const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
     const auto [head, row_tile] = args_.row_tiles.divide(stream);
 
-    Item item{window_ + lane, head, row_tile, from_lane(own_.length, lane), from_lane(own_.keys, lane),
-              0, 0, position_, position_ + count, position_ - unit, position_ + left};
+    Item item{window_ + lane,
+              head,
+              row_tile,
+              from_lane(own_.length, lane),
+              from_lane(own_.keys, lane),
+              0,
+              0,
+              position_,
+              position_ + count,
+              position_ - unit,
+              position_ + left};
     const int first_key = (from_lane(own_.first_unit, lane) + unit) * unit_keys;
     const int past_key = first_key + count * unit_keys;
     item.begin = first_key;

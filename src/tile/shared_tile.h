@@ -38,7 +38,8 @@ struct alignas(atom_bytes) SharedTile {
   /// Columns `column` (a multiple of 8) to column + 7 of a row, for ordinary accesses.
   TANDEM_DEVICE Chunk& chunk(int row, int column) {
     const int in_panel = column % panel_columns, swizzled = in_panel ^ (row % atom_rows * chunk_columns);
-    return *reinterpret_cast<Chunk*>(&panel[column / panel_columns][row][swizzled]);
+    void* address = &panel[column / panel_columns][row][swizzled];
+    return *static_cast<Chunk*>(address);
   }
 
   /// The tile as a K-major operand (columns are K), at K step `step`.
