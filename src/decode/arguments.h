@@ -51,6 +51,8 @@ struct PartialLayout {
 
 /// Words of a plan: all units, then for each block of the grid where its walk begins (WalkStart, work.h).
 constexpr int plan_words(int grid) { return 1 + 2 * grid; }
+/// Of the block that makes it.
+inline constexpr int plan_threads = 128;
 
 struct DecodeArguments {
   hw::TensorMap k, v;  ///< boxes of 64 columns x 2^box_shift keys

@@ -58,6 +58,8 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
     hw::prefetch_map(args.v);
   }
   hw::sync_block();
+  // Every block is resident from the start, so that the next grid takes nobody's place.
+  hw::release_next_grid();
   hw::wait_for_prior_grid();
   if (producer) {
     hw::set_role("producer");
@@ -67,8 +69,6 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
     consume<V>(args, shared);
   }
 }
-
-inline constexpr int plan_threads = 128;
 
 /// Writes what every block of a grid of `grid` blocks would find: plan_words(grid) words. One block of
 /// plan_threads threads, a warp for each block of the grid in turn.

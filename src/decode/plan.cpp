@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "decode/launch.h"
 #include "hw/tensor_map.h"
 
 namespace tandem::decode {

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "core/decode_problem.h"
-#include "core/status.h"
 #include "decode/arguments.h"
 #include "decode/variants.h"
 
@@ -16,9 +15,6 @@ inline constexpr int max_sm_count = 132;
 
 /// The variant that serves the problem, or nullptr if none is built for it.
 const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
-
-/// OK if a built variant serves the problem and TMA can take its strides; else names what was asked.
-core::Status supported(const core::DecodeProblem& problem);
 
 /// Blocks of the grid on `sm_count` multiprocessors; 0 where there is nothing to do.
 int grid_size(const core::DecodeProblem& problem, const DecodeVariant& variant, int sm_count);
