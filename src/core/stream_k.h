@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/mask.h"
+#include "core/schedule.h"
 
 namespace tandem::core {
 
@@ -24,8 +25,8 @@ struct SequenceUnits {
 struct UnitRule {
   BasicMask<std::int32_t> mask;
   int q_len, new_len;
-  int capacity;   ///< keys that a sequence can have, at least new_len
-  int unit_keys;  ///< keys of a unit, at least 1
+  int capacity;  ///< keys that a sequence can have, at least new_len
+  Divisor unit;  ///< keys of a unit
 
   /// `length` is what the device says, which may be anything.
   constexpr SequenceUnits of(int length) const {
@@ -39,8 +40,8 @@ struct UnitRule {
       end = keys;
     }
     if (begin >= end) return {length, keys, 0, 1};
-    const int first = begin / unit_keys;
-    return {length, keys, first, (end - 1) / unit_keys + 1 - first};
+    const int first = unit.divide(begin).quotient;
+    return {length, keys, first, unit.divide(end - 1).quotient + 1 - first};
   }
 };
 

@@ -33,9 +33,8 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const Walker& walker
 }
 
 template <DecodeVariant V>
-TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared) {
+TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared, Walker& walker) {
   Consumer<V> consumer{args, shared, {}, {}};
-  Walker walker(args, static_cast<int>(hw::block_index()), static_cast<int>(hw::grid_size()));
   for (Item item = walker.next(); item.exists(); item = walker.next()) {
     consumer.load_queries(item);
     attend_and_finish(consumer, walker, item);
@@ -61,12 +60,13 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   // Every block is resident from the start, so that the next grid takes nobody's place.
   hw::release_next_grid();
   hw::wait_for_prior_grid();
+  Walker walker(args, static_cast<int>(hw::block_index()), static_cast<int>(hw::grid_size()));
   if (producer) {
     hw::set_role("producer");
-    produce<V>(args, shared);
+    produce<V>(args, shared, walker);
   } else {
     hw::set_role("consumer");
-    consume<V>(args, shared);
+    consume<V>(args, shared, walker);
   }
 }
 
@@ -74,7 +74,7 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
 /// plan_threads threads, a warp for each block of the grid in turn.
 TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan, int grid) {
   for (int block = static_cast<int>(hw::warp_index()); block < grid; block += plan_threads / hw::warp_size) {
-    const Walker walker(args, block, grid);
+    Walker walker(args, block, grid);
     const WalkStart start = walker.start();
     auto* words = reinterpret_cast<std::uint32_t*>(plan);
     if (hw::lane_index() != 0) continue;

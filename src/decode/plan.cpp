@@ -173,7 +173,7 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.rotary = rotary_of(problem.rotary);
   args.units = {problem.mask.narrowed<std::int32_t>(), static_cast<int>(problem.q_len()),
                 static_cast<int>(problem.new_len()), static_cast<int>(problem.capacity()),
-                static_cast<int>(std::min(unit_keys(problem, variant), max_units))};
+                core::Divisor(static_cast<int>(std::min(unit_keys(problem, variant), max_units)))};
   args.batch = static_cast<int>(problem.batch());
   args.streams = static_cast<int>(streams_of(problem, variant));
   args.rows = static_cast<int>(rows_of(problem));

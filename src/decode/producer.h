@@ -37,13 +37,16 @@ class BoxPages {
     fetch(next_, window_key_ + window_keys());
   }
 
-  /// Warp: the page of box 32 * round + lane of the block at `key`, which `advance` has moved to; -1 for boxes
-  /// past the cache's keys.
+  /// Warp: the page of box 32 * round + lane of the block at `key`, which `advance` has moved to; -1 for
+  /// boxes past the cache's keys.
   TANDEM_DEVICE int page(int key, int round) const {
     const int box = ((key - window_key_) >> pages_.box_shift) + round * hw::warp_size;
     std::uint32_t value = own_[0];
     TANDEM_UNROLL
-    for (int i = 1; i < registers; ++i) value = box / hw::warp_size == i ? own_[i] : value;
+    for (int i = 1; i < registers; ++i) {
+      const std::uint32_t candidate = own_[i];  // read in any case, or the registers become memory
+      value = box / hw::warp_size == i ? candidate : value;
+    }
     return static_cast<int>(hw::shuffle(value, (static_cast<std::uint32_t>(box) + hw::lane_index()) % 32));
   }
 
@@ -112,9 +115,8 @@ struct Producer {
 
 /// Feeds the rings with all keys and values of the block's share.
 template <DecodeVariant V>
-TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared) {
+TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared, Walker& walker) {
   Producer<V> producer{args, shared, BoxPages<V>(args.pages), {}, {}};
-  Walker walker(args, static_cast<int>(hw::block_index()), static_cast<int>(hw::grid_size()));
   for (Item item = walker.next(); item.exists(); item = walker.next()) {
     if (item.begin < item.end) producer.pages.begin(item);
     for (int key = item.begin; key < item.end; key += V.block_n) {

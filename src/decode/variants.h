@@ -15,27 +15,27 @@ struct Recipe {
   int columns, block_n, stages, blocks_per_sm;
 };
 
-/// Stages: what shared memory leaves room for. The probabilities of register_p stay in registers together with
-/// O^T, which limits its columns.
+/// Stages: what shared memory leaves room for. The probabilities of register_p stay in registers together
+/// with O^T, which limits its columns.
 template <int head_dim>
 constexpr auto recipes() {
   using enum Algorithm;
   if constexpr (head_dim == 64) {
     return std::array{Recipe{plain, 64, 64, 3, 3},      Recipe{shared_p, 8, 64, 4, 3},
                       Recipe{shared_p, 16, 64, 4, 3},   Recipe{shared_p, 32, 64, 3, 3},
-                      Recipe{shared_p, 64, 64, 3, 3},   Recipe{register_p, 8, 64, 4, 3},
-                      Recipe{register_p, 16, 64, 4, 3}, Recipe{register_p, 32, 64, 3, 3},
-                      Recipe{register_p, 64, 64, 4, 2}};
+                      Recipe{shared_p, 64, 64, 5, 2},   Recipe{register_p, 8, 64, 4, 3},
+                      Recipe{register_p, 16, 64, 4, 3}, Recipe{register_p, 32, 64, 5, 2},
+                      Recipe{register_p, 64, 64, 10, 1}};
   } else if constexpr (head_dim == 128) {
     return std::array{Recipe{plain, 64, 64, 2, 2},      Recipe{shared_p, 8, 64, 3, 2},
                       Recipe{shared_p, 16, 64, 3, 2},   Recipe{shared_p, 32, 64, 3, 2},
-                      Recipe{shared_p, 64, 64, 2, 2},   Recipe{register_p, 8, 64, 3, 2},
-                      Recipe{register_p, 16, 64, 3, 2}, Recipe{register_p, 32, 64, 2, 2}};
+                      Recipe{shared_p, 64, 64, 5, 1},   Recipe{register_p, 8, 64, 3, 2},
+                      Recipe{register_p, 16, 64, 3, 2}, Recipe{register_p, 32, 64, 5, 1}};
   } else {
     static_assert(head_dim == 256);
-    return std::array{Recipe{plain, 64, 64, 2, 1},      Recipe{shared_p, 8, 64, 3, 1},
-                      Recipe{shared_p, 16, 64, 3, 1},   Recipe{shared_p, 32, 64, 3, 1},
-                      Recipe{shared_p, 64, 64, 2, 1},   Recipe{register_p, 8, 64, 3, 1},
+    return std::array{Recipe{plain, 64, 64, 2, 1},     Recipe{shared_p, 8, 64, 3, 1},
+                      Recipe{shared_p, 16, 64, 3, 1},  Recipe{shared_p, 32, 64, 3, 1},
+                      Recipe{shared_p, 64, 64, 2, 1},  Recipe{register_p, 8, 64, 3, 1},
                       Recipe{register_p, 16, 64, 3, 1}};
   }
 }

@@ -30,18 +30,19 @@ struct WalkStart {
 /// of sequence window + l.
 class Walker {
  public:
-  TANDEM_DEVICE Walker(const DecodeArguments& args, int block, int grid) : args_(args) {
+  TANDEM_DEVICE Walker(const DecodeArguments& args, int block, int grid)
+      : args_(args), window_(-hw::warp_size), window_end_(0) {
     const int total = args.plan != nullptr ? hw::load_global(args.plan) : count_units();
     shares_ = core::Shares(total, grid, args.min_share);
     position_ = shares_.begin(block);
     end_ = shares_.begin(block + 1);
-    if (args.plan != nullptr && block < shares_.blocks()) {
+    if (args.plan != nullptr && position_ < end_) {
       const std::int32_t* start = args.plan + plan_words(block);
-      load_window({hw::load_global(start), hw::load_global(start + 1)});
+      window_ = hw::load_global(start) - hw::warp_size;
+      window_end_ = hw::load_global(start + 1);
     } else if (args.batch > hw::warp_size) {
-      load_window({0, 0});
+      window_ = -hw::warp_size, window_end_ = 0;
     }
-    seek();
   }
 
   TANDEM_DEVICE const core::Shares& shares() const { return shares_; }
@@ -49,7 +50,8 @@ class Walker {
   TANDEM_DEVICE int total() const { return shares_.begin(shares_.blocks()); }
 
   /// Where the sequence at the walk's position begins.
-  TANDEM_DEVICE WalkStart start() const {
+  TANDEM_DEVICE WalkStart start() {
+    seek();
     const int lane = lane_of_position();
     return {window_ + lane, from_lane(own_begin_, lane)};
   }
@@ -59,7 +61,7 @@ class Walker {
     if (position_ >= end_) return {-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     seek();
     const int lane = lane_of_position();
-    const int units = from_lane(own_.units, lane), unit_keys = args_.units.unit_keys;
+    const int units = from_lane(own_.units, lane), unit_keys = args_.units.unit.value();
     const int within = position_ - from_lane(own_begin_, lane), stream = within / units;
     const int unit = within - stream * units, left = units - unit, mine = end_ - position_;
     const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
@@ -89,9 +91,10 @@ class Walker {
     return static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(lane)));
   }
 
-  TANDEM_DEVICE void load_window(WalkStart start) {
-    const int lane = static_cast<int>(hw::lane_index()), sequence = start.sequence + lane;
-    window_ = start.sequence;
+  /// Moves the window on to the next 32 sequences.
+  TANDEM_DEVICE void load_window() {
+    window_ += hw::warp_size;
+    const int lane = static_cast<int>(hw::lane_index()), sequence = window_ + lane;
     own_ = {0, 0, 0, 0};
     if (sequence < args_.batch) own_ = args_.units.of(hw::load_global(args_.lengths + sequence));
     hw::sync_warp();
@@ -102,21 +105,18 @@ class Walker {
       const int before = from_lane(sum, lane < distance ? lane : lane - distance);
       sum += lane < distance ? 0 : before;
     }
-    own_begin_ = start.position + sum - size;
-    window_end_ = start.position + from_lane(sum, hw::warp_size - 1);
+    own_begin_ = window_end_ + sum - size;
+    window_end_ += from_lane(sum, hw::warp_size - 1);
   }
 
   TANDEM_DEVICE int count_units() {
-    load_window({0, 0});
-    while (window_ + hw::warp_size < args_.batch) load_window({window_ + hw::warp_size, window_end_});
+    while (window_ + hw::warp_size < args_.batch) load_window();
     return window_end_;
   }
 
   /// Brings the window to the position.
   TANDEM_DEVICE void seek() {
-    while (position_ < end_ && position_ >= window_end_) {
-      load_window({window_ + hw::warp_size, window_end_});
-    }
+    while (position_ < end_ && position_ >= window_end_) load_window();
   }
 
   /// The lane whose sequence the position is in.

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "apps/sim/decode_sim.h"
+#include "core/dtype.h"
 #include "decode/plan.h"
 #include "tests/support/compare.h"
 #include "tests/support/decode_case.h"
@@ -88,8 +89,30 @@ void expect_correct(const DecodeTensors& after, const DecodeTensors& before) {
   EXPECT_TRUE(after.lse.guards_intact());
 }
 
-std::vector<std::byte> bytes_of(const test::HostTensor& tensor) {
-  return {tensor.storage().begin(), tensor.storage().end()};
+bool same_bytes(const test::HostTensor& a, const test::HostTensor& b) {
+  return std::ranges::equal(a.storage(), b.storage());
+}
+
+/// One sequence of a step, as a step of its own over the same memory.
+core::DecodeProblem alone(core::DecodeProblem p, std::int64_t b) {
+  for (core::Tensor* t : {&p.q, &p.o, &p.lse, &p.k_new, &p.v_new}) {
+    if (t->data != nullptr)
+      t->data = static_cast<std::byte*>(t->data) +
+                static_cast<std::size_t>(b * t->stride[0]) * core::size_of(t->dtype);
+    t->shape[0] = 1;
+  }
+  p.lengths += b;
+  if (p.batch_index != nullptr) {
+    p.batch_index += b;
+  } else if (p.page_table != nullptr) {
+    p.page_table += b * p.page_table_stride;
+  } else {
+    for (core::Tensor* t : {&p.k_cache, &p.v_cache}) {
+      t->data = core::row_of<std::uint16_t>(*t, b, 0, 0);
+      t->shape[0] = 1;
+    }
+  }
+  return p;
 }
 
 class DecodeOnSim : public testing::TestWithParam<DecodeVariant> {
@@ -125,6 +148,62 @@ TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
       if (HasFailure()) return;
     }
   }
+}
+
+TEST_P(DecodeOnSim, APlanIsWhatEveryBlockFindsForItself) {
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    DecodeCase c = draw_case(GetParam(), seed);
+    if (seed == 2)
+      c.lengths.assign(70, 3), c.lengths[40] = 17, c.kv_heads = c.q_heads = 1;  // of three windows
+    SCOPED_TRACE(testing::PrintToString(c));
+    sim::Machine machine;
+    machine.multiprocessors = 3;
+    const DecodeTensors before(c), without = run(GetParam(), c, workspace_, machine);
+    const core::DecodeProblem problem = before.problem();
+    std::vector<std::int32_t> plan(decode::plan_bytes(problem, GetParam()) / sizeof(std::int32_t), -1);
+    const sim::DecodeMemory memory{workspace_.of(decode::workspace_bytes(problem, GetParam())),
+                                   before.page_table, plan};
+    const hw::sim::Report report = sim::simulate_plan(problem, GetParam(), memory, machine);
+    ASSERT_TRUE(report.ok()) << report.text();
+    const DecodeTensors with = run(GetParam(), c, workspace_, machine, plan);
+    expect_correct(with, before);
+    EXPECT_TRUE(same_bytes(with.o, without.o));
+    EXPECT_TRUE(same_bytes(with.lse, without.lse));
+  }
+}
+
+TEST_P(DecodeOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
+  DecodeCase c = draw_case(GetParam(), 7);
+  c.lengths = {300, 64, 0, 450};
+  c.page_size = 16, c.capacity = 480, c.split_size = 64, c.batch_index = false;
+  SCOPED_TRACE(testing::PrintToString(c));
+  sim::Machine machine;
+  machine.multiprocessors = 3;
+  const DecodeTensors before(c), batch = run(GetParam(), c, workspace_, machine);
+  expect_correct(batch, before);
+  const DecodeTensors single(c);
+  for (std::int64_t b = 0; b < c.batch(); ++b) {
+    machine.multiprocessors = 1 + static_cast<int>(b);
+    const core::DecodeProblem problem = alone(single.problem(), b);
+    const auto row =
+        std::span(single.page_table).subspan(static_cast<std::size_t>(b * single.page_table_stride));
+    const sim::DecodeMemory memory{workspace_.of(decode::workspace_bytes(problem, GetParam())), row, {}};
+    const hw::sim::Report report = sim::simulate_decode(problem, GetParam(), memory, machine);
+    ASSERT_TRUE(report.ok()) << report.text();
+  }
+  EXPECT_TRUE(same_bytes(single.o, batch.o));
+  EXPECT_TRUE(same_bytes(single.lse, batch.lse));
+}
+
+TEST_P(DecodeOnSim, ManyBlocksShareOneStream) {
+  DecodeCase c = draw_case(GetParam(), 5);
+  c.lengths = {2000}, c.page_size = 64, c.capacity = 2048, c.split_size = 0, c.batch_index = false;
+  c.mask = core::Mask::causal();
+  c.q_heads /= c.kv_heads, c.kv_heads = 1;
+  SCOPED_TRACE(testing::PrintToString(c));
+  sim::Machine machine;
+  machine.multiprocessors = 14;  // more than are merged at once
+  expect_correct(run(GetParam(), c, workspace_, machine), DecodeTensors(c));
 }
 
 }  // namespace
