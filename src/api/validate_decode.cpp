@@ -96,6 +96,10 @@ Status check_options(const Known& known) {
     return invalid("kernel is ", kernel,
                    ", which is no tandem_decode_kernel; use TANDEM_DECODE_AUTO, _PLAIN, _SHARED_P or ",
                    "_REGISTER_P");
+  if (known.appends() != (args.v_new.data != nullptr))
+    return invalid(known.appends() ? "v_new.data is NULL, but k_new.data is not"
+                                   : "k_new.data is NULL, but v_new.data is not",
+                   "; append both keys and values, or neither");
   return {};
 }
 
@@ -177,10 +181,6 @@ Status check_cache(const Known& known) {
 
 Status check_append(const Known& known) {
   const tandem_decode_args& args = known.args;
-  if (known.appends() != (args.v_new.data != nullptr))
-    return invalid(known.appends() ? "v_new.data is NULL, but k_new.data is not"
-                                   : "k_new.data is NULL, but v_new.data is not",
-                   "; append both keys and values, or neither");
   if (!known.appends()) return {};
   const std::int64_t capacity =
       known.paged() ? args.cache.k.shape[1] * args.cache.pages_per_sequence : args.cache.k.shape[1];
