@@ -26,28 +26,29 @@ std::uint32_t chunk(std::uint32_t address) {
   return offset;
 }
 
-/// Calls `visit(first index, second index, offset)` for all chunks of B: (row, half) or (k, group).
-template <typename Visit>
-void for_each_chunk_of_b(const Product& product, Visit&& visit) {
-  const OperandLayout layout = OperandLayout::of(product.b);
-  if (product.b_major == Major::k) {
-    for (int row = 0; row < product.n; ++row) {
-      for (int half = 0; half < cells_k; ++half) visit(row, half, layout.k_major(row, half));
-    }
-  } else {
-    for (int k = 0; k < 16; ++k) {
-      for (int group = 0; group < product.n / 8; ++group) visit(k, group, layout.mn_major(k, group));
-    }
-  }
-}
+/// An operand in shared memory: `size` rows of A, or columns of B.
+struct SharedOperand {
+  MatrixDescriptor descriptor;
+  Major major;
+  int size;
 
-template <typename Visit>
-void for_each_chunk_of_a(const Product& product, Visit&& visit) {
-  const OperandLayout layout = OperandLayout::of(product.a);
-  for (int row = 0; row < 64; ++row) {
-    for (int half = 0; half < cells_k; ++half) visit(row, half, layout.k_major(row, half));
+  /// Calls `visit(first index, second index, address)` for all chunks: (row, half) or (k, group).
+  template <typename Visit>
+  void for_each_chunk(Visit&& visit) const {
+    const OperandLayout layout = OperandLayout::of(descriptor);
+    if (major == Major::k) {
+      for (int row = 0; row < size; ++row) {
+        for (int half = 0; half < cells_k; ++half) visit(row, half, layout.k_major(row, half));
+      }
+    } else {
+      for (int k = 0; k < 16; ++k) {
+        for (int group = 0; group < size / 8; ++group) visit(k, group, layout.mn_major(k, group));
+      }
+    }
   }
-}
+};
+SharedOperand a_of(const Product& product) { return {product.a, product.a_major, 64}; }
+SharedOperand b_of(const Product& product) { return {product.b, product.b_major, product.n}; }
 
 void check_descriptor(MatrixDescriptor descriptor, Major major, const char* name) {
   const OperandLayout layout = OperandLayout::of(descriptor);
@@ -66,10 +67,13 @@ const std::uint16_t* elements_at(std::uint32_t address) {
 void read_a(const ProductInFlight& flight, MatrixOperands& operands) {
   const Product& product = flight.product;
   if (!product.a_in_registers) {
-    for_each_chunk_of_a(product, [&](int row, int half, std::uint32_t address) {
+    a_of(product).for_each_chunk([&](int first, int second, std::uint32_t address) {
       float values[8];
       widen(product.operand, elements_at(address), values);
-      std::memcpy(&operands.a[row][8 * half], values, sizeof values);
+      for (int i = 0; i < 8; ++i) {
+        (product.a_major == Major::k ? operands.a[first][8 * second + i]
+                                     : operands.a[8 * second + i][first]) = values[i];
+      }
     });
     return;
   }
@@ -87,7 +91,7 @@ void read_a(const ProductInFlight& flight, MatrixOperands& operands) {
 
 void read_b(const Product& product, MatrixOperands& operands) {
   if (product.b_major == Major::mn) {
-    for_each_chunk_of_b(product, [&](int k, int group, std::uint32_t address) {
+    b_of(product).for_each_chunk([&](int k, int group, std::uint32_t address) {
       float v[8];
       widen(product.operand, elements_at(address), v);
       for (int q = 0; q < 4; ++q) {
@@ -97,7 +101,7 @@ void read_b(const Product& product, MatrixOperands& operands) {
     });
     return;
   }
-  for_each_chunk_of_b(product, [&](int row, int half, std::uint32_t address) {
+  b_of(product).for_each_chunk([&](int row, int half, std::uint32_t address) {
     float v[8];
     widen(product.operand, elements_at(address), v);
     const int q = row % 8 / 2, at = row / 8 * 4 + row % 2;
@@ -138,8 +142,8 @@ void issue(MatrixUnit& unit, int warpgroup, ProductInFlight& flight) {
   const auto read = [&](int, int, std::uint32_t address) {
     machine.block.shadow.product_reads(chunk(address), threads, warpgroup, unit.issued);
   };
-  if (!flight.product.a_in_registers) for_each_chunk_of_a(flight.product, read);
-  for_each_chunk_of_b(flight.product, read);
+  if (!flight.product.a_in_registers) a_of(flight.product).for_each_chunk(read);
+  b_of(flight.product).for_each_chunk(read);
   if (machine.config->policy == Policy::eager) return execute(unit);
   if (flight.product.accumulate == Accumulate::overwrite) {
     const float poison = std::numeric_limits<float>::quiet_NaN();
@@ -183,7 +187,7 @@ void own(Thread& thread, const OwnedRegisters& registers) {
 }
 
 bool same(const Product& a, const Product& b) {
-  return a.operand == b.operand && a.n == b.n && a.b_major == b.b_major &&
+  return a.operand == b.operand && a.n == b.n && a.a_major == b.a_major && a.b_major == b.b_major &&
          a.a_in_registers == b.a_in_registers && a.accumulate == b.accumulate && a.a.bits == b.a.bits &&
          a.b.bits == b.b.bits;
 }
@@ -206,7 +210,7 @@ void wgmma_commit() {
 void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_fragment) {
   Thread& thread = TANDEM_SIM_ENTER();
   converge(thread, "wgmma");
-  if (!product.a_in_registers) check_descriptor(product.a, Major::k, "A");
+  if (!product.a_in_registers) check_descriptor(product.a, product.a_major, "A");
   check_descriptor(product.b, product.b_major, "B");
   MatrixUnit& unit = machine.block.units[thread.warpgroup()];
   const Time number = ++thread.products;

@@ -93,14 +93,14 @@ struct Wgmma;
 #define TANDEM_WGMMA(N, COUNT, I0, I1, I2, I3, I4, I5, I6, I7)                                               \
   template <>                                                                                                \
   struct Wgmma<N> {                                                                                          \
-    template <Operand operand, Major b_major>                                                                \
+    template <Operand operand, Major a_major, Major b_major>                                                 \
     TANDEM_DEVICE static void ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, int add) {             \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I2                                                    \
                    ", 0;\n"                                                                                  \
                    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." I3 "." I3 " {" TANDEM_NAMES_##COUNT     \
-                   "}, " I0 ", " I1 ", p, 1, 1, 0, " I4 ";\n}\n"                                             \
+                   "}, " I0 ", " I1 ", p, 1, 1, " I4 ", " I5 ";\n}\n"                                        \
                    : TANDEM_LIST_##COUNT(d)                                                                  \
-                   : "l"(a), "l"(b), "r"(add), "C"(WgmmaName<operand>::ptx),                                 \
+                   : "l"(a), "l"(b), "r"(add), "C"(WgmmaName<operand>::ptx), "n"(static_cast<int>(a_major)), \
                      "n"(static_cast<int>(b_major)));                                                        \
     }                                                                                                        \
     template <Operand operand, Major b_major>                                                                \
@@ -132,10 +132,11 @@ TANDEM_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134", "
 
 #undef TANDEM_WGMMA
 
-template <Operand operand, int n, Major b_major>
+template <Operand operand, int n, Major b_major, Major a_major>
 TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                             Accumulate accumulate) {
-  Wgmma<n>::template ss<operand, b_major>(accumulators, a.bits, b.bits, static_cast<int>(accumulate));
+  Wgmma<n>::template ss<operand, a_major, b_major>(accumulators, a.bits, b.bits,
+                                                   static_cast<int>(accumulate));
 }
 
 template <Operand operand, int n, Major b_major>
