@@ -7,16 +7,20 @@ With --check it writes nothing and sees that the README already says so: exit co
 
 import argparse
 import sys
+from pathlib import Path
 
 from cases import HEAD_DIMS, RESULTS, SEQLENS, curve, read_rows
-from marked import ROOT, update
+from marks import update
 
-MARKS = "<!-- rates: written by bench/table.py -->", "<!-- end of rates -->"
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+BEGIN, END = "<!-- rates: written by bench/table.py -->\n", "<!-- end of rates -->\n"
 SETTING = """Forward on one NVIDIA H200, bf16, TFLOP/s, in the setting of the FlashAttention-3 paper (hidden dim 2048, 16k tokens),
 beside cuDNN taking turns in the same process ([every row, and how](bench/results/h200/README.md)):
 """
 FIGURE = "![TFLOP/s over sequence length, a panel a head dim, full and causal](docs/figures/forward-h200.svg)\n"
 DTYPE = "bf16"
+NOT_MEASURED = 77
 
 
 def cells(rows, d, causal):
@@ -39,8 +43,11 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
     results = RESULTS / "forward.csv"
-    return update(ROOT / "README.md", MARKS, results,
-                  lambda: f"\n{SETTING}\n{FIGURE}\n{table(read_rows(results))}\n", check=check)
+    if not results.exists():
+        print(f"nothing was measured: {results.relative_to(ROOT)} is not there")
+        return NOT_MEASURED
+    rates = f"\n{SETTING}\n{FIGURE}\n{table(read_rows(results))}\n"
+    return update(README, (BEGIN, END), rates, check)
 
 
 if __name__ == "__main__":

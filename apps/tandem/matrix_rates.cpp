@@ -1,6 +1,9 @@
-#include "matrix_rates.h"
-
+// tandem bench --wgmma.
 #include "bench/hopper/matrix_rates.h"
+
+#include <ostream>
+
+#include "bench.h"
 #include "report.h"
 
 namespace tandem::cli {
@@ -8,9 +11,9 @@ namespace {
 
 using bench::MatrixRate;
 
-constexpr const char* csv_header = "kind,dtype,shape,form,sum,warpgroups,ms,rate,commit,clock";
+constexpr const char* csv_header = "kind,dtype,shape,form,sum,warpgroups,ms,rate,commit,clock\n";
 
-std::string csv_row(const MatrixRate& rate, const MatrixRatesOptions& options) {
+std::string csv_row(const MatrixRate& rate, const BenchOptions& options) {
   return rate.kind + "," + rate.dtype + "," + rate.shape + "," + rate.form + "," + rate.sum + "," +
          std::to_string(rate.warpgroups) + "," + fixed(rate.ms, 4) + "," + general(rate.tflops, 4) + "," +
          options.commit + "," + options.clock;
@@ -18,7 +21,7 @@ std::string csv_row(const MatrixRate& rate, const MatrixRatesOptions& options) {
 
 }  // namespace
 
-Exit run_matrix_rates(const MatrixRatesOptions& options) {
+Exit run_matrix_rates(const BenchOptions& options) {
   if (const std::string why = bench::why_no_matrix_rates(); !why.empty()) {
     throw Failure(Exit::unavailable, "--wgmma: " + why);
   }
@@ -31,7 +34,7 @@ Exit run_matrix_rates(const MatrixRatesOptions& options) {
   for (const MatrixRate& rate : rates) {
     table.add({rate.kind, rate.dtype, rate.shape, rate.form, rate.sum, std::to_string(rate.warpgroups),
                fixed(rate.ms, 4), general(rate.tflops, 4)});
-    csv.add(csv_row(rate, options));
+    if (csv.wanted()) csv.stream() << csv_row(rate, options) << "\n";
   }
   table.print(csv.table_stream());
   csv.finish();

@@ -7,8 +7,6 @@
 #include <sstream>
 #include <unistd.h>
 
-#include "failure.h"
-
 namespace tandem::cli {
 namespace {
 
@@ -38,26 +36,6 @@ void Table::print(std::ostream& out) const {
     text.erase(text.find_last_not_of(' ') + 1);
     out << text << "\n";
   }
-}
-
-CsvFile::CsvFile(const std::string& path, const std::string& header)
-    : path_(path),
-      out_(path == "-"    ? &std::cout
-           : path.empty() ? nullptr
-                          : &file_) {
-  if (out_ == &file_) file_.open(path);
-  if (out_ == &file_ && !file_) throw Failure(Exit::other, "can't write " + path);
-  add(header);
-}
-
-void CsvFile::add(const std::string& row) {
-  if (out_ != nullptr) *out_ << row << std::endl;
-}
-
-std::ostream& CsvFile::table_stream() const { return out_ == &std::cout ? std::cerr : std::cout; }
-
-void CsvFile::finish() {
-  if (out_ != nullptr && !out_->flush()) throw Failure(Exit::other, "can't write all of " + path_);
 }
 
 std::string fixed(double value, int digits) {

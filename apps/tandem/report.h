@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chrono>
-#include <fstream>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -17,23 +17,6 @@ class Table {
 
  private:
   std::vector<std::vector<std::string>> rows_;
-};
-
-/// The CSV that a bench writes besides its table: to a file, to stdout ("-"), or nowhere ("").
-class CsvFile {
- public:
-  CsvFile(const std::string& path, const std::string& header);
-  /// At once, so that an interrupted run keeps what it measured.
-  void add(const std::string& row);
-  /// Where the table goes: stdout, unless the CSV does.
-  std::ostream& table_stream() const;
-  /// After the last row; a Failure if not all could be written.
-  void finish();
-
- private:
-  std::string path_;
-  std::ofstream file_;
-  std::ostream* out_;
 };
 
 std::string fixed(double value, int digits);    ///< 12.34

@@ -174,6 +174,11 @@ TANDEM_DEVICE float max(float a, float b);
 /// Two floats rounded to nearest even, `low` in the lower half. PTX cvt.rn.{bf16x2,f16x2}.f32.
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high);
+/// The two elements of a word, exactly.
+template <Operand operand>
+TANDEM_DEVICE float unpack_low(std::uint32_t word);
+template <Operand operand>
+TANDEM_DEVICE float unpack_high(std::uint32_t word);
 
 // ---- Global memory
 // --------------------------------------------------------------------------------------------

@@ -173,6 +173,15 @@ TANDEM_SIM_INLINE std::uint32_t pack(float low, float high) {
   const auto bits = [](float x) { return std::isnan(x) ? 0x7fffu : std::uint32_t{Element::from(x).bits}; };
   return bits(low) | bits(high) << 16;
 }
+template <Operand operand>
+TANDEM_SIM_INLINE float unpack_low(std::uint32_t word) {
+  using Element = std::conditional_t<operand == Operand::bf16, core::Bf16, core::Fp16>;
+  return static_cast<float>(Element{static_cast<std::uint16_t>(word)});
+}
+template <Operand operand>
+TANDEM_SIM_INLINE float unpack_high(std::uint32_t word) {
+  return unpack_low<operand>(word >> 16);
+}
 
 // ---- Global memory
 TANDEM_SIM_INLINE void store_global(void* address, const std::uint32_t (&words)[4]) {
