@@ -3,9 +3,7 @@
 #include <stdexcept>
 
 #include "apps/sim/forward_kernels.h"
-#include "core/dtype.h"
 #include "forward/plan.h"
-#include "forward/tensor_map.h"
 
 namespace tandem::sim {
 
@@ -20,35 +18,11 @@ const Kernel& find_kernel(const forward::ForwardVariant& variant) {
   throw std::invalid_argument("this variant is not compiled for the simulator: " + name_of(variant));
 }
 
-hw::TensorMap encode(const core::Tensor& tensor, int rows) {
-  const forward::TensorMapRequest request = forward::tensor_map_request(tensor, rows);
-  hw::sim::TensorMapSpec spec{};
-  spec.address = request.address;
-  std::copy_n(request.dims, 4, spec.dims);
-  std::copy_n(request.stride_bytes, 3, spec.stride_bytes);
-  std::copy_n(request.box, 4, spec.box);
-  return hw::sim::encode_tensor_map(spec);
-}
-
-/// From the first to the last element of a tensor, whose strides are not negative.
-hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool writable) {
-  std::int64_t last = tensor.shape[3] - 1;
-  for (int i = 0; i < 3; ++i) {
-    if (tensor.shape[i] == 0) last = -1;
-    if (last >= 0) last += (tensor.shape[i] - 1) * tensor.stride[i];
-  }
-  return {tensor.data, static_cast<std::size_t>(last + 1) * core::size_of(tensor.dtype), name, writable};
-}
-
 hw::sim::LaunchConfig launch_config(const core::ForwardProblem& problem,
                                     const forward::ForwardVariant& variant, const Machine& machine) {
-  hw::sim::LaunchConfig config;
+  hw::sim::LaunchConfig config = machine.launch_config();
   config.threads = variant.threads();
   config.shared_bytes = find_kernel(variant).shared_bytes;
-  config.policy = machine.policy;
-  config.seed = machine.seed;
-  config.replay = machine.replay;
-  config.trace = machine.trace;
   config.buffers = {buffer_of(problem.q, "q", false), buffer_of(problem.k, "k", false),
                     buffer_of(problem.v, "v", false), buffer_of(problem.o, "o", true)};
   if (problem.lse.data != nullptr) config.buffers.push_back(buffer_of(problem.lse, "lse", true));

@@ -1,24 +1,14 @@
 // The forward kernels on the software Hopper: the same source as on the chip, launched with host memory.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "apps/sim/machine.h"
 #include "core/problem.h"
 #include "forward/variant.h"
-#include "hw/sim/machine.h"
 
 namespace tandem::sim {
-
-/// How the software Hopper runs a launch.
-struct Machine {
-  int multiprocessors = 2;  ///< blocks of the persistent grid
-  hw::sim::Policy policy = hw::sim::Policy::eager;
-  std::uint64_t seed = 1;
-  std::string replay;               ///< the command that repeats the launch, for the report
-  hw::sim::Trace* trace = nullptr;  ///< where given, what happened when
-};
 
 /// Every variant that is compiled for the simulator: the built ones, and each overlap and turn policy.
 std::vector<forward::ForwardVariant> forward_variants();

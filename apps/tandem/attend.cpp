@@ -115,7 +115,7 @@ LayerResult run_layer(const SafetensorsFile& file, const std::string& layer, con
   {
     const std::unique_ptr<Place> place = make_place(result.call.backend);
     PreparedCall prepared(*place, result.call);
-    result.timing = measure(prepared, options.timing);
+    result.timing = measure([&](int runs) { return prepared.time(runs); }, options.timing);
     result.output = prepared.fetch();
   }
   if (!options.names.expect.empty()) result.expected = compare_expected(file, result, options);

@@ -1,23 +1,16 @@
-// tandem bench: times the forward call over lists of shapes.
-#include <fstream>
-#include <iostream>
-#include <memory>
-#include <random>
+// tandem bench: times the forward call, or decoding steps, over lists of shapes.
+#include "bench.h"
 
-#include "call.h"
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
 #include "element.h"
 #include "options.h"
 #include "report.h"
 
 namespace tandem::cli {
 namespace {
-
-struct BenchOptions {
-  std::vector<std::int64_t> batch{1}, heads{16}, kv_heads, seqlen{2048}, seqlen_k, head_dim{128};
-  std::vector<std::string> mask{"full"}, dtype{"bf16"};
-  std::string backend = "auto", grid, csv, commit = built_commit(), clock;
-  TimingOptions timing;
-};
 
 struct BenchCase {
   std::int64_t batch, q_heads, kv_heads, q_len, k_len, head_dim;
@@ -75,23 +68,6 @@ std::vector<BenchCase> cases_of(const BenchOptions& options) {
   return cases;
 }
 
-/// Normally distributed values. A block of prime length repeats, because drawing hundreds of millions of them
-/// would take longer than the benchmark.
-HostTensor normal_tensor(tandem_dtype dtype, const Shape& shape) {
-  constexpr std::size_t period = 1'000'003;
-  std::mt19937_64 random(1);
-  std::normal_distribution<float> normal;
-  HostTensor tensor = HostTensor::poisoned(dtype, shape, Layout::bshd());
-  std::vector<float> block(std::min(period, tensor.storage.size() / size_of(dtype)));
-  for (float& value : block) value = normal(random);
-  if (block.empty()) return tensor;
-  encode(dtype, block, tensor.storage.data());
-  for (std::size_t i = block.size() * size_of(dtype); i < tensor.storage.size(); ++i) {
-    tensor.storage[i] = tensor.storage[i - block.size() * size_of(dtype)];
-  }
-  return tensor;
-}
-
 BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, const TimingOptions& timing) {
   Call call;
   call.backend = backend;
@@ -100,7 +76,7 @@ BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, 
   call.v = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
   call.mask = shape.mask;
   PreparedCall prepared(place, call);
-  const Timing result = measure(prepared, timing);
+  const Timing result = measure([&](int runs) { return prepared.time(runs); }, timing);
   return {shape, backend, result, result.median_ms > 0 ? flops_of(call) / result.median_ms * 1e-9 : 0};
 }
 
@@ -138,13 +114,7 @@ void print_table(std::ostream& out, const std::vector<BenchRow>& rows) {
 Exit run_bench(const BenchOptions& options) {
   const std::vector<BenchCase> cases = cases_of(options);
   const tandem_backend requested = parse_backend(options.backend);
-  std::ofstream file;
-  if (!options.csv.empty() && options.csv != "-") {
-    file.open(options.csv);
-    if (!file) throw Failure(Exit::other, "can't write " + options.csv);
-  }
-  std::ostream* csv = options.csv == "-" ? &std::cout : options.csv.empty() ? nullptr : &file;
-  if (csv != nullptr) *csv << csv_header;
+  CsvFile csv(options.csv, csv_header);
   std::vector<BenchRow> rows;
   Progress progress(cases.size());
   for (const BenchCase& shape : cases) {
@@ -152,26 +122,29 @@ Exit run_bench(const BenchOptions& options) {
     const tandem_backend backend = resolve_backend(requested, shape.dtype);
     const std::unique_ptr<Place> place = make_place(backend);
     rows.push_back(run_case(*place, backend, shape, options.timing));
-    if (csv != nullptr) write_csv(*csv, rows.back(), options);
+    if (csv.wanted()) write_csv(csv.stream(), rows.back(), options);
   }
   progress.clear();
-  print_table(options.csv == "-" ? std::cerr : std::cout, rows);
-  if (csv != nullptr && !csv->flush()) throw Failure(Exit::other, "can't write all of " + options.csv);
+  print_table(csv.table_stream(), rows);
+  csv.finish();
   return Exit::ok;
+}
+
+CLI::Option* add_list(CLI::App& command, const char* name, std::vector<std::int64_t>& values,
+                      const char* text, std::int64_t low) {
+  return command.add_option(name, values, text)
+      ->delimiter(',')
+      ->check(CLI::Range(low, std::int64_t{1} << 31))
+      ->type_name("LIST");
 }
 
 void add_shape_options(CLI::App& command, BenchOptions& options) {
   const auto list = [&command](const char* name, std::vector<std::int64_t>& values, const char* text,
-                               std::int64_t low) {
-    return command.add_option(name, values, text)
-        ->delimiter(',')
-        ->check(CLI::Range(low, std::int64_t{1} << 31))
-        ->type_name("LIST");
-  };
+                               std::int64_t low) { return add_list(command, name, values, text, low); };
   list("--batch", options.batch, "Batch sizes", 1)->capture_default_str();
-  list("--heads", options.heads, "Query heads", 1)->capture_default_str();
-  list("--kv-heads", options.kv_heads, "Key/value heads, a divisor of the query heads (default: as --heads)",
-       1);
+  list("--heads", options.heads, "Query heads (with --decode: 32)", 1)->capture_default_str();
+  list("--kv-heads", options.kv_heads,
+       "Key/value heads, a divisor of the query heads (default: as --heads; with --decode: 8)", 1);
   list("--seqlen", options.seqlen, "Query lengths, in tokens", 0)->capture_default_str();
   list("--seqlen-k", options.seqlen_k, "Key lengths, in tokens (default: as --seqlen)", 0);
   list("--head-dim", options.head_dim, "Head dims, multiples of 8 up to 256", 8)->capture_default_str();
@@ -185,6 +158,38 @@ void add_shape_options(CLI::App& command, BenchOptions& options) {
       ->check(dtype_validator())
       ->type_name("DTYPE")
       ->capture_default_str();
+}
+
+/// The lists of --decode, and what does not go with it.
+void add_decode_options(CLI::App& command, BenchOptions& options) {
+  CLI::Option* decode = command.add_flag("--decode", options.decode,
+                                         "Time decoding steps instead, whose shapes these lists give:");
+  for (const char* name : {"--seqlen", "--seqlen-k", "--mask", "--grid"})
+    decode->excludes(command.get_option(name));
+  const auto needs_decode = [decode](CLI::Option* option) {
+    return option->needs(decode)->capture_default_str();
+  };
+  needs_decode(add_list(command, "--cache", options.cache, "Tokens of each sequence", 1));
+  needs_decode(add_list(command, "--page-size", options.page_size, "Tokens of a page; 0: contiguous", 0));
+  needs_decode(add_list(command, "--tokens", options.tokens, "Queries of a step, 1 to 8", 1));
+  needs_decode(add_list(command, "--split-size", options.split_size,
+                        "Keys of a fixed split, a multiple of 64; 0: the library deals them out", 0));
+  needs_decode(command.add_option("--kernel", options.kernel, "Kernels, for study"))
+      ->delimiter(',')
+      ->check(CLI::IsMember({"auto", "plain", "shared_p", "register_p"}))
+      ->type_name("KERNEL");
+  needs_decode(command.add_flag("--plan", options.plan, "Balance with a plan made beforehand"));
+}
+
+/// After all others, most of which it excludes.
+void add_matrix_rates_option(CLI::App& command, BenchOptions& options) {
+  CLI::Option* wgmma = command.add_flag(
+      "--wgmma", options.wgmma,
+      "Instead: the rates of the matrix units' instructions, on a Hopper GPU (docs/decode.md)");
+  const std::vector<std::string> taken = {"--help", "--wgmma", "--csv", "--commit", "--clock"};
+  for (CLI::Option* option : command.get_options()) {
+    if (std::find(taken.begin(), taken.end(), option->get_name()) == taken.end()) wgmma->excludes(option);
+  }
 }
 
 }  // namespace
@@ -206,6 +211,7 @@ void add_bench(CLI::App& app, Exit& result) {
        {"--batch", "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim", "--mask"}) {
     grid->excludes(command->get_option(name));
   }
+  add_decode_options(*command, *options);
   command->add_option("--backend", options->backend, "auto: hopper where it can run, else cpu")
       ->check(backend_validator())
       ->type_name("BACKEND")
@@ -236,7 +242,18 @@ void add_bench(CLI::App& app, Exit& result) {
       "counting\n"
       "4 x batch x heads x head dim x visible query-key pairs. Inputs are normally distributed. Caches stay "
       "warm.");
-  command->callback([options, &result] { result = run_bench(*options); });
+  add_matrix_rates_option(*command, *options);
+  command->callback([options, command, &result] {
+    if (options->wgmma) {
+      result = run_matrix_rates(*options);
+      return;
+    }
+    if (options->decode) {
+      if (command->count("--heads") == 0) options->heads = {32};
+      if (command->count("--kv-heads") == 0) options->kv_heads = {8};
+    }
+    result = options->decode ? run_decode_bench(*options) : run_bench(*options);
+  });
 }
 
 }  // namespace tandem::cli

@@ -5,9 +5,7 @@
 #include "element.h"
 
 namespace tandem::cli {
-namespace {
 
-/// Throws what `status` and the library's message say.
 void require(tandem_status status, Exit if_invalid) {
   switch (status) {
     case TANDEM_OK:
@@ -21,8 +19,6 @@ void require(tandem_status status, Exit if_invalid) {
       throw Failure(Exit::other, std::string(tandem_status_name(status)) + ": " + tandem_last_error());
   }
 }
-
-}  // namespace
 
 tandem_info query_info() {
   tandem_info info{};
@@ -90,11 +86,11 @@ double flops_of(const Call& call) {
 PreparedCall::PreparedCall(Place& place, const Call& call)
     : place_(place),
       if_invalid_(call.if_invalid),
-      q_(uploaded(call.q)),
-      k_(uploaded(call.k)),
-      v_(uploaded(call.v)) {
+      q_(uploaded(place, call.q.storage)),
+      k_(uploaded(place, call.k.storage)),
+      v_(uploaded(place, call.v.storage)) {
   output_.o = HostTensor::poisoned(call.q.dtype, call.q.shape, call.o_layout);
-  o_ = uploaded(output_.o);
+  o_ = uploaded(place, output_.o.storage);
   args_.struct_size = sizeof args_;
   args_.backend = call.backend;
   args_.q = call.q.view(q_->data());
@@ -104,7 +100,7 @@ PreparedCall::PreparedCall(Place& place, const Call& call)
   if (call.want_lse) {
     const Shape& q = call.q.shape;
     output_.lse = HostTensor::poisoned(TANDEM_FP32, {q[0], q[1], q[2], 1}, call.lse_layout);
-    lse_ = uploaded(output_.lse);
+    lse_ = uploaded(place, output_.lse.storage);
     args_.lse = output_.lse.view(lse_->data());
   }
   args_.mask = call.mask;
@@ -112,12 +108,6 @@ PreparedCall::PreparedCall(Place& place, const Call& call)
   args_.softcap = call.softcap;
   require(tandem_forward_workspace(&args_, &workspace_bytes_), if_invalid_);
   workspace_ = std::make_unique<Buffer>(place_, workspace_bytes_);
-}
-
-std::unique_ptr<Buffer> PreparedCall::uploaded(const HostTensor& tensor) {
-  auto buffer = std::make_unique<Buffer>(place_, tensor.storage.size());
-  place_.upload(buffer->data(), tensor.storage.data(), tensor.storage.size());
-  return buffer;
 }
 
 void PreparedCall::enqueue() {
@@ -135,16 +125,16 @@ std::vector<double> PreparedCall::time(int runs) {
   return place_.time(runs, [this] { enqueue(); });
 }
 
-Timing measure(PreparedCall& call, const TimingOptions& options) {
+Timing measure(const std::function<std::vector<double>(int runs)>& time, const TimingOptions& options) {
   const double budget_ms = options.budget_seconds * 1000;
   double spent_ms = 0, last_ms = 0;
   for (int run = 0; run < options.warmup && (run == 0 || spent_ms + last_ms < budget_ms / 2); ++run) {
-    last_ms = call.time(1).front();
+    last_ms = time(1).front();
     spent_ms += last_ms;
   }
   const double affordable = last_ms > 0 ? (budget_ms - spent_ms) / last_ms : options.repeats;
   const int runs = static_cast<int>(std::clamp(affordable, 1.0, static_cast<double>(options.repeats)));
-  std::vector<double> times = call.time(runs);
+  std::vector<double> times = time(runs);
   std::sort(times.begin(), times.end());
   const std::size_t middle = times.size() / 2;
   const double median = times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;

@@ -1,8 +1,10 @@
 // One forward call of the C interface with its tensors, prepared in a place, timed, and fetched.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <tandem/tandem.h>
 
@@ -14,6 +16,9 @@ namespace tandem::cli {
 
 /// What the library says of itself and of this machine.
 tandem_info query_info();
+
+/// Throws what `status` and the library's message say; `if_invalid`: whose fault invalid arguments are.
+void require(tandem_status status, Exit if_invalid);
 
 /// The backend that serves `requested` for `dtype`: for AUTO the Hopper kernels where they are usable and
 /// serve the dtype, else the CPU. Throws Failure(Exit::unavailable) if Hopper is asked for and is not usable.
@@ -59,8 +64,6 @@ class PreparedCall {
   std::vector<double> time(int runs);
 
  private:
-  std::unique_ptr<Buffer> uploaded(const HostTensor& tensor);
-
   Place& place_;
   Exit if_invalid_;
   Output output_;  ///< poisoned, as uploaded
@@ -80,6 +83,7 @@ struct Timing {
   int runs = 0;
 };
 
-Timing measure(PreparedCall& call, const TimingOptions& options);
+/// `time`: milliseconds of each of so many runs.
+Timing measure(const std::function<std::vector<double>(int runs)>& time, const TimingOptions& options);
 
 }  // namespace tandem::cli

@@ -1,9 +1,9 @@
 #include "cases.h"
 
 #include <algorithm>
-#include <random>
 #include <sstream>
 
+#include "draw.h"
 #include "element.h"
 #include "options.h"
 #include "report.h"
@@ -11,21 +11,8 @@
 namespace tandem::cli {
 namespace {
 
-using Random = std::mt19937_64;
-
 constexpr std::int64_t max_products = 20'000'000;  // query-key pairs times heads times head dim
 constexpr std::int64_t max_elements = 1'000'000;   // of q, and of k before heads are shared
-
-std::int64_t between(Random& random, std::int64_t low, std::int64_t high) {
-  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-}
-
-bool one_in(Random& random, int n) { return between(random, 1, n) == 1; }
-
-template <typename Value, std::size_t count>
-Value one_of(Random& random, const Value (&values)[count]) {
-  return values[static_cast<std::size_t>(between(random, 0, count - 1))];
-}
 
 /// Lengths of all magnitudes, often at the edge of a tile, seldom 0.
 std::int64_t random_length(Random& random) {
@@ -46,25 +33,6 @@ tandem_mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len) 
   if (one_in(random, 3)) return {TANDEM_MASK_FULL, 0, 0};
   if (one_in(random, 2)) return {TANDEM_MASK_CAUSAL, 0, 0};
   return {TANDEM_MASK_WINDOW, side(), side()};
-}
-
-/// Paddings are multiples of 8 elements, so that 16-bit strides stay multiples of the 16 bytes that TMA asks
-/// for.
-Layout random_layout(Random& random) {
-  constexpr std::array<int, 4> orders[] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {1, 0, 2, 3}, {2, 0, 1, 3}};
-  return {one_of(random, orders), one_in(random, 2) ? 8 * between(random, 1, 4) : 0, 64};
-}
-
-HostTensor random_tensor(Random& random, tandem_dtype dtype, const Shape& shape, float magnitude) {
-  std::normal_distribution<float> normal(0, magnitude);
-  std::vector<float> values(static_cast<std::size_t>(count_of(shape)));
-  for (float& value : values) value = normal(random);
-  return HostTensor::from_dense(dtype, shape, random_layout(random), values);
-}
-
-tandem_dtype random_dtype(Random& random, tandem_backend backend) {
-  constexpr tandem_dtype dtypes[] = {TANDEM_BF16, TANDEM_FP16, TANDEM_FP32};
-  return dtypes[between(random, 0, backend == TANDEM_BACKEND_HOPPER ? 1 : 2)];
 }
 
 std::string described(const char* name, const HostTensor& tensor) {

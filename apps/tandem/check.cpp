@@ -5,6 +5,8 @@
 #include <random>
 
 #include "cases.h"
+#include "decode_cases.h"
+#include "decode_verify.h"
 #include "options.h"
 #include "report.h"
 #include "verify.h"
@@ -17,6 +19,8 @@ struct CheckOptions {
   int cases = 200;
   std::string backend = "auto";
   double time_limit = 60;
+  bool decode = false;
+  std::string kernel = "auto";
 };
 
 struct Tally {
@@ -32,15 +36,36 @@ struct Tally {
   }
 };
 
-Verdict run_case(Place& place, const Call& call) {
+/// One case: what it is, and how it went.
+struct Trial {
+  std::string description;
+  Verdict verdict;
+};
+
+Trial try_forward(Place& place, const Call& call) {
   PreparedCall prepared(place, call);
   prepared.enqueue();
-  return verify(call, prepared.fetch());
+  return {described(call), verify(call, prepared.fetch())};
 }
 
-void report_failure(std::uint64_t seed, const Call& call, const std::string& complaint) {
-  std::cout << "FAILED  " << described(call) << "\n  " << complaint << "\n  replay: tandem check --backend "
-            << name_of(call.backend) << " --cases 1 --seed " << seed << std::endl;
+Trial try_decode(Place& place, DecodeCall call, const CheckOptions& options) {
+  call.kernel = parse_decode_kernel(options.kernel);
+  PreparedDecode prepared(place, call);
+  prepared.enqueue();
+  return {described(call), verify(call, prepared.fetch())};
+}
+
+Trial try_case(Place& place, std::uint64_t seed, tandem_backend backend, const CheckOptions& options) {
+  return options.decode ? try_decode(place, random_step(seed, backend), options)
+                        : try_forward(place, random_call(seed, backend));
+}
+
+void report_failure(std::uint64_t seed, const Trial& trial, tandem_backend backend,
+                    const CheckOptions& options) {
+  std::cout << "FAILED  " << trial.description << "\n  " << trial.verdict.complaint
+            << "\n  replay: tandem check " << (options.decode ? "--decode " : "")
+            << (options.kernel != "auto" ? "--kernel " + options.kernel + " " : "") << "--backend "
+            << name_of(backend) << " --cases 1 --seed " << seed << std::endl;
 }
 
 Exit run_check(const CheckOptions& options) {
@@ -55,13 +80,12 @@ Exit run_check(const CheckOptions& options) {
   const auto seconds = [begin] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   for (int i = 0; i < options.cases && (i == 0 || seconds() < options.time_limit); ++i) {
     const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(i);
-    const Call call = random_call(seed, backend);
-    progress.show(static_cast<std::size_t>(i), described(call).substr(0, 60));
-    const Verdict verdict = run_case(*place, call);
-    tally.add(verdict);
-    if (verdict.complaint.empty()) continue;
+    progress.show(static_cast<std::size_t>(i), "seed " + std::to_string(seed));
+    const Trial trial = try_case(*place, seed, backend, options);
+    tally.add(trial.verdict);
+    if (trial.verdict.complaint.empty()) continue;
     progress.clear();
-    report_failure(seed, call, verdict.complaint);
+    report_failure(seed, trial, backend, options);
   }
   progress.clear();
   std::cout << tally.done - tally.failed << " of " << tally.done << " cases within tolerance, "
@@ -92,11 +116,18 @@ void add_check(CLI::App& app, Exit& result) {
   command->add_option("--time-limit", options->time_limit, "Start no further case after this many seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  CLI::Option* decode =
+      command->add_flag("--decode", options->decode, "Check decoding steps against caches instead");
+  command->add_option("--kernel", options->kernel, "Which kernel of --decode, for study")
+      ->needs(decode)
+      ->check(CLI::IsMember({"auto", "plain", "shared_p", "register_p"}))
+      ->capture_default_str();
   command->footer(
       "Tolerance against the oracle: RMSE at most 1.1 times that of a standard implementation in the same\n"
-      "precision, largest error at most twice its largest plus 1e-5; lse within 1e-4 (relative above 1); "
-      "nothing\n"
-      "written outside the outputs. A failing case prints the command that replays it. Exit code 1 if any "
+      "precision, largest error at most twice its largest plus 1e-5; lse within 1e-4 (relative above 1) "
+      "or\n"
+      "twice the standard one's error; nothing written outside the outputs, nor in a cache outside the new\n"
+      "tokens. A failing case prints the command that replays it. Exit code 1 if any "
       "failed.");
   command->callback([options, command, &result] {
     if (command->count("--seed") == 0) options->seed = std::random_device{}();

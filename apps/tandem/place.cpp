@@ -17,6 +17,14 @@ class HostPlace final : public Place {
   void download(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
   void* stream() const override { return nullptr; }
 
+  std::vector<double> replay(int runs, int calls, const std::function<void(int)>& work) override {
+    std::vector<double> times = time(runs, [&] {
+      for (int call = 0; call < calls; ++call) work(call);
+    });
+    for (double& milliseconds : times) milliseconds /= calls;
+    return times;
+  }
+
   std::vector<double> time(int runs, const std::function<void()>& work) override {
     using Clock = std::chrono::steady_clock;
     std::vector<double> result;
@@ -39,6 +47,12 @@ class HostPlace final : public Place {
 std::unique_ptr<Place> make_place(tandem_backend backend) {
   if (backend == TANDEM_BACKEND_HOPPER) return make_device_place();
   return std::make_unique<HostPlace>();
+}
+
+std::unique_ptr<Buffer> uploaded(Place& place, std::span<const std::byte> bytes) {
+  auto buffer = std::make_unique<Buffer>(place, bytes.size());
+  place.upload(buffer->data(), bytes.data(), bytes.size());
+  return buffer;
 }
 
 }  // namespace tandem::cli

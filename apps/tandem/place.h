@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <tandem/tandem.h>
@@ -22,6 +23,9 @@ class Place {
   virtual void* stream() const = 0;
   /// Milliseconds that each of `runs` calls of `work` took here, back to back.
   virtual std::vector<double> time(int runs, const std::function<void()>& work) = 0;
+  /// Milliseconds a call of each of `runs` runs through work(0) ... work(calls - 1), which the device records
+  /// once and replays as a CUDA graph.
+  virtual std::vector<double> replay(int runs, int calls, const std::function<void(int)>& work) = 0;
 };
 
 /// Host memory or device memory, as the backend wants. Throws Failure(Exit::unavailable) for Hopper in a
@@ -44,5 +48,8 @@ class Buffer {
   Place* place_;
   void* data_;
 };
+
+/// A copy of `bytes` in a place.
+std::unique_ptr<Buffer> uploaded(Place& place, std::span<const std::byte> bytes);
 
 }  // namespace tandem::cli

@@ -1,6 +1,7 @@
 #include "tensor.h"
 
 #include <cstring>
+#include <utility>
 
 #include "element.h"
 #include "failure.h"
@@ -75,6 +76,18 @@ tandem_tensor HostTensor::view(void* base) const {
     result.stride[i] = stride[i];
   }
   return result;
+}
+
+std::span<const std::byte> HostTensor::row(std::int64_t b, std::int64_t s, std::int64_t h) const {
+  const std::size_t size = size_of(dtype);
+  const std::int64_t element = offset + b * stride[0] + s * stride[1] + h * stride[2];
+  return std::span(storage).subspan(static_cast<std::size_t>(element) * size,
+                                    static_cast<std::size_t>(shape[3]) * size);
+}
+
+std::span<std::byte> HostTensor::row(std::int64_t b, std::int64_t s, std::int64_t h) {
+  const std::span<const std::byte> row = std::as_const(*this).row(b, s, h);
+  return {const_cast<std::byte*>(row.data()), row.size()};
 }
 
 std::vector<float> HostTensor::to_dense() const {

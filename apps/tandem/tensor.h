@@ -42,6 +42,9 @@ struct HostTensor {
 
   /// The tensor as the C interface takes it, for a copy of the storage at `base`.
   tandem_tensor view(void* base) const;
+  /// The elements of one row of head dim.
+  std::span<std::byte> row(std::int64_t b, std::int64_t s, std::int64_t h);
+  std::span<const std::byte> row(std::int64_t b, std::int64_t s, std::int64_t h) const;
   /// All elements in the order b, s, h, d.
   std::vector<float> to_dense() const;
   /// Overwrites all elements, rounding to dtype, from the order b, s, h, d.

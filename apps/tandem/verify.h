@@ -16,18 +16,18 @@ struct Error {
 };
 Error compare(std::span<const float> values, std::span<const float> expected);
 
-/// Result in the order b, s, h, d, before any rounding to a 16-bit type.
-struct Exact {
+/// A result in the order b, s, h, d of o and b, s, h of lse.
+struct Values {
   std::vector<float> o, lse;
 };
 
 /// The library's float64 oracle on the same inputs, widened to fp32 so that its output is not rounded to 16
 /// bits.
-Exact run_oracle(const Call& call);
+Values run_oracle(const Call& call);
 
 /// Attention as a plain implementation computes it: scores and softmax in fp32, probabilities rounded to the
 /// dtype of q, sums in fp32, output rounded. The yardstick of the rule below.
-std::vector<float> run_standard(const Call& call);
+Values run_standard(const Call& call);
 
 struct Verdict {
   Error error;     ///< of the output against the oracle
@@ -36,11 +36,23 @@ struct Verdict {
   std::string complaint;  ///< empty if the result is within tolerance
 };
 
+/// Results in the order b, s, h, d, and what they have to be near to.
+struct Judged {
+  Values result;  ///< lse is empty where it was not wanted
+  Values exact, standard;
+};
+
 /// The rule: against the oracle, RMSE at most 1.1 times that of the standard implementation, and the largest
-/// error at most twice its largest plus 1e-5; lse within 1e-4, relative above 1; nothing written between the
-/// elements. The RMSE of few elements scatters, so it is granted 3 / sqrt(elements) more, and 5e-7 of the
-/// output's own size for fp32 sums of another order. tests/support/compare.h states the same rule for the
-/// library's own tests.
+/// error at most twice its largest plus 1e-5; lse within 1e-4, relative above 1, or within
+/// twice the largest error of the standard implementation's. The RMSE of few elements
+/// scatters, so it is granted 3 / sqrt(elements) more, and 5e-7 of the output's own size for fp32 sums of
+/// another order. tests/support/compare.h states the same rule for the library's own tests.
+Verdict judge(const Judged& judged);
+
+/// "" if nothing was written between and around the elements of the outputs.
+std::string padding_complaint(const HostTensor& o, const HostTensor& lse);
+
+/// judge, and that nothing was written between the elements.
 Verdict verify(const Call& call, const Output& output);
 
 }  // namespace tandem::cli

@@ -186,6 +186,149 @@ Status attention_forward_workspace(const detail::Input<T>& q, const detail::Inpu
   return Status(tandem_forward_workspace(&args, &bytes));
 }
 
+/// Which page holds tokens i * page_size ... of a sequence: slot i of its row.
+struct PageTable {
+  const std::int32_t* pages = nullptr;
+  std::int64_t pages_per_sequence = 0;  ///< slots of a row
+  std::int64_t stride = 0;              ///< elements from row to row
+};
+
+/// The keys and values of the tokens so far, in the memory of the backend. Tokens beyond a sequence's length
+/// are never read.
+template <MutableElement T>
+struct Cache {
+  Tensor<T> k, v;  ///< entries, capacity, kv_heads, d; paged: pages, page_size, kv_heads, d
+  const std::int32_t* lengths = nullptr;               ///< b: tokens before the step
+  std::optional<PageTable> page_table = std::nullopt;  ///< without: contiguous
+  /// b: entry, or row of the page table, of each sequence; without, sequence i has entry or row i.
+  const std::int32_t* batch_index = nullptr;
+};
+
+/// Keys and values that a step appends: b, s_new, kv_heads, d each.
+template <MutableElement T>
+struct NewTokens {
+  Tensor<const T> k, v;
+};
+
+/// How queries and appended keys are turned by their positions.
+class Rotary {
+ public:
+  /// Pairs of columns i and i + dim / 2. Tables are positions x dim / 2, of fp32 or of q's type.
+  template <Element E>
+  static Rotary halves(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
+    return Rotary({cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 0});
+  }
+  /// Pairs of columns 2i and 2i + 1.
+  template <Element E>
+  static Rotary interleaved(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
+    return Rotary({cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 1});
+  }
+  const tandem_rotary& c_rotary() const { return rotary_; }
+
+ private:
+  explicit Rotary(const tandem_rotary& rotary) : rotary_(rotary) {}
+  tandem_rotary rotary_;
+};
+
+template <MutableElement T>
+struct DecodeOptions {
+  std::optional<NewTokens<T>> append = std::nullopt;
+  std::optional<Rotary> rotary = std::nullopt;
+  Mask mask = Mask::full();
+  float scale = 0;    ///< 0: 1 / sqrt(head_dim)
+  float softcap = 0;  ///< 0: off
+  /// b, sq, q_heads, 1; written if given: the natural log of the sum of exponentials.
+  std::optional<Tensor<float>> lse = std::nullopt;
+  /// 0: keys are dealt out for speed; else fixed splits of so many keys, a multiple of 64, for a result that
+  /// is the same to the bit in any batch.
+  std::int64_t split_size = 0;
+  const void* plan = nullptr;  ///< of attention_decode_plan, for the same shapes and lengths
+  tandem_decode_kernel kernel = TANDEM_DECODE_AUTO;
+  tandem_backend backend = TANDEM_BACKEND_AUTO;
+  /// In the backend's memory, aligned to 256, zeroed once before its first use; attention_decode_workspace
+  /// says how much.
+  std::span<std::byte> workspace = {};
+  /// A cudaStream_t, for Hopper.
+  void* stream = nullptr;
+};
+
+namespace detail {
+
+template <MutableElement T>
+tandem_decode_args decode_args(const Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
+                               const DecodeOptions<T>& options) {
+  tandem_decode_args args{};
+  args.struct_size = sizeof(args);
+  args.backend = options.backend;
+  args.q = q.c_tensor();
+  args.cache.k = cache.k.c_tensor();
+  args.cache.v = cache.v.c_tensor();
+  if (cache.page_table) {
+    args.cache.page_table = cache.page_table->pages;
+    args.cache.page_table_stride = cache.page_table->stride;
+    args.cache.pages_per_sequence = cache.page_table->pages_per_sequence;
+  }
+  args.cache.lengths = cache.lengths;
+  args.cache.batch_index = cache.batch_index;
+  if (options.append) {
+    args.k_new = options.append->k.c_tensor();
+    args.v_new = options.append->v.c_tensor();
+  }
+  if (options.rotary) args.rotary = options.rotary->c_rotary();
+  args.o = o.c_tensor();
+  if (options.lse) args.lse = options.lse->c_tensor();
+  args.mask = options.mask.c_mask();
+  args.scale = options.scale;
+  args.softcap = options.softcap;
+  args.split_size = options.split_size;
+  args.plan = options.plan;
+  args.kernel = options.kernel;
+  return args;
+}
+
+/// Keeps T from being deduced from the options, so that they can be written in braces.
+template <typename T>
+using DecodeOptionsOf = std::type_identity_t<DecodeOptions<T>>;
+
+}  // namespace detail
+
+/// One decoding step: o = softmax(scale * q K^T + mask) V over the keys and values of each sequence's cache,
+/// to which the step appends first where options.append is given.
+///
+/// q, o: b, sq, q_heads, d with sq 1 to 8; q_heads is a multiple of kv_heads. The last query stands at the
+/// last key. On Hopper it only enqueues one kernel on the stream; elsewhere it returns when o is written.
+template <MutableElement T>
+Status attention_decode(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
+                        const detail::DecodeOptionsOf<T>& options = {}) {
+  const tandem_decode_args args = detail::decode_args<T>(q, cache, o, options);
+  return Status(tandem_decode(&args, options.workspace.data(), options.workspace.size(), options.stream));
+}
+
+/// Sets `bytes` to the workspace that attention_decode needs for the same arguments.
+template <MutableElement T>
+Status attention_decode_workspace(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
+                                  const detail::DecodeOptionsOf<T>& options, std::size_t& bytes) {
+  const tandem_decode_args args = detail::decode_args<T>(q, cache, o, options);
+  return Status(tandem_decode_workspace(&args, &bytes));
+}
+
+/// Sets `bytes` to the size of the plan that attention_decode_plan makes for the same arguments.
+template <MutableElement T>
+Status attention_decode_plan_size(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
+                                  const detail::DecodeOptionsOf<T>& options, std::size_t& bytes) {
+  const tandem_decode_args args = detail::decode_args<T>(q, cache, o, options);
+  return Status(tandem_decode_plan_size(&args, &bytes));
+}
+
+/// Balances a batch once for all calls with the same shapes and lengths, whose options.plan is then `plan`:
+/// memory of the backend, aligned to 256.
+template <MutableElement T>
+Status attention_decode_plan(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
+                             const detail::DecodeOptionsOf<T>& options, std::span<std::byte> plan) {
+  const tandem_decode_args args = detail::decode_args<T>(q, cache, o, options);
+  return Status(tandem_decode_plan(&args, plan.data(), plan.size(), options.stream));
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_ATTENTION_HPP

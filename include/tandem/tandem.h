@@ -30,7 +30,7 @@ typedef enum tandem_status {
   TANDEM_OK = 0,
   TANDEM_INVALID_ARGUMENT = 1, /* an argument contradicts its documentation; it would fail on any machine */
   TANDEM_UNSUPPORTED = 2,      /* a valid request that this build or this backend does not serve */
-  TANDEM_WORKSPACE_TOO_SMALL = 3, /* see tandem_forward_workspace */
+  TANDEM_WORKSPACE_TOO_SMALL = 3, /* see tandem_forward_workspace and tandem_decode_workspace */
   TANDEM_NO_DEVICE = 4,           /* no driver, no GPU, or a GPU that is not Hopper */
   TANDEM_DEVICE_ERROR = 5,        /* the CUDA driver refused a call; the message carries its own */
   TANDEM_INTERNAL_ERROR = 6       /* a defect in Tandem; please report it */
@@ -100,6 +100,107 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
  * -inf. */
 TANDEM_API tandem_status tandem_forward(const tandem_forward_args* args, void* workspace,
                                         size_t workspace_bytes, void* stream);
+
+/* How decode turns scores into outputs: which of its kernels runs, for study. What AUTO takes is what
+ * measured best. */
+typedef enum tandem_decode_kernel {
+  TANDEM_DECODE_AUTO = 0,
+  TANDEM_DECODE_PLAIN = 1,     /* grouped queries as the 64-row operand */
+  TANDEM_DECODE_SHARED_P = 2,  /* transposed products, probabilities through shared memory */
+  TANDEM_DECODE_REGISTER_P = 3 /* transposed products, probabilities in registers, keys split across warps */
+} tandem_decode_kernel;
+
+/* The keys and values of the tokens so far, in the memory of the backend.
+ *
+ * Contiguous (page_table == NULL): k and v have one entry of `capacity` tokens for each sequence. Paged: they
+ * are pools of pages, and row r of the page table names in slot i the page of tokens i * page_size ... The
+ * capacity is then page_size * pages_per_sequence.
+ *
+ * Tokens beyond a sequence's length are never read, nor are the slots of their pages: both may hold anything.
+ * What lies in device memory can't be validated, but never leads out of bounds of k and v: a negative length
+ * counts as 0, one above capacity - (tokens appended) as that, and the keys and values of a page or entry
+ * that does not exist count as 0 (and what is appended to it is dropped). */
+typedef struct tandem_cache {
+  tandem_tensor k, v; /* contiguous: entries, capacity, kv_heads, d; paged: pages, page_size, kv_heads, d.
+                         Written only where tokens are appended; not otherwise */
+  const int32_t* page_table;  /* rows of pages_per_sequence page numbers; NULL: contiguous */
+  int64_t page_table_stride;  /* elements from row to row, >= 0; read where page_table is not NULL only */
+  int64_t pages_per_sequence; /* slots of a row, >= 1; read where page_table is not NULL only */
+  const int32_t* lengths;     /* b: tokens in the cache before this call */
+  const int32_t* batch_index; /* b: entry, or row of the page table, of each sequence, which for rows has to
+                                 be right; NULL: sequence i has entry or row i */
+} tandem_cache;
+
+/* Rotary embedding (Su et al., RoFormer, arXiv 2104.09864): turns q and the appended keys by the angles of
+ * their positions. The cache holds keys that are turned already. A position that the tables do not have takes
+ * the nearest that they have. */
+typedef struct tandem_rotary {
+  const void* cos;     /* positions x dim / 2, contiguous; NULL: no rotary embedding, all ignored */
+  const void* sin;     /* the same */
+  tandem_dtype dtype;  /* of cos and sin: fp32, or that of q */
+  int64_t positions;   /* rows of the tables, >= 1 */
+  int64_t dim;         /* leading columns that are turned: a multiple of 16, at most d; the others stay */
+  int32_t interleaved; /* 1: columns 2i and 2i + 1 are a pair; 0: columns i and i + dim / 2 */
+} tandem_rotary;
+
+/* One decoding step: a few new queries of each sequence against its cache, which the step may first append
+ * to.
+ *
+ * Sequence i has n = lengths[i] + s_new keys. Its queries stand at the last sq positions: query j at n - sq +
+ * j, from where the mask counts and which rotary embedding turns it by. A query that sees no key gets o = 0
+ * and lse = -inf.
+ *
+ * Zero-initialise it, set struct_size = sizeof(tandem_decode_args), then fill in what is needed. */
+typedef struct tandem_decode_args {
+  size_t struct_size;     /* sizeof(tandem_decode_args) of the header that the caller was compiled with */
+  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
+  tandem_tensor q;     /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 256, on Hopper 64, 128, 256 */
+  tandem_cache cache;  /* q_heads is a multiple of kv_heads, on Hopper at most 64 times as many */
+  tandem_tensor k_new; /* b, s_new, kv_heads, d: appended at positions lengths[i] ...; dtype of q. data ==
+                          NULL: nothing is appended, all ignored. No two sequences may append to one place */
+  tandem_tensor v_new; /* the same; data == NULL exactly if k_new's is */
+  tandem_rotary rotary; /* default: none */
+  tandem_tensor o;      /* b, sq, q_heads, d; written; dtype of q */
+  tandem_tensor lse;    /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
+  tandem_mask mask;     /* default: full */
+  float scale;          /* > 0; 0 means 1 / sqrt(d) */
+  float softcap;        /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
+  int64_t split_size; /* 0: keys are dealt out for speed. A multiple of 64: fixed splits of that many keys, so
+                         that a sequence's result is the same to the bit in any batch. The CPU's always is */
+  const void* plan; /* what tandem_decode_plan made for the same shapes and lengths; NULL: this call balances
+                       for itself */
+  tandem_decode_kernel kernel; /* default: TANDEM_DECODE_AUTO; Hopper only, ignored by the other backends */
+} tandem_decode_args;
+
+/* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves
+ * them. Data may be anything here (but q's if backend is AUTO): only which of it is NULL counts, for k_new,
+ * lse, page_table, batch_index and cos. Lengths are not read. */
+TANDEM_API tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes);
+
+/* Runs one decoding step: one kernel on Hopper.
+ *
+ * workspace: at least tandem_decode_workspace bytes, aligned to 256, ZEROED ONCE before its first use; every
+ * call leaves it ready for the next, of any shape that it is large enough for. NULL if 0 bytes are needed.
+ * One workspace serves one call at a time. stream: as in tandem_forward; a captured call reads lengths, page
+ * table and batch index anew at every replay.
+ *
+ * b = 0 is no error: nothing is written then. */
+TANDEM_API tandem_status tandem_decode(const tandem_decode_args* args, void* workspace,
+                                       size_t workspace_bytes, void* stream);
+
+/* Bytes of the plan that tandem_decode_plan makes for these arguments; 0 where the backend needs none (the
+ * CPU). Data: as for tandem_decode_workspace. */
+TANDEM_API tandem_status tandem_decode_plan_size(const tandem_decode_args* args, size_t* bytes);
+
+/* Balances a batch once for all layers that share its lengths: reads args->cache.lengths on the device, in
+ * stream order, and writes the plan that args->plan of the following calls may point to. These have to have
+ * the shapes, mask, split_size and kernel of `args`, and the lengths that were read. Other data as for
+ * tandem_decode_workspace.
+ *
+ * plan: at least tandem_decode_plan_size bytes in the memory of the backend, aligned to 256; NULL if 0 are
+ * needed. Too few bytes: TANDEM_WORKSPACE_TOO_SMALL. */
+TANDEM_API tandem_status tandem_decode_plan(const tandem_decode_args* args, void* plan, size_t plan_bytes,
+                                            void* stream);
 
 /* The message of the calling thread's last failure: which argument, what it was, what is allowed. Never NULL;
  * valid until the thread's next failing call. */

@@ -49,9 +49,9 @@ class NumpyArrays:
     def empty_float(self, shape):
         return self._numpy.empty(shape, self._numpy.float32)
 
-    def empty_workspace(self, size):
-        """size bytes from an address that is a multiple of 256."""
-        room = self._numpy.empty(size + 255, self._numpy.uint8)
+    def workspace(self, size):
+        """size zeroed bytes from an address that is a multiple of 256."""
+        room = self._numpy.zeros(size + 255, self._numpy.uint8)
         return room[-room.ctypes.data % 256:][:size]
 
     def stream(self):
@@ -90,9 +90,9 @@ class TorchTensors:
     def empty_float(self, shape):
         return self._torch.empty(shape, dtype=self._torch.float32, device=self._like.device)
 
-    def empty_workspace(self, size):
-        """size bytes from an address that is a multiple of 256."""
-        room = self._torch.empty(size + 255, dtype=self._torch.uint8, device=self._like.device)
+    def workspace(self, size):
+        """size zeroed bytes from an address that is a multiple of 256."""
+        room = self._torch.zeros(size + 255, dtype=self._torch.uint8, device=self._like.device)
         return room[-room.data_ptr() % 256:][:size]
 
     @contextlib.contextmanager
@@ -122,3 +122,17 @@ def describe(arrays, name, x, dimensions="b, s, h, d"):
         raise _invalid(f"{name} is {dtype}; allowed are {', '.join(DTYPES)}")
     four = ctypes.c_int64 * 4
     return Tensor(arrays.pointer(x), DTYPES[dtype], four(*x.shape), four(*arrays.strides(x)))
+
+
+def table(arrays, name, x, dtypes, dimensions):
+    """The address of an array of one of `dtypes` and of len(dimensions) dimensions, the last of them contiguous, and
+    its shape and strides. Borrows x's memory."""
+    if x.ndim != len(dimensions):
+        raise _invalid(f"{name} has {x.ndim} dimensions; {len(dimensions)} are needed ({', '.join(dimensions)})")
+    dtype = arrays.dtype_name(x)
+    if dtype not in dtypes:
+        raise _invalid(f"{name} is {dtype}; allowed are {', '.join(dtypes)}")
+    strides = arrays.strides(x)
+    if x.shape[-1] > 1 and strides[-1] != 1:
+        raise _invalid(f"{name} has strides {tuple(strides)}; the last one has to be 1")
+    return arrays.pointer(x), tuple(x.shape), tuple(strides)

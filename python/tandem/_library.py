@@ -9,6 +9,7 @@ from pathlib import Path
 
 DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3}
 BACKENDS = {"auto": 0, "cpu": 1, "hopper": 2, "reference": 3}
+DECODE_KERNELS = {"auto": 0, "plain": 1, "shared_p": 2, "register_p": 3}
 MASK_FULL, MASK_CAUSAL, MASK_WINDOW = 0, 1, 2
 UNLIMITED = -1
 
@@ -26,6 +27,23 @@ class ForwardArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
                 ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
                 ("mask", Mask), ("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
+
+
+class Cache(ctypes.Structure):
+    _fields_ = [("k", Tensor), ("v", Tensor), ("page_table", ctypes.c_void_p), ("page_table_stride", ctypes.c_int64),
+                ("pages_per_sequence", ctypes.c_int64), ("lengths", ctypes.c_void_p), ("batch_index", ctypes.c_void_p)]
+
+
+class Rotary(ctypes.Structure):
+    _fields_ = [("cos", ctypes.c_void_p), ("sin", ctypes.c_void_p), ("dtype", ctypes.c_int),
+                ("positions", ctypes.c_int64), ("dim", ctypes.c_int64), ("interleaved", ctypes.c_int32)]
+
+
+class DecodeArgs(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
+                ("q", Tensor), ("cache", Cache), ("k_new", Tensor), ("v_new", Tensor), ("rotary", Rotary),
+                ("o", Tensor), ("lse", Tensor), ("mask", Mask), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
+                ("split_size", ctypes.c_int64), ("plan", ctypes.c_void_p), ("kernel", ctypes.c_int)]
 
 
 class Info(ctypes.Structure):
@@ -60,9 +78,14 @@ def _path():
 def library():
     """libtandem, loaded at the first call: $TANDEM_LIBRARY, else beside this package, else the system's."""
     lib = ctypes.CDLL(_path())
-    args = ctypes.POINTER(ForwardArgs)
-    lib.tandem_forward_workspace.argtypes = [args, ctypes.POINTER(ctypes.c_size_t)]
-    lib.tandem_forward.argtypes = [args, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    calls = {ForwardArgs: ([lib.tandem_forward_workspace], [lib.tandem_forward]),
+             DecodeArgs: ([lib.tandem_decode_workspace, lib.tandem_decode_plan_size],
+                          [lib.tandem_decode, lib.tandem_decode_plan])}
+    for args, (queries, runs) in calls.items():
+        for query in queries:
+            query.argtypes = [ctypes.POINTER(args), ctypes.POINTER(ctypes.c_size_t)]
+        for run in runs:
+            run.argtypes = [ctypes.POINTER(args), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     lib.tandem_get_info.argtypes = [ctypes.POINTER(Info)]
     lib.tandem_status_name.argtypes = [ctypes.c_int]
     for text in (lib.tandem_last_error, lib.tandem_status_name, lib.tandem_version):

@@ -52,6 +52,28 @@ tandem_status tandem_forward(const tandem_forward_args* args, void* workspace, s
   });
 }
 
+tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes) {
+  return tandem::api::guarded([&] { return tandem::api::query_decode_workspace(args, bytes); });
+}
+
+tandem_status tandem_decode(const tandem_decode_args* args, void* workspace, size_t workspace_bytes,
+                            void* stream) {
+  return tandem::api::guarded([&] {
+    return tandem::api::run_decode(args, {workspace, workspace_bytes}, stream);
+  });
+}
+
+tandem_status tandem_decode_plan_size(const tandem_decode_args* args, size_t* bytes) {
+  return tandem::api::guarded([&] { return tandem::api::query_decode_plan(args, bytes); });
+}
+
+tandem_status tandem_decode_plan(const tandem_decode_args* args, void* plan, size_t plan_bytes,
+                                 void* stream) {
+  return tandem::api::guarded([&] {
+    return tandem::api::make_decode_plan(args, {plan, plan_bytes}, stream);
+  });
+}
+
 tandem_status tandem_get_info(tandem_info* info) {
   return tandem::api::guarded([&] { return tandem::api::describe(info); });
 }

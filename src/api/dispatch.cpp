@@ -1,11 +1,9 @@
 #include "api/dispatch.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <utility>
 
+#include "api/checks.h"
 #include "api/hopper.h"
 #include "api/message.h"
 #include "api/validate.h"
@@ -17,54 +15,21 @@ namespace {
 using core::ForwardProblem;
 using core::Status;
 
-constexpr std::size_t workspace_alignment = 256;
+constexpr Lent lent_workspace{"workspace", "workspace_bytes", "tandem_forward_workspace"};
 
 bool writes_nothing(const ForwardProblem& p) { return p.batch() == 0 || p.q_len() == 0 || p.q_heads() == 0; }
-
-/// AUTO follows q's memory.
-Status choose_backend(const tandem_forward_args& args, const ForwardProblem& p, tandem_backend* chosen) {
-  *chosen = args.backend;
-  if (args.backend != TANDEM_BACKEND_AUTO) return {};
-  if (p.q.data == nullptr && !writes_nothing(p))
-    return invalid(
-        "q.data is NULL, but backend TANDEM_BACKEND_AUTO follows the memory that q.data lies in; set q.data, "
-        "or ask for one backend");
-  *chosen = is_device_memory(p.q.data) ? TANDEM_BACKEND_HOPPER : TANDEM_BACKEND_CPU;
-  return {};
-}
 
 std::size_t workspace_of(const ForwardProblem& p, tandem_backend backend) {
   return backend == TANDEM_BACKEND_CPU && !writes_nothing(p) ? cpu::forward_workspace(p) : 0;
 }
 
-Status check_workspace(Workspace workspace, std::size_t needed) {
-  if (needed == 0) return {};
-  if (workspace.bytes < needed)
-    return {TANDEM_WORKSPACE_TOO_SMALL,
-            text("workspace_bytes is ", workspace.bytes, ", but this call needs ", needed,
-                 "; ask tandem_forward_workspace with the same arguments")};
-  if (workspace.data == nullptr)
-    return invalid("workspace is NULL, but this call needs ", needed, " bytes, aligned to ",
-                   workspace_alignment);
-  if (reinterpret_cast<std::uintptr_t>(workspace.data) % workspace_alignment != 0)
-    return invalid("workspace is ", workspace.data, ", which is not aligned to ", workspace_alignment,
-                   " bytes");
-  return {};
-}
-
-/// Reading device memory on the host would crash the caller's process.
 Status check_host_memory(const ForwardProblem& p) {
-  const std::pair<const char*, const void*> pointers[] = {{"q.data", p.q.data},
-                                                          {"k.data", p.k.data},
-                                                          {"v.data", p.v.data},
-                                                          {"o.data", p.o.data},
-                                                          {"lse.data", p.lse.data}};
-  for (const auto& [name, address] : pointers)
-    if (address != nullptr && is_device_memory(address))
-      return invalid(name, " is ", address,
-                     ", which is device or managed memory, but the backend that was chosen reads host "
-                     "memory; pass all tensors in host memory, or all in device memory");
-  return {};
+  const NamedAddress addresses[] = {{"q.data", p.q.data},
+                                    {"k.data", p.k.data},
+                                    {"v.data", p.v.data},
+                                    {"o.data", p.o.data},
+                                    {"lse.data", p.lse.data}};
+  return api::check_host_memory(addresses);
 }
 
 }  // namespace
@@ -74,7 +39,9 @@ Status query_forward_workspace(const tandem_forward_args* args, std::size_t* byt
   if (Status status = validate(args, /*need_data=*/false, &problem); !status.ok()) return status;
   if (bytes == nullptr) return invalid("bytes is NULL; pass the address of a size_t");
   tandem_backend backend;
-  if (Status status = choose_backend(*args, problem, &backend); !status.ok()) return status;
+  if (Status status = choose_backend(args->backend, problem.q, writes_nothing(problem), &backend);
+      !status.ok())
+    return status;
   if (backend == TANDEM_BACKEND_HOPPER)
     if (Status status = hopper_supports(problem); !status.ok()) return status;
   *bytes = workspace_of(problem, backend);
@@ -85,8 +52,12 @@ Status run_forward(const tandem_forward_args* args, Workspace workspace, void* s
   ForwardProblem problem;
   if (Status status = validate(args, /*need_data=*/true, &problem); !status.ok()) return status;
   tandem_backend backend;
-  if (Status status = choose_backend(*args, problem, &backend); !status.ok()) return status;
-  if (Status status = check_workspace(workspace, workspace_of(problem, backend)); !status.ok()) return status;
+  if (Status status = choose_backend(args->backend, problem.q, writes_nothing(problem), &backend);
+      !status.ok())
+    return status;
+  if (Status status = check_workspace(lent_workspace, workspace, workspace_of(problem, backend));
+      !status.ok())
+    return status;
   if (backend == TANDEM_BACKEND_HOPPER) {
     if (Status status = hopper_supports(problem); !status.ok()) return status;
     if (writes_nothing(problem)) return {};

@@ -5,21 +5,24 @@
 
 #include <tandem/tandem.h>
 
+#include "api/backend.h"
 #include "core/status.h"
 
 namespace tandem::api {
-
-/// Scratch memory that a caller lends for one call.
-struct Workspace {
-  void* data;
-  std::size_t bytes;
-};
 
 /// Bytes of workspace that `run_forward` will need.
 core::Status query_forward_workspace(const tandem_forward_args* args, std::size_t* bytes);
 
 /// Validates, picks the backend, checks the workspace, runs or enqueues.
 core::Status run_forward(const tandem_forward_args* args, Workspace workspace, void* stream);
+
+/// The same for decode.
+core::Status query_decode_workspace(const tandem_decode_args* args, std::size_t* bytes);
+core::Status run_decode(const tandem_decode_args* args, Workspace workspace, void* stream);
+
+/// Bytes of the plan that `make_decode_plan` will write.
+core::Status query_decode_plan(const tandem_decode_args* args, std::size_t* bytes);
+core::Status make_decode_plan(const tandem_decode_args* args, Workspace plan, void* stream);
 
 /// What is built and what is here.
 core::Status describe(tandem_info* info);

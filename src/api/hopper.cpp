@@ -2,20 +2,31 @@
 
 #include <cstring>
 
+#include "decode/launch.h"
 #include "forward/launch.h"
+#include "hw/cuda/device.h"
 
 namespace tandem::api {
 
 bool hopper_built() { return true; }
-core::Status hopper_usable() { return forward::device_usable(); }
+core::Status hopper_usable() { return hw::device_usable(); }
 core::Status hopper_supports(const core::ForwardProblem& problem) { return forward::supported(problem); }
 core::Status launch_hopper(const core::ForwardProblem& problem, void* stream) {
   return forward::launch(problem, stream);
 }
-bool is_device_memory(const void* address) { return forward::is_device_memory(address); }
+core::Status hopper_supports(const core::DecodeProblem& problem) { return decode::supported(problem); }
+std::size_t hopper_workspace(const core::DecodeProblem& problem) { return decode::workspace_bytes(problem); }
+core::Status launch_hopper(const core::DecodeProblem& problem, void* workspace, void* stream) {
+  return decode::launch(problem, workspace, stream);
+}
+std::size_t hopper_plan(const core::DecodeProblem& problem) { return decode::plan_bytes(problem); }
+core::Status make_hopper_plan(const core::DecodeProblem& problem, void* plan, void* stream) {
+  return decode::make_plan(problem, plan, stream);
+}
+bool is_device_memory(const void* address) { return hw::is_device_memory(address); }
 
 void describe_device(tandem_info* info) {
-  const forward::DeviceDescription device = forward::describe_device();
+  const hw::DeviceDescription device = hw::describe_device();
   static_assert(sizeof(info->device_name) == sizeof(device.name));
   std::memcpy(info->device_name, device.name, sizeof(device.name));
   info->device_sm_count = device.sm_count;

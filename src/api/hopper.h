@@ -2,6 +2,9 @@
 // that this library was built without.
 #pragma once
 
+#include <cstddef>
+
+#include "core/decode_problem.h"
 #include "core/problem.h"
 #include "core/status.h"
 
@@ -17,6 +20,15 @@ core::Status hopper_supports(const core::ForwardProblem& problem);
 
 /// Enqueues the forward on `stream`, a cudaStream_t; or says why the current device can't run it.
 core::Status launch_hopper(const core::ForwardProblem& problem, void* stream);
+
+/// The same for decode.
+core::Status hopper_supports(const core::DecodeProblem& problem);
+std::size_t hopper_workspace(const core::DecodeProblem& problem);
+core::Status launch_hopper(const core::DecodeProblem& problem, void* workspace, void* stream);
+
+/// Bytes of the plan that make_hopper_plan enqueues the writing of.
+std::size_t hopper_plan(const core::DecodeProblem& problem);
+core::Status make_hopper_plan(const core::DecodeProblem& problem, void* plan, void* stream);
 
 /// True if `address` is device or managed memory. False throughout in a library without CUDA, which cannot
 /// know.

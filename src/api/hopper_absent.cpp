@@ -17,6 +17,11 @@ bool hopper_built() { return false; }
 core::Status hopper_usable() { return absent(); }
 core::Status hopper_supports(const core::ForwardProblem&) { return absent(); }
 core::Status launch_hopper(const core::ForwardProblem&, void*) { return absent(); }
+core::Status hopper_supports(const core::DecodeProblem&) { return absent(); }
+std::size_t hopper_workspace(const core::DecodeProblem&) { return 0; }
+core::Status launch_hopper(const core::DecodeProblem&, void*, void*) { return absent(); }
+std::size_t hopper_plan(const core::DecodeProblem&) { return 0; }
+core::Status make_hopper_plan(const core::DecodeProblem&, void*, void*) { return absent(); }
 bool is_device_memory(const void*) { return false; }
 void describe_device(tandem_info*) {}
 

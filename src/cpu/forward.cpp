@@ -32,7 +32,8 @@ void forward(const core::ForwardProblem& p, void* workspace) {
     const auto thread = static_cast<std::size_t>(omp_get_thread_num());
     const Scratch scratch(static_cast<float*>(workspace) + thread * floats,
                           static_cast<std::size_t>(p.head_dim()), static_cast<std::size_t>(tiling.tile_rows));
-    run_tile(p, {head / p.kv_heads(), head % p.kv_heads(), begin, end}, scratch);
+    const std::int64_t batch = head / p.kv_heads();
+    run_tile(p, {batch, head % p.kv_heads(), begin, end, {nullptr, 0, batch}}, scratch);
   }
 }
 

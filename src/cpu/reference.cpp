@@ -4,41 +4,13 @@
 #include <limits>
 #include <omp.h>
 
-#include "core/dtype.h"
+#include "cpu/element.h"
 #include "cpu/forward.h"
 
 namespace tandem::cpu {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-double load(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) {
-  switch (t.dtype) {
-    case TANDEM_BF16:
-      return static_cast<float>(core::row_of<core::Bf16>(t, b, s, h)[i]);
-    case TANDEM_FP16:
-      return static_cast<float>(core::row_of<core::Fp16>(t, b, s, h)[i]);
-    case TANDEM_FP32:
-      break;
-  }
-  return core::row_of<float>(t, b, s, h)[i];
-}
-
-void store(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i,
-           double value) {
-  const auto rounded = static_cast<float>(value);
-  switch (t.dtype) {
-    case TANDEM_BF16:
-      core::row_of<core::Bf16>(t, b, s, h)[i] = core::Bf16::from(rounded);
-      return;
-    case TANDEM_FP16:
-      core::row_of<core::Fp16>(t, b, s, h)[i] = core::Fp16::from(rounded);
-      return;
-    case TANDEM_FP32:
-      break;
-  }
-  core::row_of<float>(t, b, s, h)[i] = rounded;
-}
 
 double score(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std::int64_t h,
              std::int64_t key) {

@@ -265,10 +265,9 @@ void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scra
     const BlockStep seen = block_step(p, tile.row_begin, tile.row_end, key_begin);
     for (std::size_t key = seen.key_begin; key < seen.key_end; ++key) {
       const std::int64_t s = key_begin + static_cast<std::int64_t>(key);
-      widen(core::row_of<Element>(p.k, tile.batch, s, tile.kv_head), work.head_dim,
-            scratch.keys + key * stride);
-      widen(core::row_of<Element>(p.v, tile.batch, s, tile.kv_head), work.head_dim,
-            scratch.values + key * stride);
+      const KeyPlace place = tile.keys[s];
+      widen(row_at<Element>(p.k, place, tile.kv_head), work.head_dim, scratch.keys + key * stride);
+      widen(row_at<Element>(p.v, place, tile.kv_head), work.head_dim, scratch.values + key * stride);
     }
     for (std::size_t row = 0; row < rows; row += panel_rows) {
       const std::int64_t begin = tile.row_begin + static_cast<std::int64_t>(row);

@@ -17,6 +17,7 @@ namespace tandem::cpu {
 constexpr std::int64_t max_panel_rows = 32;
 /// Keys of a block: scores of one panel stay in the first-level cache, its keys and values in the second.
 constexpr int block_keys = 128;
+constexpr std::int64_t max_head_dim = 256;
 
 /// A function of the problem alone, never of the machine, so that results are reproducible.
 struct Tiling {
@@ -35,9 +36,37 @@ struct Tiling {
   }
 };
 
+/// A row of every head in k and v; `entry` in the batch dimension.
+struct KeyPlace {
+  std::int64_t entry, row;
+};
+
+/// Where the keys and values of one sequence lie in k and v.
+struct KeyPlaces {
+  const std::int32_t* pages;  ///< in which entry keys i * page_size ... are; nullptr: all in `entry`
+  std::int64_t page_size, entry;
+
+  KeyPlace operator[](std::int64_t key) const {
+    if (pages == nullptr) return {entry, key};
+    return {pages[key / page_size], key % page_size};
+  }
+};
+
+inline bool exists(const core::Tensor& tensor, const KeyPlace& place) {
+  return 0 <= place.entry && place.entry < tensor.shape[0];
+}
+
+/// The row of one head in k or v; zeros where its entry does not exist.
+template <typename Element>
+const Element* row_at(const core::Tensor& tensor, const KeyPlace& place, std::int64_t head) {
+  static constexpr Element zeros[max_head_dim] = {};
+  return exists(tensor, place) ? core::row_of<Element>(tensor, place.entry, place.row, head) : zeros;
+}
+
 /// One task: some rows of one key/value head.
 struct Tile {
   std::int64_t batch, kv_head, row_begin, row_end;
+  KeyPlaces keys;
 };
 
 /// The scratch of one task, cut out of the workspace. Sizes in floats.

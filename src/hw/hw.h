@@ -87,17 +87,22 @@ TANDEM_DEVICE void barrier_wait(Barrier& barrier, std::uint32_t parity);
 TANDEM_DEVICE void prefetch_map(const TensorMap& map);
 /// Starts bringing the box at `origin` into L2; a hint. PTX cp.async.bulk.prefetch.tensor.4d.
 TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin);
-/// Starts copying the box at `origin` from global into shared memory at `destination` (aligned to 1024), in
-/// the map's swizzle, zeros for what is out of bounds; its full size in bytes arrives at `barrier`. PTX
-/// cp.async.bulk.tensor.4d.
-TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin);
+/// Starts copying the box at `origin` from global into shared memory at `destination` (aligned to 128), in
+/// the map's swizzle, which goes by shared addresses; zeros for what is out of bounds; its full size in bytes
+/// arrives at `barrier`. PTX cp.async.bulk.tensor.4d.
+TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
+                            CachePolicy policy = CachePolicy::normal);
+/// Starts copying `bytes` bytes (a multiple of 16) from `global` to `shared` (both aligned to 16), which
+/// arrive at `barrier`. PTX cp.async.bulk.
+TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier);
 
 // ---- WGMMA
 // ---------------------------------------------------------------------------------------------------- D (64
 // x n, fp32 in registers) = A (64 x 16) B (16 x n) [+ D]. PTX wgmma.mma_async, m64nNk16. Thread t of the
 // warpgroup (warp w = t / 32, lane l = t % 32) holds in accumulators[4 * j + 2 * i + c] row 16 * w + l / 4 +
 // 8 * i, column 8 * j + 2 * (l % 4) + c; and in the A fragment register 2 * h + i the columns 8 * h + 2 * (l
-// % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i.
+// % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i. Of 8-bit types K is 32, both operands are
+// K-major, and that register holds columns 16 * h + 4 * (l % 4) + {0 ... 3}.
 
 /// Warpgroup: orders register accesses before later WGMMAs. Needed before the first and whenever registers
 /// that a WGMMA reads or writes were touched. PTX wgmma.fence.
@@ -112,8 +117,8 @@ TANDEM_DEVICE void wgmma_wait();
 /// never executes (`value` is not negative). `witness` is any object in shared memory.
 TANDEM_DEVICE void compute_before_wait(float value, Barrier& witness);
 
-/// Warpgroup: A and B from shared memory; A is K-major. "SS".
-template <Operand operand, int n, Major b_major>
+/// Warpgroup: A and B from shared memory. "SS".
+template <Operand operand, int n, Major b_major, Major a_major = Major::k>
 TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                             Accumulate accumulate);
 /// Warpgroup: A from registers, B from shared memory. "RS".
@@ -121,8 +126,37 @@ template <Operand operand, int n, Major b_major>
 TANDEM_DEVICE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
                             Accumulate accumulate);
 
+// ---- Matrices of a warp
+// --------------------------------------------------------------------------------------- In these verbs a
+// matrix is 8 x 8 elements of 16 bits, one register of each lane: lane l holds columns 2 * (l % 4) + {0, 1}
+// of row l / 4, low half first.
+
+/// Warp: D (16 x 8, fp32) += A (16 x 16) B (16 x 8). Lane l holds in d[2 * i + c] row l / 4 + 8 * i, column
+/// 2 * (l % 4) + c; A as one warp of a warpgroup holds WGMMA's A fragment (above); in b[h] rows
+/// 8 * h + 2 * (l % 4) + {0, 1} of column l / 4. PTX mma.sync, m16n8k16.
+template <Operand operand>
+TANDEM_DEVICE void mma_sync(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
+/// Warp: `count` (1, 2 or 4) matrices from shared memory; lane l < 8 * count gives the address (a multiple of
+/// 16) of row l % 8 of matrix l / 8, other lanes' addresses are not used. PTX ldmatrix.
+template <int count>
+TANDEM_DEVICE void load_matrices(std::uint32_t (&matrices)[count], const void* row);
+/// Warp: the same, each matrix transposed on its way. PTX ldmatrix.trans.
+template <int count>
+TANDEM_DEVICE void load_matrices_transposed(std::uint32_t (&matrices)[count], const void* row);
+/// Warp: `count` matrices to shared memory; addresses as for load_matrices. PTX stmatrix.
+template <int count>
+TANDEM_DEVICE void store_matrices(void* row, const std::uint32_t (&matrices)[count]);
+/// Warp: the same, each matrix transposed on its way. PTX stmatrix.trans.
+template <int count>
+TANDEM_DEVICE void store_matrices_transposed(void* row, const std::uint32_t (&matrices)[count]);
+/// Warp: a matrix transposed, between registers. PTX movmatrix.
+TANDEM_DEVICE std::uint32_t transpose_matrix(std::uint32_t matrix);
+
 // ---- Lanes
 // ----------------------------------------------------------------------------------------------------
+/// Warp: the value of lane `lane`, below 32; each lane may ask for another. PTX shfl.sync.idx.
+TANDEM_DEVICE float shuffle(float value, std::uint32_t lane);
+TANDEM_DEVICE std::uint32_t shuffle(std::uint32_t value, std::uint32_t lane);
 /// Warp: the value of lane (own ^ mask). PTX shfl.sync.bfly.
 TANDEM_DEVICE float shuffle_xor(float value, std::uint32_t mask);
 TANDEM_DEVICE std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask);
@@ -140,12 +174,42 @@ TANDEM_DEVICE float max(float a, float b);
 /// Two floats rounded to nearest even, `low` in the lower half. PTX cvt.rn.{bf16x2,f16x2}.f32.
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high);
+/// The two elements of a word, exactly.
+template <Operand operand>
+TANDEM_DEVICE float unpack_low(std::uint32_t word);
+template <Operand operand>
+TANDEM_DEVICE float unpack_high(std::uint32_t word);
 
 // ---- Global memory
 // --------------------------------------------------------------------------------------------
-/// 16 bytes at once; `address` is a multiple of 16.
+/// 16 bytes at once; `address` is a multiple of 16. PTX st.global.
 TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]);
 TANDEM_DEVICE void store_global(float* address, float value);
+TANDEM_DEVICE void store_global(std::uint32_t* address, std::uint32_t value);
+TANDEM_DEVICE void store_global(std::uint16_t* address, std::uint16_t value);
+/// What the thread stored with store_global, and what it knows of other threads' stores by way of barriers
+/// and atomics. PTX ld.global.
+TANDEM_DEVICE float load_global(const float* address);
+TANDEM_DEVICE std::uint32_t load_global(const std::uint32_t* address);
+TANDEM_DEVICE std::int32_t load_global(const std::int32_t* address);
+/// 16 bytes at once; `address` is a multiple of 16.
+TANDEM_DEVICE void load_global(std::uint32_t (&words)[4], const void* address);
+/// Adds and returns the old value. Release of all that the thread knows, acquire of what earlier ones at the
+/// address released, between all blocks. PTX atom.acq_rel.gpu.
+TANDEM_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value);
+/// Orders the thread's global accesses, and those that it knows of, before its later ones, for all blocks.
+/// PTX fence.acq_rel.gpu.
+TANDEM_DEVICE void fence_global();
+
+// ---- Neighbouring grids
+// ---------------------------------------------------------------------------------------- For launches
+// with programmatic stream serialisation; others pass through both at once.
+
+/// Waits until the grid before has ended and its stores are seen. PTX griddepcontrol.wait.
+TANDEM_DEVICE void wait_for_prior_grid();
+/// From here on the block does not hold up the start of the grid behind it. PTX
+/// griddepcontrol.launch_dependents.
+TANDEM_DEVICE void release_next_grid();
 
 }  // namespace tandem::hw
 

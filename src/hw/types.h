@@ -26,15 +26,19 @@ struct BoxOrigin {
   std::int32_t d, s, h, b;
 };
 
-/// 16-bit operand types of the matrix unit.
-enum class Operand { bf16, fp16 };
+/// Operand types of the matrix units. e4m3: 8 bits, of WGMMA only.
+enum class Operand { bf16, fp16, e4m3 };
+constexpr bool is_16_bit(Operand operand) { return operand != Operand::e4m3; }
 
 /// How the bytes of a tile are permuted in shared memory; the values are the descriptor's field (bits 62-63).
 enum class Swizzle : std::uint32_t { none = 0, bytes128 = 1, bytes64 = 2, bytes32 = 3 };
 
-/// Where the K dimension of WGMMA's B operand runs: contiguous (K-major) or across rows (MN-major,
-/// "transposed").
+/// Where the K dimension of a WGMMA operand in shared memory runs: contiguous (K-major) or across rows
+/// (MN-major, "transposed").
 enum class Major : int { k = 0, mn = 1 };
+
+/// How much of L2 what TMA loads may claim: evict_first is for bytes that nobody reads again.
+enum class CachePolicy : int { normal = 0, evict_first = 1 };
 
 /// What a WGMMA does with the accumulators that it finds.
 enum class Accumulate : int { overwrite = 0, add = 1 };

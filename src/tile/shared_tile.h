@@ -16,6 +16,12 @@ inline constexpr int atom_bytes = atom_rows * row_bytes;
 /// K of one 16-bit WGMMA.
 inline constexpr int k_step = 16;
 
+/// 16 bytes of a row: what the swizzle moves as one.
+struct alignas(16) Chunk {
+  std::uint32_t words[4];
+};
+inline constexpr int chunk_columns = 8;
+
 /// rows x columns elements as panels of 64 columns, each panel rows x 128 bytes with the 128-byte swizzle
 /// (address bits 4-6 are XORed with bits 7-9). One TMA box fills one panel.
 /// https://docs.nvidia.com/cuda/parallel-thread-execution/#asynchronous-warpgroup-level-matrix-shared-memory-layout
@@ -28,6 +34,13 @@ struct alignas(atom_bytes) SharedTile {
   static_assert(rows % atom_rows == 0);
 
   std::uint16_t panel[panels][rows][panel_columns];
+
+  /// Columns `column` (a multiple of 8) to column + 7 of a row, for ordinary accesses.
+  TANDEM_DEVICE Chunk& chunk(int row, int column) {
+    const int in_panel = column % panel_columns, swizzled = in_panel ^ (row % atom_rows * chunk_columns);
+    void* address = &panel[column / panel_columns][row][swizzled];
+    return *static_cast<Chunk*>(address);
+  }
 
   /// The tile as a K-major operand (columns are K), at K step `step`.
   TANDEM_DEVICE hw::MatrixDescriptor k_major(int step) const {

@@ -5,6 +5,7 @@
 #include <tandem/attention.hpp>
 
 // The inside has namespaces of its own in tandem; both have to fit into one program.
+#include "core/decode_problem.h"
 #include "core/problem.h"
 #include "forward/launch.h"
 #include "tests/api/request.h"
@@ -96,6 +97,76 @@ TEST(CppForward, AsksForTheWorkspaceThatItNeeds) {
   std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
   options.workspace = std::as_writable_bytes(std::span(workspace)).first(bytes);
   EXPECT_TRUE(attention_forward(q, k, v, o, options));
+}
+
+/// The cache of a C call, as C++ sees it.
+Cache<float> typed_cache(const tandem_cache& cache) {
+  return {.k = typed<float>(cache.k),
+          .v = typed<float>(cache.v),
+          .lengths = cache.lengths,
+          .page_table = PageTable{cache.page_table, cache.pages_per_sequence, cache.page_table_stride},
+          .batch_index = cache.batch_index};
+}
+
+TEST(CppDecode, PassesEveryOptionOn) {
+  for (const bool interleaved : {false, true}) {
+    DecodeCase c = small_step();
+    c.interleaved = interleaved;
+    DecodeRequest c_call(c), cpp_call(c);
+    c_call.args.backend = TANDEM_BACKEND_REFERENCE;
+    c_call.args.mask = {TANDEM_MASK_WINDOW, 9, 1};
+    c_call.args.scale = 0.5f;
+    c_call.args.softcap = 2.0f;
+    ASSERT_EQ(c_call.run(), TANDEM_OK) << tandem_last_error();
+
+    const tandem_decode_args& args = cpp_call.args;
+    const auto* cos = static_cast<const float*>(args.rotary.cos);
+    const auto* sin = static_cast<const float*>(args.rotary.sin);
+    const auto make = interleaved ? Rotary::interleaved<const float> : Rotary::halves<const float>;
+    const Status status = attention_decode(
+        typed<const float>(args.q), typed_cache(args.cache), typed<float>(args.o),
+        {.append = NewTokens<float>{typed<float>(args.k_new), typed<const float>(args.v_new)},
+         .rotary = make(cos, sin, args.rotary.positions, args.rotary.dim),
+         .mask = Mask::window(9, 1),
+         .scale = 0.5f,
+         .softcap = 2.0f,
+         .lse = typed<float>(args.lse),
+         .backend = TANDEM_BACKEND_REFERENCE});
+    ASSERT_TRUE(status) << status.message();
+    EXPECT_EQ(cpp_call.tensors.o.values(), c_call.tensors.o.values());
+    EXPECT_EQ(cpp_call.tensors.lse.values(), c_call.tensors.lse.values());
+    EXPECT_EQ(cpp_call.tensors.cache_failure(DecodeTensors(c)), "");
+  }
+}
+
+TEST(CppDecode, SplitSizeKernelAndStepReachTheLibrary) {
+  DecodeRequest request;
+  const auto q = typed<const float>(request.args.q);
+  const auto o = typed<float>(request.args.o);
+  const Cache<float> cache = typed_cache(request.args.cache);
+  const auto words = [&](const DecodeOptions<float>& options) {
+    return attention_decode(q, cache, o, options).message();
+  };
+  EXPECT_THAT(words({.split_size = 65}), ::testing::HasSubstr("split_size is 65"));
+  const auto kernel = static_cast<tandem_decode_kernel>(7);
+  EXPECT_THAT(words({.kernel = kernel}), ::testing::HasSubstr("kernel is 7"));
+}
+
+TEST(CppDecode, AsksForTheWorkspaceAndThePlanThatItNeeds) {
+  DecodeRequest request;
+  const auto q = typed<const float>(request.args.q);
+  const auto o = typed<float>(request.args.o);
+  const Cache<float> cache = typed_cache(request.args.cache);
+  DecodeOptions<float> options{.backend = TANDEM_BACKEND_CPU};
+  std::size_t bytes = 0, plan_bytes = 17;
+  ASSERT_TRUE(attention_decode_workspace(q, cache, o, options, bytes));
+  EXPECT_EQ(attention_decode(q, cache, o, options).code(), TANDEM_WORKSPACE_TOO_SMALL);
+  std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
+  options.workspace = std::as_writable_bytes(std::span(workspace)).first(bytes);
+  EXPECT_TRUE(attention_decode_plan_size(q, cache, o, options, plan_bytes));
+  EXPECT_EQ(plan_bytes, 0u);
+  EXPECT_TRUE(attention_decode_plan(q, cache, o, options, {}));
+  EXPECT_TRUE(attention_decode(q, cache, o, options));
 }
 
 TEST(CppForward, FailsWithAStatusThatKeepsItsWords) {

@@ -9,12 +9,15 @@ TEST(CHeader, HasOneLayoutInCAndCpp) {
   EXPECT_EQ(size_of_forward_args_in_c(), sizeof(tandem_forward_args));
   EXPECT_EQ(size_of_info_in_c(), sizeof(tandem_info));
   EXPECT_EQ(offset_of_softcap_in_c(), offsetof(tandem_forward_args, softcap));
+  EXPECT_EQ(size_of_decode_args_in_c(), sizeof(tandem_decode_args));
+  EXPECT_EQ(offset_of_kernel_in_c(), offsetof(tandem_decode_args, kernel));
 }
 
 TEST(CHeader, FirstVersionOfTheStructsKeepsItsSize) {
   // Programs compiled against 0.1 pass these sizes for ever: fields may be added, these numbers may not
   // change.
   EXPECT_EQ(offsetof(tandem_forward_args, softcap) + sizeof(float), 448u);
+  EXPECT_EQ(offsetof(tandem_decode_args, kernel) + sizeof(tandem_decode_kernel), 716u);
   EXPECT_EQ(offsetof(tandem_info, cpu_simd) + sizeof(tandem_info::cpu_simd), 568u);
 }
 
@@ -23,6 +26,16 @@ TEST(CHeader, CallsFromC) {
   ASSERT_EQ(smallest_forward_in_c(o), TANDEM_OK) << tandem_last_error();
   const float v[8] = {3, 1, 4, 1, 5, 9, 2, 6};
   for (int i = 0; i < 8; ++i) EXPECT_EQ(o[i], v[i]);
+}
+
+TEST(CHeader, DecodesFromC) {
+  float o[8] = {}, v_cache[8] = {};
+  ASSERT_EQ(smallest_decode_in_c(o, v_cache), TANDEM_OK) << tandem_last_error();
+  const float v[8] = {3, 1, 4, 1, 5, 9, 2, 6};
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(o[i], v[i]);
+    EXPECT_EQ(v_cache[i], v[i]);
+  }
 }
 
 TEST(CHeader, VersionIsThatOfTheHeader) {

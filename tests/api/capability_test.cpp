@@ -1,11 +1,11 @@
 // GPUs that are not Hopper are refused by name. No such GPU is needed: the check takes what the driver
 // reports.
-#include "forward/capability.h"
+#include "hw/cuda/capability.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tandem::forward {
+namespace tandem::hw {
 namespace {
 
 using testing::HasSubstr;
@@ -23,4 +23,4 @@ TEST(Capability, OlderAndNewerGpusAreRefusedAndNamed) {
 }
 
 }  // namespace
-}  // namespace tandem::forward
+}  // namespace tandem::hw

@@ -1,5 +1,4 @@
 // Every way to call tandem_forward wrongly: its status, the words of its message, and outputs left alone.
-#include <cstring>
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,13 +16,6 @@ using ::testing::HasSubstr;
 constexpr std::int64_t huge = std::int64_t{1} << 62;
 constexpr float infinity = std::numeric_limits<float>::infinity(),
                 nan = std::numeric_limits<float>::quiet_NaN();
-
-/// Numbers that no enumerator has, as C callers may pass them.
-template <typename Enum>
-void store(Enum& field, int number) {
-  static_assert(sizeof(field) == sizeof(number));
-  std::memcpy(&field, &number, sizeof(number));
-}
 
 struct Mistake {
   std::string name;

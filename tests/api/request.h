@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include <tandem/attention.hpp>
 #include <tandem/tandem.h>
 
+#include "tests/support/decode_case.h"
 #include "tests/support/forward_case.h"
 
 namespace tandem::test {
@@ -15,6 +17,13 @@ namespace tandem::test {
 inline ForwardCase small_case() {
   return {
       .dtype = TANDEM_FP32, .batch = 2, .q_len = 3, .k_len = 5, .q_heads = 4, .kv_heads = 2, .head_dim = 16};
+}
+
+/// Numbers that no enumerator has, as C callers may pass them.
+template <typename Enum>
+void store(Enum& field, int number) {
+  static_assert(sizeof(field) == sizeof(number));
+  std::memcpy(&field, &number, sizeof(number));
 }
 
 /// The arguments of a case for the CPU backend, over tensors with poisoned outputs.
@@ -29,6 +38,36 @@ struct Request {
   ForwardTensors tensors;
   std::vector<WorkspaceBlock> workspace;
   tandem_forward_args args{};
+};
+
+/// Small, every dimension different, with everything that a step can have: pages, an index, appended tokens,
+/// rotary embedding, lse.
+inline DecodeCase small_step() {
+  return {.dtype = TANDEM_FP32,
+          .q_len = 3,
+          .q_heads = 4,
+          .kv_heads = 2,
+          .head_dim = 16,
+          .new_len = 5,
+          .lengths = {20, 9},
+          .capacity = 48,
+          .page_size = 8,
+          .batch_index = true,
+          .rotary_dim = 16};
+}
+
+/// The arguments of a step for the CPU backend, over tensors with poisoned outputs.
+struct DecodeRequest {
+  explicit DecodeRequest(const DecodeCase& c = small_step());
+
+  tandem_status run() { return tandem_decode(&args, workspace.data(), workspace_bytes(), nullptr); }
+  std::size_t workspace_bytes() const { return workspace.size() * sizeof(WorkspaceBlock); }
+  /// The cache is an output too.
+  bool outputs_untouched() const;
+
+  DecodeTensors tensors;
+  std::vector<WorkspaceBlock> workspace;
+  tandem_decode_args args{};
 };
 
 }  // namespace tandem::test

@@ -47,6 +47,12 @@ TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
       {{"bench", "--mask", "window:-2,0"}, "window:-2,0"},
       {{"bench", "--seqlen", "-5"}, "--seqlen"},
       {{"bench", "--grid", "paper", "--seqlen", "64"}, "--grid"},
+      {{"bench", "--wgmma", "--seqlen", "64"}, "--wgmma"},
+      {{"bench", "--decode", "--seqlen", "64"}, "--decode"},
+      {{"bench", "--page-size", "16"}, "--decode"},
+      {{"bench", "--decode", "--kernel", "fast"}, "fast"},
+      {{"bench", "--decode", "--tokens", "9", "--cache", "8"}, "q.shape[1] (sequence length) is 9"},
+      {{"check", "--kernel", "plain"}, "--decode"},
       {{"bench", "--heads", "6", "--kv-heads", "4", "--seqlen", "8"}, "heads"},
   };
   for (const auto& [arguments, word] : mistakes) {
@@ -73,14 +79,26 @@ TEST(Info, TextNamesTheBackendThatServes) {
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("--backend auto, bf16"), HasSubstr("Hopper usable here")));
 }
 
+TEST(Hopper, RatesOfTheMatrixUnitsNeedOne) {
+  if (nlohmann::json::parse(run_tool({"info", "--json"}).out)["hopper_usable"])
+    GTEST_SKIP() << "it can run here";
+  const Outcome outcome = run_tool({"bench", "--wgmma"});
+  EXPECT_EQ(outcome.exit_code, 4) << outcome;
+  EXPECT_THAT(outcome.err, HasSubstr("Hopper GPU"));
+  EXPECT_EQ(outcome.out, "");
+}
+
 TEST(Hopper, WhereItCantRunAskingForItEndsWithFour) {
   if (nlohmann::json::parse(run_tool({"info", "--json"}).out)["hopper_usable"])
     GTEST_SKIP() << "it can run here";
-  for (const char* subcommand : {"check", "bench"}) {
-    const Outcome outcome = run_tool({subcommand, "--backend", "hopper"});
-    EXPECT_EQ(outcome.exit_code, 4) << outcome;
-    EXPECT_THAT(outcome.err, HasSubstr("--backend cpu"));
-  }
+  for (const char* subcommand : {"check", "bench"})
+    for (const bool decode : {false, true}) {
+      std::vector<std::string> arguments{subcommand, "--backend", "hopper"};
+      if (decode) arguments.push_back("--decode");
+      const Outcome outcome = run_tool(arguments);
+      EXPECT_EQ(outcome.exit_code, 4) << outcome;
+      EXPECT_THAT(outcome.err, HasSubstr("--backend cpu"));
+    }
 }
 
 TEST(Check, CpuBackendIsWithinToleranceAndPrintsItsSeed) {
@@ -101,6 +119,23 @@ TEST(Check, AWrongResultEndsWithOneAndPrintsACommandThatReplaysIt) {
       run_tool_with_wrong_backend({"check", "--backend", "cpu", "--cases", "1", "--seed", seed});
   EXPECT_EQ(one.exit_code, 1);
   EXPECT_THAT(one.out, HasSubstr(description));
+}
+
+TEST(Check, DecodingStepsAreWithinTolerance) {
+  for (const char* backend : {"cpu", "reference"}) {
+    const Outcome outcome =
+        run_tool({"check", "--decode", "--backend", backend, "--seed", "1", "--cases", "25"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome;
+    EXPECT_THAT(outcome.out, HasSubstr("25 of 25 cases within tolerance"));
+  }
+}
+
+TEST(Check, AWrongStepPrintsACommandThatReplaysIt) {
+  const Outcome all = run_tool_with_wrong_backend(
+      {"check", "--decode", "--kernel", "plain", "--backend", "cpu", "--seed", "1", "--cases", "4"});
+  ASSERT_EQ(all.exit_code, 1) << all;
+  EXPECT_THAT(all.out,
+              HasSubstr("replay: tandem check --decode --kernel plain --backend cpu --cases 1 --seed "));
 }
 
 TEST(Check, WithoutASeedDrawsOneAndPrintsIt) {
@@ -134,6 +169,26 @@ TEST(Bench, CsvHasTheRecordsColumnsAndOneRowAShape) {
   EXPECT_THAT(lines[1], testing::StartsWith("fwd,bf16,64,0,1,4,2,33,64,tandem,"));
   EXPECT_THAT(lines[1], testing::EndsWith(",\"cpu full\",abc,"));
   EXPECT_THAT(outcome.out, HasSubstr("TFLOP/s"));
+}
+
+TEST(Bench, DecodeCsvHasOneRowAStep) {
+  const ScratchFolder scratch;
+  const Outcome outcome = run_tool({"bench",       "--decode",   "--backend",    "cpu",
+                                    "--batch",     "1,2",        "--cache",      "33,64",
+                                    "--heads",     "4",          "--kv-heads",   "2",
+                                    "--head-dim",  "64",         "--tokens",     "1,3",
+                                    "--page-size", "0,16",       "--split-size", "0,64",
+                                    "--kernel",    "auto,plain", "--repeats",    "1",
+                                    "--commit",    "abc",        "--csv",        scratch.file("decode.csv"),
+                                    "--plan"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome;
+  const std::vector<std::string> lines = lines_of(std::ifstream(scratch.file("decode.csv")));
+  ASSERT_EQ(lines.size(), 1u + 64);
+  EXPECT_EQ(lines[0], "kind,dtype,d,b,hq,hk,sq,sk,page,split,kernel,peer,us,us_min,rate,note,commit,clock");
+  EXPECT_THAT(lines[1], testing::StartsWith("decode,bf16,64,1,4,2,1,33,0,0,auto,tandem,"));
+  EXPECT_THAT(lines[64], testing::StartsWith("decode,bf16,64,2,4,2,3,64,16,64,plain,tandem,"));
+  EXPECT_THAT(lines[1], testing::EndsWith(",cpu planned,abc,"));
+  EXPECT_THAT(outcome.out, HasSubstr("GB/s"));
 }
 
 TEST(Bench, CsvOnStdoutIsNothingButCsv) {

@@ -30,7 +30,7 @@ struct Expected {
 /// Runs the fast backend into poisoned outputs.
 void run(ForwardTensors& t) {
   const core::ForwardProblem problem = t.problem();
-  Workspace workspace(problem);
+  Workspace workspace(cpu::forward_workspace(problem));
   t.o.poison();
   t.lse.poison();
   cpu::forward(problem, workspace.data());

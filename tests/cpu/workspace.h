@@ -6,15 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "cpu/forward.h"
-
 namespace tandem::test {
 
-/// Exactly the bytes that the backend asks for, aligned to 256, poisoned with NaN.
+/// Exactly the bytes that a backend asks for, aligned to 256, poisoned with NaN.
 class Workspace {
  public:
-  explicit Workspace(const core::ForwardProblem& problem)
-      : bytes_(cpu::forward_workspace(problem)), memory_(bytes_ + 2 * guard + alignment, poison) {
+  explicit Workspace(std::size_t bytes) : bytes_(bytes), memory_(bytes_ + 2 * guard + alignment, poison) {
     void* start = memory_.data() + guard;
     std::size_t space = bytes_ + alignment;
     data_ = static_cast<unsigned char*>(std::align(alignment, bytes_, start, space));

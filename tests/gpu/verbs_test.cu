@@ -3,5 +3,7 @@
 // The machine comes first.
 #include "tests/hw/arithmetic_conformance.h"
 #include "tests/hw/barriers_conformance.h"
+#include "tests/hw/global_conformance.h"
 #include "tests/hw/threads_conformance.h"
 #include "tests/hw/tma_conformance.h"
+#include "tests/hw/warp_matrix_conformance.h"

@@ -98,6 +98,45 @@ TEST_P(ThreadVerbs, ShufflesExchangeValuesOfLanes) {
   expect_equal(floats.read(), expected_floats, Shuffle::threads);
 }
 
+/// Words and floats of any lane: each lane asks for another, and for a different one each time.
+struct ShuffleFromLanes {
+  static constexpr int threads = 64, rounds = 32;
+  using Shared = NoShared;
+  std::uint32_t* words;
+  float* floats;
+
+  TANDEM_DEVICE static std::uint32_t source(std::uint32_t lane, std::uint32_t round) {
+    return (lane * 7 + round * round) % 32;
+  }
+
+  TANDEM_DEVICE void operator()() const {
+    const std::uint32_t t = hw::thread_index();
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      const std::uint32_t lane = source(hw::lane_index(), round);
+      words[round * threads + t] = hw::shuffle(t * 2654435761u + round, lane);
+      floats[round * threads + t] = hw::shuffle(static_cast<float>(t) + 0.5f, lane);
+    }
+  }
+};
+
+TEST_P(ThreadVerbs, ShufflesBringTheValueOfTheLaneThatIsAskedFor) {
+  using Body = ShuffleFromLanes;
+  const machine::Buffer words(poisoned<std::uint32_t>(Body::threads * Body::rounds));
+  const machine::Buffer floats(poisoned<float>(Body::threads * Body::rounds));
+  run(Body{words.data(), floats.data()});
+  std::vector<std::uint32_t> expected_words;
+  std::vector<float> expected_floats;
+  for (std::uint32_t round = 0; round < Body::rounds; ++round) {
+    for (std::uint32_t t = 0; t < Body::threads; ++t) {
+      const std::uint32_t from = t / 32 * 32 + (t % 32 * 7 + round * round) % 32;
+      expected_words.push_back(from * 2654435761u + round);
+      expected_floats.push_back(static_cast<float>(from) + 0.5f);
+    }
+  }
+  expect_equal(words.read(), expected_words, Body::threads);
+  expect_equal(floats.read(), expected_floats, Body::threads);
+}
+
 /// Each warp votes on whether one of its threads is number `wanted`, for every number.
 struct Vote {
   static constexpr int threads = 96, votes = threads + 1;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string>
 
 #include "tests/hw/conformance.h"
@@ -234,6 +235,114 @@ TEST_P(CopyVerbs, BoxesOfSeveralThreadsCompleteOneBarrierPhaseAfterPhase) {
   run(ShareBarrier{machine::encode(matrix_request(source.data(), rows, columns, ShareBarrier::rows)),
                    raw.data()});
   expect_equal(raw.read(), expected, columns);
+}
+
+/// A tile of `rows` rows in the 128-byte swizzle, from boxes of fewer rows at multiples of 128 bytes: what
+/// pages that are shorter than a tile ask for. The rows come from all over the source.
+struct LoadInParts {
+  static constexpr int threads = 32, rows = 64, columns = 64;
+  struct Shared {
+    alignas(1024) std::uint16_t tile[rows * columns];
+    hw::Barrier loaded;
+  };
+  hw::TensorMap map;
+  int box_rows;
+  std::uint16_t* raw;
+
+  TANDEM_DEVICE static constexpr int source_row(int part, int parts) { return (part * 5 + 1) % parts; }
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    const int lane = static_cast<int>(hw::thread_index()), parts = rows / box_rows;
+    if (lane == 0) {
+      hw::barrier_init(shared.loaded, 1);
+      hw::fence_barrier_init();
+      hw::barrier_arrive_expecting(shared.loaded, sizeof shared.tile);
+    }
+    hw::sync_block();
+    for (int part = lane; part < parts; part += threads) {  // lanes share the work
+      hw::load_box(shared.tile + part * box_rows * columns, map, shared.loaded,
+                   {0, source_row(part, parts) * box_rows, 0, 0}, hw::CachePolicy::evict_first);
+    }
+    hw::sync_warp();
+    hw::barrier_wait(shared.loaded, 0);
+    for (int i = lane; i < rows * columns; i += threads) raw[i] = shared.tile[i];
+  }
+};
+
+TEST_P(CopyVerbs, BoxesOfFewRowsMakeUpASwizzledTile) {
+  using Body = LoadInParts;
+  std::vector<std::uint16_t> values(Body::rows * Body::columns);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(i * 3 + 1);
+  const machine::Buffer source(values);
+  for (const int box_rows : {1, 2, 4, 8, 16, 32}) {
+    SCOPED_TRACE("boxes of " + std::to_string(box_rows) + " rows");
+    const int parts = Body::rows / box_rows;
+    MapRequest request = matrix_request(source.data(), Body::rows, Body::columns, box_rows);
+    request.swizzle = hw::Swizzle::bytes128;
+    const machine::Buffer raw(poisoned<std::uint16_t>(values.size()));
+    run(Body{machine::encode(request), box_rows, raw.data()});
+    std::vector<std::uint16_t> expected(values.size());
+    for (int i = 0; i < Body::rows * Body::columns; ++i) {
+      const int row = i / Body::columns, column = i % Body::columns;
+      const int from = Body::source_row(row / box_rows, parts) * box_rows + row % box_rows;
+      expected[static_cast<std::size_t>(place_in_panel(row, column))] =
+          values[static_cast<std::size_t>(from * Body::columns + column)];
+    }
+    expect_equal(raw.read(), expected, Body::columns);
+  }
+}
+
+/// Bulk copies of several sizes to neighbouring places, on one barrier.
+struct CopyIn {
+  static constexpr int threads = 64, words = 8192;
+  struct Shared {
+    alignas(16) std::uint32_t words[CopyIn::words];
+    hw::Barrier loaded;
+  };
+  const std::uint32_t* source;  ///< as many, read in pieces from the end to the beginning
+  const std::int32_t* sizes;    ///< of the pieces, in words, closed by 0
+  std::uint32_t* seen;
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    const int t = static_cast<int>(hw::thread_index());
+    if (t == 0) {
+      hw::barrier_init(shared.loaded, 1);
+      hw::fence_barrier_init();
+    }
+    hw::sync_block();
+    if (t == 0) {
+      hw::barrier_arrive_expecting(shared.loaded, sizeof shared.words);
+      int at = 0;
+      for (int i = 0; sizes[i] != 0; ++i) {
+        const std::int32_t size = sizes[i];
+        hw::copy_in(shared.words + at, source + words - at - size, static_cast<std::uint32_t>(4 * size),
+                    shared.loaded);
+        at += size;
+      }
+    }
+    hw::barrier_wait(shared.loaded, 0);
+    hw::sync_warp();
+    for (int i = t; i < words; i += threads) seen[i] = shared.words[i];
+  }
+};
+
+TEST_P(CopyVerbs, BulkCopiesOfSeveralSizesCompleteOneBarrier) {
+  std::vector<std::uint32_t> values(CopyIn::words), expected;
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint32_t>(i * 2654435761u);
+  std::vector<std::int32_t> sizes = {4, 8, 4, 12, 64, 1000, 4096};
+  sizes.push_back(CopyIn::words - std::accumulate(sizes.begin(), sizes.end(), 0));
+  std::ptrdiff_t end = CopyIn::words;
+  for (const std::int32_t size : sizes) {
+    expected.insert(expected.end(), values.begin() + end - size, values.begin() + end);
+    end -= size;
+  }
+  sizes.push_back(0);
+  const machine::Buffer source(values), seen(poisoned<std::uint32_t>(values.size()));
+  const machine::Buffer device_sizes(sizes);
+  run(CopyIn{source.data(), device_sizes.data(), seen.data()});
+  expect_equal(seen.read(), expected, 64);
 }
 
 }  // namespace tandem::test

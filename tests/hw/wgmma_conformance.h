@@ -4,12 +4,11 @@
 // compared bit for bit, whatever the order of the sums.
 #pragma once
 
-#include <cmath>
+#include <numeric>
 #include <string>
 #include <type_traits>
 
-#include "core/dtype.h"
-#include "tests/hw/conformance.h"
+#include "tests/hw/matrices.h"
 #include "tile/gemm.h"
 #include "tile/shared_tile.h"
 
@@ -19,31 +18,25 @@ class MatrixVerbs : public Conformance {};
 INSTANTIATE_TEST_SUITE_P(Machine, MatrixVerbs, testing::ValuesIn(machine::modes()),
                          testing::PrintToStringParamName());
 
-/// Rows of the product: those of one warpgroup. K is more than one panel of 64 columns.
-inline constexpr int wgmma_m = 64, wgmma_k = 96, wgmma_steps = wgmma_k / tile::k_step;
+enum class SourceOfA { shared, shared_mn_major, registers };
 
-/// hw.h's fragment maps: the place of accumulator j of the calling thread, row by row.
-template <int n>
-TANDEM_DEVICE int place_of_accumulator(int j) {
-  const int warp = static_cast<int>(hw::thread_index()) / 32, lane = static_cast<int>(hw::lane_index());
-  const int row = 16 * warp + lane / 4 + 8 * (j / 2 % 2), column = 8 * (j / 4) + 2 * (lane % 4) + j % 2;
-  return row * n + column;
+template <hw::Major major, typename Tile>
+TANDEM_DEVICE hw::MatrixDescriptor descriptor(const Tile& tile, int step) {
+  if constexpr (major == hw::Major::k) {
+    return tile.k_major(step);
+  } else {
+    return tile.mn_major(step);
+  }
 }
-/// And of the pair of columns in register r of the A fragment of K step `step`.
-TANDEM_DEVICE int place_of_fragment(int step, int r) {
-  const int warp = static_cast<int>(hw::thread_index()) / 32, lane = static_cast<int>(hw::lane_index());
-  const int row = 16 * warp + lane / 4 + 8 * (r % 2), column = 16 * step + 8 * (r / 2) + 2 * (lane % 4);
-  return row * wgmma_k + column;
-}
-
-enum class SourceOfA { shared, registers };
 
 /// D = A B [+ D] of one warpgroup.
 template <hw::Operand operand, int n, hw::Major b_major, SourceOfA source>
 struct Multiply {
   static constexpr int threads = hw::warpgroup_size;
   static constexpr bool k_major = b_major == hw::Major::k;
-  using TileA = tile::SharedTile<wgmma_m, wgmma_k>;
+  static constexpr hw::Major a_major = source == SourceOfA::shared_mn_major ? hw::Major::mn : hw::Major::k;
+  using TileA = std::conditional_t<a_major == hw::Major::k, tile::SharedTile<wgmma_m, wgmma_k>,
+                                   tile::SharedTile<wgmma_k, wgmma_m>>;
   using TileB = std::conditional_t<k_major, tile::SharedTile<n, wgmma_k>, tile::SharedTile<wgmma_k, n>>;
   struct Shared {
     TileA a;
@@ -52,7 +45,7 @@ struct Multiply {
   };
 
   hw::TensorMap a_map, b_map;
-  const std::uint16_t* a;  ///< 64 x K, for fragments
+  const std::uint16_t* a;  ///< as in a_map, for fragments
   float* d;                ///< 64 x n
   hw::Accumulate first;
 
@@ -88,17 +81,13 @@ struct Multiply {
     hw::wgmma_fence();
     TANDEM_UNROLL
     for (int step = 0; step < wgmma_steps; ++step) {
-      const hw::MatrixDescriptor b = [&] {
-        if constexpr (k_major)
-          return shared.b.k_major(step);
-        else
-          return shared.b.mn_major(step);
-      }();
+      const hw::MatrixDescriptor b = descriptor<b_major>(shared.b, step);
       const hw::Accumulate accumulate = step == 0 ? first : hw::Accumulate::add;
-      if constexpr (source == SourceOfA::shared) {
-        hw::wgmma_ss<operand, n, b_major>(accumulators, shared.a.k_major(step), b, accumulate);
-      } else {
+      if constexpr (source == SourceOfA::registers) {
         hw::wgmma_rs<operand, n, b_major>(accumulators, fragment[step], b, accumulate);
+      } else {
+        hw::wgmma_ss<operand, n, b_major, a_major>(accumulators, descriptor<a_major>(shared.a, step), b,
+                                                   accumulate);
       }
     }
     hw::wgmma_commit();
@@ -108,55 +97,17 @@ struct Multiply {
   }
 };
 
-/// Operands as floats that 16 bits hold exactly: a is 128 x K (the product uses the last 64 rows), b is K x
-/// n, d is 64 x n.
-struct Matrices {
-  int n;
-  std::vector<float> a, b, d;
-
-  float product(int row, int column, hw::Accumulate first) const {
-    double sum = first == hw::Accumulate::add ? d[static_cast<std::size_t>(row * n + column)] : 0;
-    for (int k = 0; k < wgmma_k; ++k) sum += term(row, column, k);
-    return static_cast<float>(sum);
-  }
-  /// What the sum's terms could add up to without cancelling.
-  double magnitude(int row, int column) const {
-    double sum = std::abs(d[static_cast<std::size_t>(row * n + column)]);
-    for (int k = 0; k < wgmma_k; ++k) sum += std::abs(term(row, column, k));
-    return sum;
-  }
-
- private:
-  double term(int row, int column, int k) const {
-    return static_cast<double>(a[static_cast<std::size_t>(row * wgmma_k + k)]) *
-           b[static_cast<std::size_t>(k * n + column)];
-  }
-};
-
-/// `draw()` gives the values.
-template <typename Draw>
-Matrices make_matrices(int n, Draw draw) {
-  const auto size = static_cast<std::size_t>(n);
-  Matrices m{n, std::vector<float>(wgmma_m * wgmma_k), std::vector<float>(wgmma_k * size),
-             std::vector<float>(wgmma_m * size)};
-  for (auto* values : {&m.a, &m.b, &m.d}) {
-    for (float& x : *values) x = draw();
-  }
-  return m;
-}
-
-template <hw::Operand operand>
-std::uint16_t bits_of(float value) {
-  if constexpr (operand == hw::Operand::bf16) return core::Bf16::from(value).bits;
-  return core::Fp16::from(value).bits;
-}
-
 /// Runs one product on the machine; the result is 64 x n.
 template <hw::Operand operand, int n, hw::Major b_major, SourceOfA source>
 std::vector<float> multiply(const machine::Mode& mode, const Matrices& m, hw::Accumulate first) {
   using Body = Multiply<operand, n, b_major, source>;
-  std::vector<std::uint16_t> a, b(m.b.size());
-  for (const float x : m.a) a.push_back(bits_of<operand>(x));
+  std::vector<std::uint16_t> a(m.a.size()), b(m.b.size());
+  for (int row = 0; row < wgmma_m; ++row) {
+    for (int k = 0; k < wgmma_k; ++k) {
+      const int place = Body::a_major == hw::Major::k ? row * wgmma_k + k : k * wgmma_m + row;
+      a[static_cast<std::size_t>(place)] = bits_of<operand>(m.a[static_cast<std::size_t>(row * wgmma_k + k)]);
+    }
+  }
   for (int k = 0; k < wgmma_k; ++k) {
     for (int c = 0; c < n; ++c) {
       const int place = Body::k_major ? c * wgmma_k + k : k * n + c;
@@ -165,9 +116,10 @@ std::vector<float> multiply(const machine::Mode& mode, const Matrices& m, hw::Ac
   }
   const machine::Buffer device_a(a), device_b(b);
   const machine::Buffer d(m.d);
+  const int a_rows = Body::TileA::rows, a_columns = Body::TileA::columns;
   const int b_rows = Body::TileB::rows, b_columns = Body::TileB::columns;
   machine::run(mode, 1,
-               Body{machine::encode(matrix_request(device_a.data(), wgmma_m, wgmma_k, wgmma_m)),
+               Body{machine::encode(matrix_request(device_a.data(), a_rows, a_columns, a_rows)),
                     machine::encode(matrix_request(device_b.data(), b_rows, b_columns, b_rows)),
                     device_a.data(), d.data(), first});
   return d.read();
@@ -175,14 +127,10 @@ std::vector<float> multiply(const machine::Mode& mode, const Matrices& m, hw::Ac
 
 template <hw::Operand operand, hw::Major b_major, SourceOfA source, int n>
 void expect_exact_product(const machine::Mode& mode) {
-  std::mt19937 random(n);
-  const Matrices m =
-      make_matrices(n, [&] { return static_cast<float>(static_cast<int>(random() % 17) - 8); });
+  const Matrices m = integer_matrices(n);
   for (const hw::Accumulate first : {hw::Accumulate::overwrite, hw::Accumulate::add}) {
     SCOPED_TRACE("n = " + std::to_string(n) + (first == hw::Accumulate::add ? ", add" : ", overwrite"));
-    std::vector<float> expected;
-    for (int i = 0; i < wgmma_m * n; ++i) expected.push_back(m.product(i / n, i % n, first));
-    expect_equal(multiply<operand, n, b_major, source>(mode, m, first), expected, n);
+    expect_exact(multiply<operand, n, b_major, source>(mode, m, first), m, first);
   }
 }
 
@@ -197,8 +145,8 @@ struct Sizes {
 using AllSizes = Sizes<8, 16, 32, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256>;
 /// For the two forms that no kernel uses yet.
 using SomeSizes = Sizes<8, 64, 80, 256>;
-
-using enum hw::Operand;
+/// Columns of decode's products.
+using DecodeSizes = Sizes<8, 16, 32, 64>;
 
 TEST_P(MatrixVerbs, SharedTimesKMajorSharedBf16) {
   AllSizes::expect_exact_products<bf16, hw::Major::k, SourceOfA::shared>(GetParam());
@@ -216,27 +164,21 @@ TEST_P(MatrixVerbs, SharedTimesMnMajorShared) {
   SomeSizes::expect_exact_products<bf16, hw::Major::mn, SourceOfA::shared>(GetParam());
   SomeSizes::expect_exact_products<fp16, hw::Major::mn, SourceOfA::shared>(GetParam());
 }
+TEST_P(MatrixVerbs, MnMajorSharedTimesShared) {
+  DecodeSizes::expect_exact_products<bf16, hw::Major::mn, SourceOfA::shared_mn_major>(GetParam());
+  DecodeSizes::expect_exact_products<fp16, hw::Major::mn, SourceOfA::shared_mn_major>(GetParam());
+  DecodeSizes::expect_exact_products<bf16, hw::Major::k, SourceOfA::shared_mn_major>(GetParam());
+  DecodeSizes::expect_exact_products<fp16, hw::Major::k, SourceOfA::shared_mn_major>(GetParam());
+}
 TEST_P(MatrixVerbs, RegistersTimesKMajorShared) {
   SomeSizes::expect_exact_products<bf16, hw::Major::k, SourceOfA::registers>(GetParam());
   SomeSizes::expect_exact_products<fp16, hw::Major::k, SourceOfA::registers>(GetParam());
 }
 
-/// With real numbers the unit's own order and width of sums shows; plain code only bounds it.
 template <hw::Operand operand, hw::Major b_major, SourceOfA source>
 void expect_close_product(const machine::Mode& mode, const std::string& name) {
-  constexpr int n = 16;
-  std::mt19937 random(23);
-  const Matrices m = make_matrices(n, [&] {  // 8 significant bits over 12 exponents
-    const auto mantissa = static_cast<float>(static_cast<int>(random() % 511) - 255);
-    return std::ldexp(mantissa, -static_cast<int>(random() % 12));
-  });
-  const std::vector<float> result = multiply<operand, n, b_major, source>(mode, m, hw::Accumulate::add);
-  for (int i = 0; i < wgmma_m * n; ++i) {
-    ASSERT_NEAR(result[static_cast<std::size_t>(i)], m.product(i / n, i % n, hw::Accumulate::add),
-                2e-6 * m.magnitude(i / n, i % n))
-        << name << ", row " << i / n << ", column " << i % n;
-  }
-  keep_golden(name, result);
+  const Matrices m = real_matrices(16);
+  expect_close(multiply<operand, 16, b_major, source>(mode, m, hw::Accumulate::add), m, name);
 }
 
 TEST_P(MatrixVerbs, ProductsOfRealNumbersAreFp32Accurate) {
@@ -244,6 +186,47 @@ TEST_P(MatrixVerbs, ProductsOfRealNumbersAreFp32Accurate) {
   expect_close_product<fp16, hw::Major::k, SourceOfA::shared>(GetParam(), "wgmma_ss_fp16");
   expect_close_product<bf16, hw::Major::mn, SourceOfA::registers>(GetParam(), "wgmma_rs_bf16");
   expect_close_product<fp16, hw::Major::mn, SourceOfA::registers>(GetParam(), "wgmma_rs_fp16");
+}
+
+/// 8-bit operands: the tiles' 16-bit columns are two elements each.
+template <int n, SourceOfA source>
+void expect_exact_product_of_e4m3(const machine::Mode& mode) {
+  SCOPED_TRACE("n = " + std::to_string(n));
+  using Body = Multiply<e4m3, n, hw::Major::k, source>;
+  constexpr int k = 2 * wgmma_k;
+  std::mt19937 random(n);
+  // Integers from -3 to 3, whose sums any accumulator holds.
+  constexpr std::uint8_t encodings[] = {0xc4, 0xc0, 0xb8, 0x00, 0x38, 0x40, 0x44};
+  const auto draw = [&](int rows, std::vector<int>& values) {
+    std::vector<std::uint16_t> pairs(static_cast<std::size_t>(rows * k / 2));
+    for (std::size_t i = 0; i < 2 * pairs.size(); ++i) {
+      const auto choice = static_cast<int>(random() % 7);
+      values.push_back(choice - 3);
+      pairs[i / 2] = static_cast<std::uint16_t>(pairs[i / 2] | encodings[choice] << 8 * (i % 2));
+    }
+    return pairs;
+  };
+  std::vector<int> a, b;
+  const machine::Buffer device_a(draw(wgmma_m, a)), device_b(draw(n, b));
+  std::vector<float> before(wgmma_m * n), expected(wgmma_m * n);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::size_t row = i / n * k, column = i % n * k;
+    before[i] = static_cast<float>(i % 11);
+    expected[i] = before[i] + static_cast<float>(std::inner_product(&a[row], &a[row] + k, &b[column], 0));
+  }
+  const machine::Buffer d(before);
+  machine::run(mode, 1,
+               Body{machine::encode(matrix_request(device_a.data(), wgmma_m, wgmma_k, wgmma_m)),
+                    machine::encode(matrix_request(device_b.data(), n, wgmma_k, n)), device_a.data(),
+                    d.data(), hw::Accumulate::add});
+  expect_equal(d.read(), expected, n);
+}
+
+TEST_P(MatrixVerbs, ProductsOf8BitOperands) {
+  expect_exact_product_of_e4m3<8, SourceOfA::shared>(GetParam());
+  expect_exact_product_of_e4m3<128, SourceOfA::shared>(GetParam());
+  expect_exact_product_of_e4m3<16, SourceOfA::registers>(GetParam());
+  expect_exact_product_of_e4m3<256, SourceOfA::registers>(GetParam());
 }
 
 /// Two groups in flight over operands that ordinary stores wrote: the first can be read while the second

@@ -12,31 +12,9 @@ except ImportError:
     sys.exit(77)
 
 import tandem
+from oracle import attention64, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
-
-
-def visible(sq, sk, left, right):
-    """sq x sk: which keys each query sees. None: no limit."""
-    distance = np.arange(sk)[None, :] - (np.arange(sq)[:, None] + sk - sq)
-    return (distance >= (-sk - sq if left is None else -left)) & (distance <= (sk + sq if right is None else right))
-
-
-def attention64(q, k, v, scale, mask, softcap=0.0):
-    """o and lse in float64."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    group = q.shape[2] // k.shape[2]
-    k, v = (np.repeat(x, group, axis=2) for x in (k, v))
-    scores = scale * np.einsum("bihd,bjhd->bihj", q, k)
-    if softcap:
-        scores = softcap * np.tanh(scores / softcap)
-    scores = np.where(mask[None, :, None, :], scores, -np.inf)
-    top = scores.max(axis=-1, initial=-np.inf, keepdims=True)
-    weights = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
-    total = weights.sum(axis=-1)
-    with np.errstate(divide="ignore"):
-        lse = np.log(total) + np.where(np.isfinite(top), top, 0.0)[..., 0]
-    return np.einsum("bihj,bjhd->bihd", weights, v) / np.where(total == 0, 1, total)[..., None], lse
 
 
 class ForwardTest(unittest.TestCase):

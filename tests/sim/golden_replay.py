@@ -33,8 +33,8 @@ BOUNDS = {
     "log2": lambda x, _: max(2**-21.4, 2 * ulp(x)),
     "tanh": lambda x, _: 1e-6 * abs(x),
     "reciprocal": lambda x, _: ulp(x),
-} | {f"wgmma_{form}_{dtype}": lambda _, values: 2**-21 * largest(values)
-     for form in ("ss", "rs") for dtype in ("bf16", "fp16")}
+} | {f"{form}_{dtype}": lambda _, values: 2**-21 * largest(values)
+     for form in ("wgmma_ss", "wgmma_rs", "mma") for dtype in ("bf16", "fp16")}
 
 
 def read(folder, name):
@@ -99,12 +99,12 @@ class Comparison(unittest.TestCase):
 
 
 class ChipSum(unittest.TestCase):
-    """How WGMMA rounds, as docs/simulator.md says it: the recorded results follow from it bit for bit."""
+    """How WGMMA and mma.sync round, as docs/simulator.md says it: the recorded results follow from it bit for bit."""
     M, N, K, STEP = 64, 16, 96, 16
 
     @staticmethod
     def numbers():
-        """The values of ProductsOfRealNumbersAreFp32Accurate: std::mt19937(23), mantissa and exponent in turn."""
+        """The values of real_matrices in tests/hw/matrices.h: std::mt19937(23), mantissa and exponent in turn."""
         state = [23]
         for i in range(1, 624):
             state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) % 2**32)
@@ -136,7 +136,7 @@ class ChipSum(unittest.TestCase):
 
     def test_recorded_products_are_sums_of_25_bits_below_the_largest_exponent(self):
         expected = list(self.results(25))
-        for name in filter(lambda name: name.startswith("wgmma"), names_in(GOLDEN)):
+        for name in filter(lambda name: "mma" in name, names_in(GOLDEN)):
             self.assertEqual(list(read(GOLDEN, name)), expected)
             for bits in (24, 26):
                 self.assertNotEqual(list(read(GOLDEN, name)), list(self.results(bits)))

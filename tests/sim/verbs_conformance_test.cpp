@@ -58,6 +58,8 @@ void run(const Mode& mode, int blocks, const Body& body) {
 // The machine comes first.
 #include "tests/hw/arithmetic_conformance.h"
 #include "tests/hw/barriers_conformance.h"
+#include "tests/hw/global_conformance.h"
 #include "tests/hw/threads_conformance.h"
 #include "tests/hw/tma_conformance.h"
+#include "tests/hw/warp_matrix_conformance.h"
 #include "tests/hw/wgmma_conformance.h"

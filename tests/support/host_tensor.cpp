@@ -114,6 +114,11 @@ void HostTensor::set(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_
   store(cell(b, s, h, i), tensor_.dtype, value);
 }
 
+void HostTensor::copy_element(const HostTensor& from, const std::array<std::int64_t, 4>& at) {
+  std::memcpy(cell(at[0], at[1], at[2], at[3]), from.cell(at[0], at[1], at[2], at[3]),
+              core::size_of(tensor_.dtype));
+}
+
 std::vector<double> HostTensor::values() const {
   std::vector<double> values;
   for_each_element([&](const std::byte* at) { values.push_back(load(at, tensor_.dtype)); });

@@ -49,6 +49,8 @@ class HostTensor {
 
   double at(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) const;
   void set(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i, float value);
+  /// The bits of one element of a tensor of the same shape, layout and dtype.
+  void copy_element(const HostTensor& from, const std::array<std::int64_t, 4>& at);
   /// Elements in the order b, s, h, d.
   std::vector<double> values() const;
 

@@ -34,12 +34,13 @@ void barrier_wait(Barrier& barrier, std::uint32_t parity);
 
 void prefetch_map(const TensorMap& map);
 void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin);
+void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier);
 
 /// One WGMMA as a thread sees it.
 struct Product {
   Operand operand;
   int n;
-  Major b_major;
+  Major a_major, b_major;
   bool a_in_registers;
   Accumulate accumulate;
   MatrixDescriptor a, b;  ///< a: unused where A is in registers
@@ -49,8 +50,23 @@ void wgmma_commit();
 void wgmma_wait(int pending);
 void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_fragment);
 
+/// D of a lane after its warp's mma.sync.
+void mma_sync(Operand operand, float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
+/// One way of ldmatrix and stmatrix.
+struct MatrixMove {
+  int count;
+  bool transposed;
+};
+void load_matrices(MatrixMove move, std::uint32_t* matrices, const void* row);
+void store_matrices(MatrixMove move, void* row, const std::uint32_t* matrices);
+std::uint32_t transpose_matrix(std::uint32_t matrix);
+
 bool any_lane(bool predicate);
+std::uint32_t shuffle(std::uint32_t value, std::uint32_t lane);
 std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask);
+
 void store_global(void* address, const void* data, std::size_t bytes);
+void load_global(void* data, const void* address, std::size_t bytes);
+std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value);
 
 }  // namespace tandem::hw::sim

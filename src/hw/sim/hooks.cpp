@@ -20,17 +20,6 @@ void touch_registers(Thread& thread, std::size_t slot, std::size_t slots, bool w
   }
 }
 
-void touch_shared(Thread& thread, const void* address, std::size_t bytes, bool write, const void* code) {
-  thread.code = code;
-  const std::uint32_t offset = offset_of(address, bytes, "an accessed object");
-  for (std::size_t i = offset / 8; i <= (offset + bytes - 1) / 8; ++i) {
-    if (const BarrierRecord* barrier = machine.block.barrier_at[i]) {
-      fail(Rule::bad_barrier, "treats " + describe(*barrier) + " as memory");
-    }
-  }
-  machine.block.shadow.access(offset, bytes, write, code);
-}
-
 void touch(const void* address, std::size_t bytes, bool write, const void* code) {
   Thread* thread = machine.running;
   if (thread == nullptr) return;
@@ -42,9 +31,9 @@ void touch(const void* address, std::size_t bytes, bool write, const void* code)
   machine.in_hook = true;
   const std::size_t in_window = static_cast<const unsigned char*>(address) - machine.window;
   if (in_window < std::size_t{1} << 18) {
-    touch_shared(*thread, address, bytes, write, code);
+    access_shared(address, bytes, write, code);
   } else {
-    machine.global.access(address, bytes, write);
+    machine.global.access(address, bytes, write ? Use::store : Use::load);
   }
   machine.in_hook = false;
 }

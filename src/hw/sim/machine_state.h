@@ -1,6 +1,7 @@
 // The inside of the software Hopper: one block at a time, its threads, barriers and work in flight.
 #pragma once
 
+#include <array>
 #include <boost/context/fiber.hpp>
 #include <boost/context/stack_context.hpp>
 #include <cstdint>
@@ -108,10 +109,13 @@ struct Collective {
   int lanes = 0;
 };
 
+/// What one lane gives to the others of its warp: mma.sync's six words are the most.
+using LaneWords = std::array<std::uint32_t, 6>;
+
 struct Warp {
   std::deque<Collective> collectives;  ///< that some lanes have not come to
   std::int64_t first_collective = 0;   ///< number of the front one
-  std::uint32_t exchange[2][warp_size];
+  LaneWords exchange[2][warp_size];
   int exchanged[2] = {0, 0};
   std::vector<Thread*> waiting;
   int exited = 0;
@@ -245,10 +249,16 @@ void check_finished(const BarrierRecord& barrier);  ///< mbarrier.cpp: at the en
 // ---- warp.cpp
 /// All lanes of the warp have to do this as their next collective.
 void converge(Thread& thread, const char* what, std::uint64_t argument = 0);
+/// Converges, and all lanes give words; returns everybody's. Lanes that are ahead exchange their next words
+/// while others still read the last ones, but not the ones after that: two buffers.
+const LaneWords* exchange(Thread& thread, const LaneWords& words, const char* what,
+                          std::uint64_t argument = 0);
 
 // ---- shared memory
 /// Offset of an address in the window, or a fault.
 std::uint32_t offset_of(const void* address, std::size_t bytes, const char* what);
+/// An ordinary access of the running thread, checked; returns the offset.
+std::uint32_t access_shared(const void* address, std::size_t bytes, bool write, const void* code);
 
 /// Ends every release: what comes later is not part of it.
 inline void tick(Thread& thread) { ++thread.clock[static_cast<Agent>(thread.index)]; }

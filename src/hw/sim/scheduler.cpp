@@ -1,6 +1,8 @@
 // Launching, and who runs next.
+#include <algorithm>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <stdexcept>
 #include <sys/mman.h>
 
@@ -242,6 +244,15 @@ void finish_block() {
   for (const BarrierRecord& barrier : block.barriers) check_finished(barrier);
 }
 
+/// One after another; which one comes first, nobody may rely on.
+std::vector<int> order_of_blocks(const LaunchConfig& config) {
+  std::vector<int> order(config.blocks);
+  std::iota(order.begin(), order.end(), 0);
+  if (config.policy == Policy::late) std::reverse(order.begin(), order.end());
+  if (config.policy == Policy::random) std::shuffle(order.begin(), order.end(), machine.random);
+  return order;
+}
+
 void check_config(const LaunchConfig& config) {
   const auto require = [](bool condition, const char* what) {
     if (!condition) throw std::invalid_argument(what);
@@ -315,8 +326,9 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
   machine.verbs = 0;
   machine.window = arena().window;
   machine.global.reset(own.buffers);
-  for (int i = 0; i < own.blocks && machine.report.ok(); ++i) {
-    start_block(i, body);
+  for (const int block : order_of_blocks(own)) {
+    if (!machine.report.ok()) break;
+    start_block(block, body);
     run_block();
     if (machine.report.ok()) finish_block();
   }

@@ -93,6 +93,9 @@ void SharedShadow::access(std::uint32_t offset, std::size_t bytes, bool write, c
         fail(Rule::uninitialised_shared, "reads " + place(at) + ", which nobody has written");
       if (!thread.clock.knows(last)) fail_unordered_read(thread, last, at, "reads ");
       note_read(access, thread);
+      if (cell.source != nullptr && !access.write.exists()) {
+        machine.global.uses_copy(cell.source + at % cell_bytes, part_bytes);
+      }
       continue;
     }
     check_write(cell, thread, at, "writes ");
@@ -160,7 +163,16 @@ void SharedShadow::product_reads(std::uint32_t offset, std::span<Thread> threads
     fail(Rule::uninitialised_shared,
          "starts a WGMMA that reads " + place(offset) + ", which nobody has written");
   }
+  if (cell.source != nullptr) use_copy(cell);
   cell.unit_reads[unit] = product;
+}
+
+/// All of the cell that no thread has overwritten.
+void SharedShadow::use_copy(const Cell& cell) const {
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    if (cell.fine != 0 && fine_[cell.fine - 1].parts[i].write.exists()) continue;
+    machine.global.uses_copy(cell.source + i * part_bytes, part_bytes);
+  }
 }
 
 void SharedShadow::copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed) {
@@ -179,78 +191,11 @@ void SharedShadow::copy_writes(std::uint32_t offset, const Thread& issuer, Epoch
     cell.fine = 0;
   }
   cell.write = landed;
+  cell.source = nullptr;
 }
 
-void GlobalShadow::reset(std::span<const Buffer> buffers) {
-  entries_.clear();
-  for (const Buffer& buffer : buffers) {
-    entries_.push_back({&buffer, {}});
-    if (buffer.writable) entries_.back().writers.resize((buffer.bytes + 3) / 4);
-  }
-}
-
-GlobalShadow::Entry* GlobalShadow::find(const void* address, std::size_t bytes) {
-  for (Entry& entry : entries_) {
-    const auto offset = static_cast<std::size_t>(static_cast<const char*>(address) -
-                                                 static_cast<const char*>(entry.buffer->data));
-    if (offset < entry.buffer->bytes && offset + bytes <= entry.buffer->bytes) return &entry;
-  }
-  return nullptr;
-}
-
-bool GlobalShadow::access(const void* address, std::size_t bytes, bool write) {
-  Entry* entry = find(address, bytes);
-  if (entry == nullptr) return false;
-  if (!entry->buffer->writable) {
-    if (write)
-      fail(Rule::global_bounds, std::string("writes to ") + entry->buffer->name + ", which is only read");
-    return true;
-  }
-  const Thread& thread = *machine.running;
-  const auto offset = static_cast<std::size_t>(static_cast<const char*>(address) -
-                                               static_cast<const char*>(entry->buffer->data));
-  for (std::size_t i = offset / 4; i < (offset + bytes + 3) / 4; ++i) {
-    Writer& writer = entry->writers[i];
-    const bool ordered =
-        writer.block == -1 || (writer.block == machine.block.index && thread.clock.knows(writer.event));
-    if (!ordered) {
-      fail(Rule::global_race, std::string(write ? "writes " : "reads ") + entry->buffer->name + " at byte " +
-                                  std::to_string(offset) + ", which thread " +
-                                  std::to_string(writer.event.agent) + " of block " +
-                                  std::to_string(writer.block) + " wrote without synchronisation");
-    }
-    if (write) writer = {machine.block.index, thread.now()};
-  }
-  return true;
-}
-
-void GlobalShadow::copy_reads(const void* address, std::size_t bytes, const CopyInFlight& copy) {
-  if (entries_.empty()) return;
-  const Thread& issuer = machine.block.threads[copy.thread];
-  const Entry* entry = find(address, bytes);
-  if (entry == nullptr) {
-    return record(Rule::global_bounds, &issuer, "copies from global memory outside of all buffers",
-                  {{"the copy", copy.code}});
-  }
-  if (entry->buffer->writable) {
-    record(Rule::global_race, &issuer,
-           std::string("copies from ") + entry->buffer->name + ", which the kernel writes",
-           {{"the copy", copy.code}});
-  }
-}
-
-void store_global(void* address, const void* data, std::size_t bytes) {
-  Thread& thread = TANDEM_SIM_ENTER();
-  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
-    fail(Rule::global_bounds,
-         "stores " + std::to_string(bytes) + " bytes to a global address that is not aligned to them");
-  }
-  if (!machine.config->buffers.empty() && !machine.global.access(address, bytes, true)) {
-    fail(Rule::global_bounds,
-         "stores " + std::to_string(bytes) + " bytes to global memory outside of all buffers");
-  }
-  static_cast<void>(thread);
-  std::copy_n(static_cast<const unsigned char*>(data), bytes, static_cast<unsigned char*>(address));
+void SharedShadow::copied_from(std::uint32_t offset, const unsigned char* source) {
+  cells_[offset / cell_bytes].source = source;
 }
 
 }  // namespace tandem::hw::sim

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,8 @@ class SharedShadow {
   void product_reads(std::uint32_t offset, std::span<Thread> threads, int unit, Time product);
   /// A copy that the running thread issues will write a cell; it has landed for whoever knows `landed`.
   void copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed);
+  /// A cell's bytes came from global memory that the kernel may write.
+  void copied_from(std::uint32_t offset, const unsigned char* source);
 
  private:
   struct Access {
@@ -37,8 +40,9 @@ class SharedShadow {
     Access parts[8];
   };
   struct Cell {
-    Epoch write;             ///< of the whole cell, by a copy
-    std::uint32_t fine = 0;  ///< 1 + index of the finer record; 0: none
+    Epoch write;                            ///< of the whole cell, by a copy
+    std::uint32_t fine = 0;                 ///< 1 + index of the finer record; 0: none
+    const unsigned char* source = nullptr;  ///< of the copy, if the kernel may write there
     Time unit_reads[max_units] = {};
   };
   struct Checked {
@@ -50,6 +54,7 @@ class SharedShadow {
   Fine& fine(Cell& cell);
   static void note_read(Access& access, const Thread& thread);
   void check_write(const Cell& cell, const Thread& thread, std::uint32_t offset, const char* how) const;
+  void use_copy(const Cell& cell) const;
   void check_parts(const Access& access, const Thread& thread, std::uint32_t offset, const char* how) const;
 
   std::vector<Cell> cells_;
@@ -58,28 +63,54 @@ class SharedShadow {
   Checked last_checked_;  ///< cells of a tile have the same writer, mostly
 };
 
-/// Shadow of the registered global buffers, by 4 bytes.
+/// What an ordinary access does.
+enum class Use { load, store, atomic };
+
+/// Shadow of the registered global buffers, by 2 bytes, of those that kernels write.
 class GlobalShadow {
  public:
   void reset(std::span<const Buffer> buffers);
 
   /// An access of the running thread; false: the address is in no buffer and nothing was checked.
-  bool access(const void* address, std::size_t bytes, bool write);
-  /// A copy reads it.
-  void copy_reads(const void* address, std::size_t bytes, const CopyInFlight& copy);
+  bool access(const void* address, std::size_t bytes, Use use);
+  /// A copy reads it; true: the kernel may write it, so that uses of what came have to be told.
+  bool copy_reads(const void* address, std::size_t bytes, const CopyInFlight& copy);
+  /// The running thread uses bytes that a copy brought from here.
+  void uses_copy(const void* address, std::size_t bytes);
+  /// The running thread's atomic: learns what earlier ones at the address have released, and releases.
+  void synchronise(const void* address, Thread& thread);
 
  private:
-  struct Writer {
+  struct Event {
     std::int32_t block = -1;
-    Epoch event;
+    Epoch epoch;
   };
+  struct Part {
+    Event store;
+    bool copied = false;      ///< what a copy brought from here was used
+    std::uint32_t loads = 0;  ///< 1 + index of the loads since the store; 0: none
+  };
+  static constexpr std::size_t part_bytes = 2, page_parts = 2048;
+  using Page = std::vector<Part>;
   struct Entry {
     const Buffer* buffer;
-    std::vector<Writer> writers;
+    std::vector<Page> pages;  ///< empty until they are touched
   };
+  struct Released {
+    int block;
+    Clock clock;
+  };
+
   Entry* find(const void* address, std::size_t bytes);
+  static std::size_t offset_in(const Entry& entry, const void* address);
+  static Part& part(Entry& entry, std::size_t number);
+  static bool knows(const Thread& thread, const Event& event);
+  void check(const Entry& entry, std::size_t number, const Part& part, Use use) const;
+  void note(Part& part, Use use);
 
   std::vector<Entry> entries_;
+  std::vector<std::vector<Event>> loads_;
+  std::map<const void*, Released> released_;
 };
 
 }  // namespace tandem::hw::sim

@@ -13,6 +13,18 @@ std::uint32_t offset_of(const void* address, std::size_t bytes, const char* what
   return static_cast<std::uint32_t>(offset);
 }
 
+std::uint32_t access_shared(const void* address, std::size_t bytes, bool write, const void* code) {
+  machine.running->code = code;
+  const std::uint32_t offset = offset_of(address, bytes, "an accessed object");
+  for (std::size_t i = offset / 8; i <= (offset + bytes - 1) / 8; ++i) {
+    if (const BarrierRecord* barrier = machine.block.barrier_at[i]) {
+      fail(Rule::bad_barrier, "treats " + describe(*barrier) + " as memory");
+    }
+  }
+  machine.block.shadow.access(offset, bytes, write, code);
+  return offset;
+}
+
 void* shared_memory(std::size_t bytes, std::size_t alignment) {
   TANDEM_SIM_ENTER();
   if (alignment > 1024) fail(Rule::bad_argument, "asks for shared memory aligned to more than 1024 bytes");

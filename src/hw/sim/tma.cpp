@@ -29,6 +29,12 @@ EncodedMap decode(const TensorMap& map) {
   return encoded;
 }
 
+TensorMap encode(const EncodedMap& encoded) {
+  TensorMap map{};
+  std::memcpy(&map, &encoded, sizeof encoded);
+  return map;
+}
+
 /// Copies one row of the box: elements that exist, zeros for the others.
 void copy_row(const EncodedMap& map, const CopyInFlight& copy, std::uint32_t row) {
   const std::int64_t at[4] = {copy.origin.d, copy.origin.s + row % map.box[1],
@@ -45,15 +51,19 @@ void copy_row(const EncodedMap& map, const CopyInFlight& copy, std::uint32_t row
   const std::int64_t past =
       std::clamp<std::int64_t>((static_cast<std::int64_t>(map.dims[0]) - at[0]) * size, first, length);
   unsigned char bytes[256 * 8] = {};
+  const unsigned char* begin = source + at[0] * size;
+  bool writable = false;
   if (exists && past > first) {
-    const unsigned char* begin = source + at[0] * size + first;
-    machine.global.copy_reads(begin, past - first, copy);
-    std::memcpy(bytes + first, begin, past - first);
+    writable = machine.global.copy_reads(begin + first, past - first, copy);
+    std::memcpy(bytes + first, begin + first, past - first);
   }
   const std::uint32_t offset = copy.destination + row * static_cast<std::uint32_t>(length);
   for (std::uint32_t i = 0; i < length; i += 16) {
     const std::uint32_t address = swizzled(window_base + offset + i, static_cast<Swizzle>(map.swizzle));
     std::memcpy(machine.window + (address - window_base), bytes + i, 16);
+    if (writable && i >= first && i < past) {
+      machine.block.shadow.copied_from(address - window_base, begin + i);
+    }
   }
 }
 
@@ -84,9 +94,7 @@ TensorMap encode_tensor_map(const TensorMapSpec& spec) {
   std::copy_n(spec.dims, 4, encoded.dims);
   std::copy_n(spec.stride_bytes, 3, encoded.stride_bytes);
   std::copy_n(spec.box, 4, encoded.box);
-  TensorMap map{};
-  std::memcpy(&map, &encoded, sizeof encoded);
-  return map;
+  return encode(encoded);
 }
 
 void prefetch_map(const TensorMap& map) {
@@ -96,18 +104,12 @@ void prefetch_map(const TensorMap& map) {
   }
 }
 
-void load_box(void* destination, const TensorMap& map, Barrier& object, BoxOrigin origin) {
-  Thread& thread = TANDEM_SIM_ENTER();
-  const EncodedMap encoded = decode(map);
-  if (encoded.mark != EncodedMap::expected_mark) {
-    fail(Rule::bad_descriptor, "copies through a tensor map that was never encoded");
-  }
-  const std::uint32_t bytes = encoded.row_bytes() * encoded.rows();
+namespace {
+
+/// Checks destination and barrier, and puts the box on its way.
+void start_copy(Thread& thread, void* destination, const EncodedMap& map, Barrier& object, BoxOrigin origin) {
+  const std::uint32_t bytes = map.row_bytes() * map.rows();
   const std::uint32_t offset = offset_of(destination, bytes, "a copy's destination");
-  if ((window_base + offset) % 1024 != 0) {
-    fail(Rule::bad_argument,
-         "copies to shared offset " + std::to_string(offset) + ", which is not aligned to 1024");
-  }
   BarrierRecord& barrier = find_barrier(object, thread);
   if (!barrier.fenced.exists() || !thread.clock.knows(barrier.fenced)) {
     fail(Rule::missing_barrier_fence,
@@ -121,13 +123,55 @@ void load_box(void* destination, const TensorMap& map, Barrier& object, BoxOrigi
   barrier.copies_until = landed.time;
   barrier.last_copy = thread.code;
   CopyInFlight& copy = machine.block.copies.emplace_back(CopyInFlight{
-      map, origin, offset, &barrier, barrier.phases, {}, thread.index, thread.code, machine.verbs});
+      encode(map), origin, offset, &barrier, barrier.phases, {}, thread.index, thread.code, machine.verbs});
   thread.started_copies = true;
-  for (std::uint32_t row = 0; row < encoded.rows(); ++row) copy.rows.push_back(row);
+  for (std::uint32_t row = 0; row < map.rows(); ++row) copy.rows.push_back(row);
   if (machine.config->policy == Policy::random)
     std::shuffle(copy.rows.begin(), copy.rows.end(), machine.random);
   if (machine.config->policy == Policy::eager) land_copy(true);
   perturb();
+}
+
+void check_aligned(const void* destination, std::uint32_t alignment) {
+  const auto offset = static_cast<const unsigned char*>(destination) - machine.window;
+  if ((window_base + offset) % alignment != 0) {
+    fail(Rule::bad_argument, "copies to shared offset " + std::to_string(offset) +
+                                 ", which is not aligned to " + std::to_string(alignment));
+  }
+}
+
+}  // namespace
+
+void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  const EncodedMap encoded = decode(map);
+  if (encoded.mark != EncodedMap::expected_mark) {
+    fail(Rule::bad_descriptor, "copies through a tensor map that was never encoded");
+  }
+  check_aligned(destination, 128);
+  start_copy(thread, destination, encoded, barrier, origin);
+}
+
+// As a box of rows of 16 bytes.
+void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier) {
+  constexpr std::uint32_t row = 16;
+  Thread& thread = TANDEM_SIM_ENTER();
+  const auto address = reinterpret_cast<std::uintptr_t>(global);
+  if (bytes == 0 || bytes % row != 0 || address % row != 0) {
+    fail(Rule::bad_argument,
+         "copies " + std::to_string(bytes) + " bytes from a global address; both have to be multiples of 16");
+  }
+  check_aligned(shared, row);
+  const std::uint32_t rows = bytes / row;
+  start_copy(thread, shared,
+             {EncodedMap::expected_mark,
+              address,
+              {row, rows, 1, 1},
+              {row, bytes, bytes},
+              {row, rows, 1, 1},
+              static_cast<std::uint32_t>(Swizzle::none),
+              1},
+             barrier, {0, 0, 0, 0});
 }
 
 bool land_copy(bool everything) {

@@ -68,8 +68,12 @@ TANDEM_SIM_INLINE void barrier_wait(Barrier& barrier, std::uint32_t parity) {
 // ---- TMA
 TANDEM_SIM_INLINE void prefetch_map(const TensorMap& map) { sim::prefetch_map(map); }
 TANDEM_SIM_INLINE void prefetch_box(const TensorMap& map, BoxOrigin) { sim::prefetch_map(map); }
-TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin) {
+TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
+                                CachePolicy) {  // there is no L2
   sim::load_box(destination, map, barrier, origin);
+}
+TANDEM_SIM_INLINE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier) {
+  sim::copy_in(shared, global, bytes, barrier);
 }
 
 // ---- WGMMA
@@ -81,20 +85,71 @@ TANDEM_SIM_INLINE void wgmma_wait() {
 }
 TANDEM_SIM_INLINE void compute_before_wait(float, Barrier&) {}  // nothing is reordered here
 
-template <Operand operand, int n, Major b_major>
+template <Operand operand, int n, Major b_major, Major a_major>
 TANDEM_SIM_INLINE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                                 Accumulate accumulate) {
   static_assert(n % 8 == 0 && n >= 8 && n <= 256);
-  sim::wgmma({operand, n, b_major, false, accumulate, a, b}, accumulators, nullptr);
+  static_assert(is_16_bit(operand) || (a_major == Major::k && b_major == Major::k));
+  sim::wgmma({operand, n, a_major, b_major, false, accumulate, a, b}, accumulators, nullptr);
 }
 template <Operand operand, int n, Major b_major>
 TANDEM_SIM_INLINE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
                                 Accumulate accumulate) {
   static_assert(n % 8 == 0 && n >= 8 && n <= 256);
-  sim::wgmma({operand, n, b_major, true, accumulate, {0}, b}, accumulators, a);
+  static_assert(is_16_bit(operand) || b_major == Major::k);
+  sim::wgmma({operand, n, Major::k, b_major, true, accumulate, {0}, b}, accumulators, a);
+}
+
+// ---- Matrices of a warp. Registers go through copies, so that the machine sees the kernel touch them.
+template <Operand operand>
+TANDEM_SIM_INLINE void mma_sync(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  static_assert(is_16_bit(operand));
+  const std::uint32_t own_a[4] = {a[0], a[1], a[2], a[3]}, own_b[2] = {b[0], b[1]};
+  float own_d[4] = {d[0], d[1], d[2], d[3]};
+  sim::mma_sync(operand, own_d, own_a, own_b);
+  for (int i = 0; i < 4; ++i) d[i] = own_d[i];
+}
+template <int count>
+inline constexpr bool is_matrix_count = count == 1 || count == 2 || count == 4;
+template <int count>
+TANDEM_SIM_INLINE void load_matrices(std::uint32_t (&matrices)[count], const void* row) {
+  static_assert(is_matrix_count<count>);
+  std::uint32_t own[count];
+  sim::load_matrices({count, false}, own, row);
+  for (int i = 0; i < count; ++i) matrices[i] = own[i];
+}
+template <int count>
+TANDEM_SIM_INLINE void load_matrices_transposed(std::uint32_t (&matrices)[count], const void* row) {
+  static_assert(is_matrix_count<count>);
+  std::uint32_t own[count];
+  sim::load_matrices({count, true}, own, row);
+  for (int i = 0; i < count; ++i) matrices[i] = own[i];
+}
+template <int count>
+TANDEM_SIM_INLINE void store_matrices(void* row, const std::uint32_t (&matrices)[count]) {
+  static_assert(is_matrix_count<count>);
+  std::uint32_t own[count];
+  for (int i = 0; i < count; ++i) own[i] = matrices[i];
+  sim::store_matrices({count, false}, row, own);
+}
+template <int count>
+TANDEM_SIM_INLINE void store_matrices_transposed(void* row, const std::uint32_t (&matrices)[count]) {
+  static_assert(is_matrix_count<count>);
+  std::uint32_t own[count];
+  for (int i = 0; i < count; ++i) own[i] = matrices[i];
+  sim::store_matrices({count, true}, row, own);
+}
+TANDEM_SIM_INLINE std::uint32_t transpose_matrix(std::uint32_t matrix) {
+  return sim::transpose_matrix(matrix);
 }
 
 // ---- Lanes
+TANDEM_SIM_INLINE std::uint32_t shuffle(std::uint32_t value, std::uint32_t lane) {
+  return sim::shuffle(value, lane);
+}
+TANDEM_SIM_INLINE float shuffle(float value, std::uint32_t lane) {
+  return std::bit_cast<float>(sim::shuffle(std::bit_cast<std::uint32_t>(value), lane));
+}
 TANDEM_SIM_INLINE bool any_lane(bool predicate) { return sim::any_lane(predicate); }
 TANDEM_SIM_INLINE float shuffle_xor(float value, std::uint32_t mask) {
   return std::bit_cast<float>(sim::shuffle_xor(std::bit_cast<std::uint32_t>(value), mask));
@@ -112,10 +167,20 @@ TANDEM_SIM_INLINE float fma(float a, float b, float c) { return std::fma(a, b, c
 TANDEM_SIM_INLINE float max(float a, float b) { return std::fmax(a, b); }
 template <Operand operand>
 TANDEM_SIM_INLINE std::uint32_t pack(float low, float high) {
+  static_assert(is_16_bit(operand));
   using Element = std::conditional_t<operand == Operand::bf16, core::Bf16, core::Fp16>;
   // cvt makes every NaN the canonical one.
   const auto bits = [](float x) { return std::isnan(x) ? 0x7fffu : std::uint32_t{Element::from(x).bits}; };
   return bits(low) | bits(high) << 16;
+}
+template <Operand operand>
+TANDEM_SIM_INLINE float unpack_low(std::uint32_t word) {
+  using Element = std::conditional_t<operand == Operand::bf16, core::Bf16, core::Fp16>;
+  return static_cast<float>(Element{static_cast<std::uint16_t>(word)});
+}
+template <Operand operand>
+TANDEM_SIM_INLINE float unpack_high(std::uint32_t word) {
+  return unpack_low<operand>(word >> 16);
 }
 
 // ---- Global memory
@@ -125,6 +190,41 @@ TANDEM_SIM_INLINE void store_global(void* address, const std::uint32_t (&words)[
 TANDEM_SIM_INLINE void store_global(float* address, float value) {
   sim::store_global(address, &value, sizeof value);
 }
+
+TANDEM_SIM_INLINE void store_global(std::uint32_t* address, std::uint32_t value) {
+  sim::store_global(address, &value, sizeof value);
+}
+TANDEM_SIM_INLINE void store_global(std::uint16_t* address, std::uint16_t value) {
+  sim::store_global(address, &value, sizeof value);
+}
+TANDEM_SIM_INLINE float load_global(const float* address) {
+  float value;
+  sim::load_global(&value, address, sizeof value);
+  return value;
+}
+TANDEM_SIM_INLINE std::uint32_t load_global(const std::uint32_t* address) {
+  std::uint32_t value;
+  sim::load_global(&value, address, sizeof value);
+  return value;
+}
+TANDEM_SIM_INLINE std::int32_t load_global(const std::int32_t* address) {
+  std::int32_t value;
+  sim::load_global(&value, address, sizeof value);
+  return value;
+}
+TANDEM_SIM_INLINE void load_global(std::uint32_t (&words)[4], const void* address) {
+  std::uint32_t own[4];
+  sim::load_global(own, address, sizeof own);
+  for (int i = 0; i < 4; ++i) words[i] = own[i];
+}
+TANDEM_SIM_INLINE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value) {
+  return sim::atomic_add(address, value);
+}
+TANDEM_SIM_INLINE void fence_global() {}  // atomic_add orders by itself; nothing weaker is modelled
+
+// ---- Neighbouring grids: a launch is alone.
+TANDEM_SIM_INLINE void wait_for_prior_grid() {}
+TANDEM_SIM_INLINE void release_next_grid() {}
 
 }  // namespace tandem::hw
 

@@ -45,10 +45,7 @@ bool elect_one() {
   return thread.lane() == elected;
 }
 
-namespace {
-/// All lanes give a value; returns everybody's. Lanes that are ahead exchange their next values while others
-/// still read the last ones, but not the ones after that: two buffers.
-const std::uint32_t* exchange(Thread& thread, std::uint32_t value, const char* what, std::uint32_t argument) {
+const LaneWords* exchange(Thread& thread, const LaneWords& words, const char* what, std::uint64_t argument) {
   Warp& warp = machine.block.warps[thread.warp()];
   if (warp.exited > 0) {
     fail(Rule::inactive_lane,
@@ -56,7 +53,7 @@ const std::uint32_t* exchange(Thread& thread, std::uint32_t value, const char* w
   }
   converge(thread, what, argument);
   const std::int64_t buffer = thread.exchanges++ & 1;
-  warp.exchange[buffer][thread.lane()] = value;
+  warp.exchange[buffer][thread.lane()] = words;
   if (++warp.exchanged[buffer] == warp_size) {
     warp.exchanged[buffer] = 0;
     wake(warp.waiting);
@@ -68,18 +65,24 @@ const std::uint32_t* exchange(Thread& thread, std::uint32_t value, const char* w
   }
   return warp.exchange[buffer];
 }
-}  // namespace
+
+std::uint32_t shuffle(std::uint32_t value, std::uint32_t lane) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  if (lane >= warp_size)
+    fail(Rule::bad_argument, "shuffles from lane " + std::to_string(lane) + ", not below 32");
+  return exchange(thread, {value}, "shuffle", 0)[lane][0];
+}
 
 std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
   Thread& thread = TANDEM_SIM_ENTER();
   if (mask >= warp_size)
     fail(Rule::bad_argument, "shuffle_xor with mask " + std::to_string(mask) + ", not below 32");
-  return exchange(thread, value, "shuffle_xor", mask)[thread.lane() ^ static_cast<int>(mask)];
+  return exchange(thread, {value}, "shuffle_xor", mask)[thread.lane() ^ static_cast<int>(mask)][0];
 }
 
 bool any_lane(bool predicate) {
-  const std::uint32_t* values = exchange(TANDEM_SIM_ENTER(), predicate ? 1 : 0, "any_lane", 0);
-  return std::any_of(values, values + warp_size, [](std::uint32_t value) { return value != 0; });
+  const LaneWords* lanes = exchange(TANDEM_SIM_ENTER(), {predicate ? 1u : 0u}, "any_lane");
+  return std::any_of(lanes, lanes + warp_size, [](const LaneWords& words) { return words[0] != 0; });
 }
 
 void release_registers(int count) {

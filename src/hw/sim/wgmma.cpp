@@ -26,28 +26,29 @@ std::uint32_t chunk(std::uint32_t address) {
   return offset;
 }
 
-/// Calls `visit(first index, second index, offset)` for all chunks of B: (row, half) or (k, group).
-template <typename Visit>
-void for_each_chunk_of_b(const Product& product, Visit&& visit) {
-  const OperandLayout layout = OperandLayout::of(product.b);
-  if (product.b_major == Major::k) {
-    for (int row = 0; row < product.n; ++row) {
-      for (int half = 0; half < cells_k; ++half) visit(row, half, layout.k_major(row, half));
-    }
-  } else {
-    for (int k = 0; k < 16; ++k) {
-      for (int group = 0; group < product.n / 8; ++group) visit(k, group, layout.mn_major(k, group));
-    }
-  }
-}
+/// An operand in shared memory: `size` rows of A, or columns of B.
+struct SharedOperand {
+  MatrixDescriptor descriptor;
+  Major major;
+  int size;
 
-template <typename Visit>
-void for_each_chunk_of_a(const Product& product, Visit&& visit) {
-  const OperandLayout layout = OperandLayout::of(product.a);
-  for (int row = 0; row < 64; ++row) {
-    for (int half = 0; half < cells_k; ++half) visit(row, half, layout.k_major(row, half));
+  /// Calls `visit(first index, second index, address)` for all chunks: (row, half) or (k, group).
+  template <typename Visit>
+  void for_each_chunk(Visit&& visit) const {
+    const OperandLayout layout = OperandLayout::of(descriptor);
+    if (major == Major::k) {
+      for (int row = 0; row < size; ++row) {
+        for (int half = 0; half < cells_k; ++half) visit(row, half, layout.k_major(row, half));
+      }
+    } else {
+      for (int k = 0; k < 16; ++k) {
+        for (int group = 0; group < size / 8; ++group) visit(k, group, layout.mn_major(k, group));
+      }
+    }
   }
-}
+};
+SharedOperand a_of(const Product& product) { return {product.a, product.a_major, 64}; }
+SharedOperand b_of(const Product& product) { return {product.b, product.b_major, product.n}; }
 
 void check_descriptor(MatrixDescriptor descriptor, Major major, const char* name) {
   const OperandLayout layout = OperandLayout::of(descriptor);
@@ -59,57 +60,64 @@ void check_descriptor(MatrixDescriptor descriptor, Major major, const char* name
   }
 }
 
-const std::uint16_t* elements_at(std::uint32_t address) {
-  return reinterpret_cast<const std::uint16_t*>(machine.window + (address - window_base));
+Chunk chunk_at(const Product& product, std::uint32_t address) {
+  return Chunk::of(product.operand, machine.window + (address - window_base));
 }
 
-void read_a(const ProductInFlight& flight, MatrixOperands& operands) {
+/// Operands for each 16 of K.
+using Steps = MatrixOperands[2];
+
+void read_a(const ProductInFlight& flight, Steps& steps) {
   const Product& product = flight.product;
+  const auto set = [&](int row, int k, float value) { steps[k / 16].a[row][k % 16] = value; };
   if (!product.a_in_registers) {
-    for_each_chunk_of_a(product, [&](int row, int half, std::uint32_t address) {
-      float values[8];
-      widen(product.operand, elements_at(address), values);
-      std::memcpy(&operands.a[row][8 * half], values, sizeof values);
-    });
-    return;
-  }
-  for (int t = 0; t < warpgroup_size; ++t) {
-    float values[8];
-    std::uint16_t elements[8];
-    std::memcpy(elements, flight.fragments[t], sizeof elements);
-    widen(product.operand, elements, values);
-    const int row = 16 * (t / 32) + t % 32 / 4, column = 2 * (t % 4);
-    for (int r = 0; r < 4; ++r) {
-      for (int c = 0; c < 2; ++c) operands.a[row + 8 * (r % 2)][8 * (r / 2) + column + c] = values[2 * r + c];
-    }
-  }
-}
-
-void read_b(const Product& product, MatrixOperands& operands) {
-  if (product.b_major == Major::mn) {
-    for_each_chunk_of_b(product, [&](int k, int group, std::uint32_t address) {
-      float v[8];
-      widen(product.operand, elements_at(address), v);
-      for (int q = 0; q < 4; ++q) {
-        const float both[4] = {v[2 * q], v[2 * q + 1], v[2 * q], v[2 * q + 1]};
-        std::memcpy(&operands.b[q][k][4 * group], both, sizeof both);
+    a_of(product).for_each_chunk([&](int first, int second, std::uint32_t address) {
+      const Chunk chunk = chunk_at(product, address);
+      for (int i = 0; i < chunk.count; ++i) {
+        if (product.a_major == Major::k) {
+          set(first, chunk.count * second + i, chunk.values[i]);
+        } else {
+          set(8 * second + i, first, chunk.values[i]);
+        }
       }
     });
     return;
   }
-  for_each_chunk_of_b(product, [&](int row, int half, std::uint32_t address) {
-    float v[8];
-    widen(product.operand, elements_at(address), v);
+  for (int t = 0; t < warpgroup_size; ++t) {
+    const Chunk chunk = Chunk::of(product.operand, flight.fragments[t]);
+    const int row = 16 * (t / 32) + t % 32 / 4, each = chunk.count / 4;  // elements of a register
+    for (int i = 0; i < chunk.count; ++i) {
+      const int r = i / each;
+      set(row + 8 * (r % 2), each * (4 * (r / 2) + t % 4) + i % each, chunk.values[i]);
+    }
+  }
+}
+
+void read_b(const Product& product, Steps& steps) {
+  if (product.b_major == Major::mn) {
+    b_of(product).for_each_chunk([&](int k, int group, std::uint32_t address) {
+      const Chunk chunk = chunk_at(product, address);
+      const float* v = chunk.values;
+      for (int q = 0; q < 4; ++q) {
+        const float both[4] = {v[2 * q], v[2 * q + 1], v[2 * q], v[2 * q + 1]};
+        std::memcpy(&steps[0].b[q][k][4 * group], both, sizeof both);
+      }
+    });
+    return;
+  }
+  b_of(product).for_each_chunk([&](int row, int half, std::uint32_t address) {
+    const Chunk chunk = chunk_at(product, address);
     const int q = row % 8 / 2, at = row / 8 * 4 + row % 2;
-    for (int k = 0; k < 8; ++k) {
-      operands.b[q][8 * half + k][at] = v[k];
-      operands.b[q][8 * half + k][at + 2] = v[k];
+    for (int i = 0; i < chunk.count; ++i) {
+      const int k = chunk.count * half + i;
+      auto& b = steps[k / 16].b[q][k % 16];
+      b[at] = b[at + 2] = chunk.values[i];
     }
   });
 }
 
 void execute(MatrixUnit& unit) {
-  static MatrixOperands operands;
+  static Steps steps;
   const ProductInFlight& flight = unit.products.front();
   if (machine.config->trace != nullptr) {
     machine.config->trace->add("block " + std::to_string(machine.block.index) + ", matrix unit " +
@@ -117,12 +125,13 @@ void execute(MatrixUnit& unit) {
                                flight.product.a_in_registers ? "WGMMA (RS)" : "WGMMA (SS)", flight.started,
                                machine.verbs);
   }
-  read_a(flight, operands);
-  read_b(flight.product, operands);
+  read_a(flight, steps);
+  read_b(flight.product, steps);
   if (flight.product.accumulate == Accumulate::overwrite) {
     for (float* accumulators : flight.accumulators) std::fill_n(accumulators, flight.product.n / 2, 0.f);
   }
-  multiply(operands, flight.product.n, flight.accumulators);
+  const int count = is_16_bit(flight.product.operand) ? 1 : 2;
+  for (int i = 0; i < count; ++i) multiply(steps[i], flight.product.n, flight.accumulators);
   unit.products.pop_front();
   ++unit.first;
   ++unit.completed;
@@ -138,8 +147,8 @@ void issue(MatrixUnit& unit, int warpgroup, ProductInFlight& flight) {
   const auto read = [&](int, int, std::uint32_t address) {
     machine.block.shadow.product_reads(chunk(address), threads, warpgroup, unit.issued);
   };
-  if (!flight.product.a_in_registers) for_each_chunk_of_a(flight.product, read);
-  for_each_chunk_of_b(flight.product, read);
+  if (!flight.product.a_in_registers) a_of(flight.product).for_each_chunk(read);
+  b_of(flight.product).for_each_chunk(read);
   if (machine.config->policy == Policy::eager) return execute(unit);
   if (flight.product.accumulate == Accumulate::overwrite) {
     const float poison = std::numeric_limits<float>::quiet_NaN();
@@ -183,7 +192,7 @@ void own(Thread& thread, const OwnedRegisters& registers) {
 }
 
 bool same(const Product& a, const Product& b) {
-  return a.operand == b.operand && a.n == b.n && a.b_major == b.b_major &&
+  return a.operand == b.operand && a.n == b.n && a.a_major == b.a_major && a.b_major == b.b_major &&
          a.a_in_registers == b.a_in_registers && a.accumulate == b.accumulate && a.a.bits == b.a.bits &&
          a.b.bits == b.b.bits;
 }
@@ -206,7 +215,7 @@ void wgmma_commit() {
 void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_fragment) {
   Thread& thread = TANDEM_SIM_ENTER();
   converge(thread, "wgmma");
-  if (!product.a_in_registers) check_descriptor(product.a, Major::k, "A");
+  if (!product.a_in_registers) check_descriptor(product.a, product.a_major, "A");
   check_descriptor(product.b, product.b_major, "B");
   MatrixUnit& unit = machine.block.units[thread.warpgroup()];
   const Time number = ++thread.products;

@@ -39,6 +39,7 @@ TANDEM_DEVICE float max(float a, float b) { return fmaxf(a, b); }
 
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high) {
+  static_assert(is_16_bit(operand));
   std::uint32_t word;
   if constexpr (operand == Operand::bf16) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
@@ -46,6 +47,25 @@ TANDEM_DEVICE std::uint32_t pack(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
   }
   return word;
+}
+
+template <Operand operand>
+TANDEM_DEVICE float unpack_low(std::uint32_t word) {
+  if constexpr (operand == Operand::bf16) {
+    return __uint_as_float(word << 16);
+  } else {
+    float value;
+    asm("cvt.f32.f16 %0, %1;\n" : "=f"(value) : "h"(static_cast<std::uint16_t>(word)));
+    return value;
+  }
+}
+template <Operand operand>
+TANDEM_DEVICE float unpack_high(std::uint32_t word) {
+  if constexpr (operand == Operand::bf16) {
+    return __uint_as_float(word & 0xffff0000u);
+  } else {
+    return unpack_low<operand>(word >> 16);
+  }
 }
 
 }  // namespace tandem::hw

@@ -1,4 +1,4 @@
-// Threads, registers, lanes, global stores.
+// Threads, registers, lanes, neighbouring grids.
 #pragma once
 
 #include "hw/hw.h"
@@ -47,15 +47,16 @@ TANDEM_DEVICE std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask)
   return __shfl_xor_sync(0xffffffffu, value, static_cast<int>(mask));
 }
 
+TANDEM_DEVICE float shuffle(float value, std::uint32_t lane) {
+  return __shfl_sync(0xffffffffu, value, static_cast<int>(lane));
+}
+TANDEM_DEVICE std::uint32_t shuffle(std::uint32_t value, std::uint32_t lane) {
+  return __shfl_sync(0xffffffffu, value, static_cast<int>(lane));
+}
+
 TANDEM_DEVICE bool any_lane(bool predicate) { return __any_sync(0xffffffffu, predicate) != 0; }
 
-TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(address), "r"(words[0]), "r"(words[1]),
-               "r"(words[2]), "r"(words[3])
-               : "memory");
-}
-TANDEM_DEVICE void store_global(float* address, float value) {
-  asm volatile("st.global.f32 [%0], %1;\n" ::"l"(address), "f"(value) : "memory");
-}
+TANDEM_DEVICE void wait_for_prior_grid() { asm volatile("griddepcontrol.wait;\n" ::: "memory"); }
+TANDEM_DEVICE void release_next_grid() { asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory"); }
 
 }  // namespace tandem::hw

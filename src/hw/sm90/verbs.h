@@ -3,6 +3,8 @@
 
 #include "hw/sm90/arithmetic.h"
 #include "hw/sm90/barriers.h"
+#include "hw/sm90/global.h"
 #include "hw/sm90/threads.h"
 #include "hw/sm90/tma.h"
+#include "hw/sm90/warp_matrix.h"
 #include "hw/sm90/wgmma.h"

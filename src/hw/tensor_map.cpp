@@ -1,11 +1,11 @@
-#include "forward/tensor_map.h"
+#include "hw/tensor_map.h"
 
 #include <cstdint>
 #include <string>
 
 #include "core/dtype.h"
 
-namespace tandem::forward {
+namespace tandem::hw {
 namespace {
 
 constexpr std::int64_t max_dim = core::BasicMask<std::int32_t>::max_length;
@@ -57,4 +57,4 @@ TensorMapRequest tensor_map_request(const core::Tensor& tensor, int rows) {
           {64, static_cast<std::uint32_t>(rows), 1, 1}};
 }
 
-}  // namespace tandem::forward
+}  // namespace tandem::hw

@@ -5,7 +5,7 @@
 #include "core/status.h"
 #include "hw/types.h"
 
-namespace tandem::forward {
+namespace tandem::hw {
 
 /// OK if TMA can address the tensor: strides that are multiples of 16 bytes, not negative and below 2^40,
 /// dimensions below 2^31, an address aligned to 16. `name` is the argument's.
@@ -23,4 +23,4 @@ struct TensorMapRequest {
 /// A map that loads `rows` x 64 boxes of the tensor (shape b, s, h, d) with the 128-byte swizzle.
 TensorMapRequest tensor_map_request(const core::Tensor& tensor, int rows);
 
-}  // namespace tandem::forward
+}  // namespace tandem::hw

@@ -5,7 +5,7 @@
 
 #include "core/status.h"
 
-namespace tandem::forward {
+namespace tandem::hw {
 
 /// OK for Hopper, compute capability 9.0: code for sm_90a runs nowhere else, newer GPUs included.
 inline core::Status check_capability(int ordinal, int major, int minor) {
@@ -15,4 +15,4 @@ inline core::Status check_capability(int ordinal, int major, int minor) {
                                 "; the kernels need Hopper, 9.0. Use TANDEM_BACKEND_CPU with host memory"};
 }
 
-}  // namespace tandem::forward
+}  // namespace tandem::hw

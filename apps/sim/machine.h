@@ -1,0 +1,30 @@
+// What the launches on the software Hopper have in common.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/problem.h"
+#include "hw/sim/machine.h"
+
+namespace tandem::sim {
+
+/// How the software Hopper runs a launch.
+struct Machine {
+  int multiprocessors = 2;  ///< blocks of the persistent grid
+  hw::sim::Policy policy = hw::sim::Policy::eager;
+  std::uint64_t seed = 1;
+  std::string replay;               ///< the command that repeats the launch, for the report
+  hw::sim::Trace* trace = nullptr;  ///< where given, what happened when
+
+  /// A launch that is run so; its size and its buffers are the kernel's.
+  hw::sim::LaunchConfig launch_config() const;
+};
+
+/// The map that the launcher makes of a tensor, for boxes of `rows` rows.
+hw::TensorMap encode(const core::Tensor& tensor, int rows);
+
+/// From the first to the last element of a tensor, whose strides are not negative.
+hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool writable);
+
+}  // namespace tandem::sim

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding steps against a cache of keys and values."""
+
+import ctypes
+
+from ._arrays import arrays_of, describe, table
+from ._library import DECODE_KERNELS, DTYPES, Cache, DecodeArgs, Rotary, TandemError, check, library
+from ._options import as_backend, as_mask, as_scale, check_together, choice
+
+
+class DecodeWorkspace:
+    """Scratch memory that calls of decode share, so that they neither allocate nor clear any: for steps one after
+    another, of any shapes, on one device and stream. It grows as needed; run the largest step before capturing a CUDA
+    graph, because growing frees the memory that the graph would go on using."""
+
+    def __init__(self):
+        self._memory = None
+
+    def _of(self, arrays, size):
+        """At least size bytes, which were zero before their first use."""
+        if self._memory is None or len(self._memory) < size:
+            self._memory = arrays.workspace(size)
+        return self._memory
+
+
+def _rotary(arrays, rotary, interleaved):
+    if rotary is None:
+        return Rotary()
+    (cos, shape, strides), (sin, sin_shape, sin_strides) = (
+        table(arrays, f"rotary[{i}]", x, DTYPES, ("positions", "dim / 2")) for i, x in enumerate(rotary))
+    names = {arrays.dtype_name(x) for x in rotary}
+    if shape != sin_shape or len(names) != 1 or (shape[0] > 1 and not strides[0] == sin_strides[0] == shape[1]):
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"rotary is {shape} and {sin_shape}, {' and '.join(names)}; "
+                          "cosines and sines have to be of one shape and dtype, and contiguous")
+    return Rotary(cos, sin, DTYPES[names.pop()], shape[0], 2 * shape[1], int(interleaved))
+
+
+def _cache(arrays, tensors):
+    """The C interface's cache; what it indexes with is int32."""
+    b = tensors["q"].shape[0]
+    cache = Cache(k=describe(arrays, "k_cache", tensors["k_cache"], "entries or pages, tokens, h, d"),
+                  v=describe(arrays, "v_cache", tensors["v_cache"], "entries or pages, tokens, h, d"))
+    for field, name in (("lengths", "lengths"), ("batch_index", "batch_index")):
+        if name in tensors:
+            address, shape, _ = table(arrays, name, tensors[name], ("int32",), ("b",))
+            if shape != (b,):
+                raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {shape[0]} elements; q has a batch of {b}")
+            setattr(cache, field, address)
+    if "page_table" in tensors:
+        address, (rows, slots), strides = table(arrays, "page_table", tensors["page_table"], ("int32",),
+                                                ("rows", "slots"))
+        if rows < b and "batch_index" not in tensors:
+            raise TandemError("TANDEM_INVALID_ARGUMENT", f"page_table has {rows} rows; q has a batch of {b}")
+        cache.page_table, cache.page_table_stride, cache.pages_per_sequence = address, strides[0], slots
+    return cache
+
+
+class _Step:
+    """One step as the C interface takes it, over arrays that it keeps alive."""
+
+    def __init__(self, q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=None, batch_index=None,
+                 rotary=None, rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0,
+                 return_lse=False, out=None, split_size=0, plan=None, kernel="auto", backend="auto"):
+        args = DecodeArgs(struct_size=ctypes.sizeof(DecodeArgs), backend=as_backend(backend),
+                          mask=as_mask(causal, window), scale=as_scale(scale), softcap=softcap, split_size=split_size,
+                          kernel=choice("kernel", kernel, DECODE_KERNELS))
+        self.arrays = arrays = arrays_of(q)
+        self.out = arrays.empty(q.shape) if out is None else out
+        self.lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
+        given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "lengths": lengths, "k_new": k_new, "v_new": v_new,
+                 "page_table": page_table, "batch_index": batch_index, "out": self.out, "plan": plan}
+        self.tensors = tensors = {name: x for name, x in given.items() if x is not None}
+        if rotary is not None:
+            tensors["rotary[0]"], tensors["rotary[1]"] = rotary
+        check_together(arrays, tensors, written=["out"] + ["k_cache", "v_cache"] * ("k_new" in tensors))
+        args.q, args.o = describe(arrays, "q", q), describe(arrays, "out", self.out)
+        args.cache = _cache(arrays, tensors)
+        for name in ("k_new", "v_new"):
+            if name in tensors:
+                setattr(args, name, describe(arrays, name, tensors[name]))
+        args.rotary = _rotary(arrays, rotary, rotary_interleaved)
+        if return_lse:
+            args.lse = describe(arrays, "lse", self.lse)
+        if plan is not None:
+            args.plan = arrays.pointer(plan)
+        self.args = args
+
+    def call(self, query, run, memory):
+        """Runs `run` with as much memory as `query` asks for, from memory(size)."""
+        with self.arrays.stream() as stream:
+            size = ctypes.c_size_t()
+            check(query(ctypes.byref(self.args), ctypes.byref(size)))
+            lent = memory(size.value) if size.value else None
+            check(run(ctypes.byref(self.args), None if lent is None else self.arrays.pointer(lent), size.value, stream))
+        return lent
+
+
+def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
+    """One decoding step: softmax(scale * q k^T + mask) v over each sequence's cache, which the step may append to.
+
+    q: b, sq, q_heads, d with sq 1 to 8. k_cache, v_cache: entries, capacity, kv_heads, d, or with page_table pages,
+    page_size, kv_heads, d; q_heads a multiple of kv_heads. lengths: int32, b, the tokens in the cache before the step;
+    what lies beyond is never read. All NumPy arrays, or all PyTorch tensors of one device, where the step is enqueued
+    on the current stream, and a CUDA graph that captures it reads lengths and page table anew.
+
+    k_new, v_new: b, s_new, kv_heads, d, written into the caches in place, at positions lengths ...; the last query
+    stands at the last token after that. page_table: int32, b, slots: slot i names the page of tokens i * page_size ...
+    batch_index: int32, b: which entry of the caches, or row of page_table, is each sequence's. rotary: (cos, sin), each
+    positions x dim / 2, contiguous, float32 or q's dtype: turns q and k_new by their positions, pairs being columns
+    i and i + dim / 2, or 2i and 2i + 1 with rotary_interleaved. split_size: a multiple of 64 keys, for results that are
+    the same to the bit in any batch. plan: of decode_plan. kernel: "auto", "plain", "shared_p" or "register_p", for
+    study. workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale, softcap, return_lse, out and
+    backend as in forward.
+
+    Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
+    no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.
+    """
+    step = _Step(q, k_cache, v_cache, lengths, **options)
+    lib = library()
+    workspace = DecodeWorkspace() if workspace is None else workspace
+    step.call(lib.tandem_decode_workspace, lib.tandem_decode, lambda size: workspace._of(step.arrays, size))
+    return step.out if step.lse is None else (step.out, step.lse[..., 0])
+
+
+def decode_plan(q, k_cache, v_cache, lengths, **options):
+    """Balances a ragged batch once for all layers: what decode takes as `plan` for the same shapes, options and
+    lengths. None where the backend needs none."""
+    step = _Step(q, k_cache, v_cache, lengths, **options)
+    lib = library()
+    return step.call(lib.tandem_decode_plan_size, lib.tandem_decode_plan, step.arrays.workspace)

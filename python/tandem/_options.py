@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several calls share, as the C interface takes them."""
+
+import ctypes
+
+from ._library import BACKENDS, MASK_CAUSAL, MASK_FULL, MASK_WINDOW, UNLIMITED, Mask, TandemError
+
+
+def choice(name, value, allowed):
+    """The number behind one of a few names."""
+    if value not in allowed:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} is {value!r}; allowed are {', '.join(allowed)}")
+    return allowed[value]
+
+
+def as_backend(backend):
+    return choice("backend", backend, BACKENDS)
+
+
+def as_mask(causal, window):
+    if causal and window is not None:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"causal and window={window} contradict each other; a causal "
+                          "window is window=(left, 0)")
+    if window is not None:
+        left, right = (UNLIMITED if limit is None else limit for limit in window)
+        return Mask(MASK_WINDOW, left, right)
+    return Mask(MASK_CAUSAL if causal else MASK_FULL, 0, 0)
+
+
+def as_scale(scale):
+    """The C interface's scale, where 0 stands for the default and so can't be asked for."""
+    if scale is None:
+        return 0.0
+    if not ctypes.c_float(scale).value > 0:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"scale is {scale}; it has to be > 0, or None for 1 / sqrt(d)")
+    return scale
+
+
+def check_together(arrays, tensors, written):
+    """All of `tensors`, {name: array} with q first, are of one kind and in one place, and those `written` may be."""
+    place = arrays.place(tensors["q"])
+    for name, x in tensors.items():
+        if not arrays.owns(x):
+            raise TypeError(f"q and {name} are arrays of different kinds: {type(tensors['q'])}, {type(x)}")
+        if arrays.place(x) != place:
+            raise TandemError("TANDEM_INVALID_ARGUMENT", f"q is on {place}, {name} on {arrays.place(x)}")
+        if arrays.needs_gradient(x):
+            raise TandemError("TANDEM_UNSUPPORTED", f"{name} requires a gradient, and Tandem has no backward pass "
+                              "yet; call within torch.no_grad()")
+    for name in written:
+        if not arrays.is_writeable(tensors[name]):
+            raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} is read-only")

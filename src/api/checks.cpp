@@ -1,0 +1,228 @@
+#include "api/checks.h"
+
+#include <cmath>
+#include <vector>
+
+#include "api/extent.h"
+#include "core/dtype.h"
+
+namespace tandem::api {
+
+using core::Mask;
+using core::Status;
+using core::Tensor;
+
+namespace {
+
+constexpr std::int64_t max_head_dim = 256;
+constexpr const char* dimension_names[] = {"batch", "sequence length", "heads", "head dim"};
+
+bool is_dtype(int number) { return number >= TANDEM_BF16 && number <= TANDEM_FP32; }
+
+Status check_window_side(const char* name, std::int64_t keys, int kind) {
+  if (kind != TANDEM_MASK_WINDOW && keys != 0)
+    return invalid(name, " is ", keys, ", but mask.kind is ",
+                   kind == TANDEM_MASK_FULL ? "TANDEM_MASK_FULL" : "TANDEM_MASK_CAUSAL",
+                   ", which has no window; set it to 0, or mask.kind to TANDEM_MASK_WINDOW");
+  if (keys < 0 && keys != TANDEM_UNLIMITED)
+    return invalid(name, " is ", keys, "; it has to be 0 or more keys, or TANDEM_UNLIMITED (-1)");
+  return {};
+}
+
+Status check_address(const Named& argument) {
+  const Tensor& tensor = *argument.tensor;
+  if (is_empty(tensor)) return {};
+  if (tensor.data == nullptr)
+    return argument.array
+               ? invalid(argument.name, " is NULL, but this call needs it")
+               : invalid(argument.address(), " is NULL; only a tensor without elements may have no memory");
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
+  const std::size_t alignment = core::size_of(tensor.dtype);
+  if (address % alignment != 0)
+    return invalid(argument.address(), " is ", tensor.data, ", which is not aligned to its elements of ",
+                   alignment, " bytes");
+  Extent extent{};
+  extent_of(tensor, &extent);
+  const bool wraps = address < std::uintptr_t{0} - static_cast<std::uintptr_t>(extent.low) && extent.low < 0;
+  if (wraps || address + static_cast<std::uintptr_t>(extent.high) < address)
+    return invalid(argument.address(), " is ", tensor.data, ", from where ", argument.name,
+                   argument.array ? "'s size leads" : ".shape and .stride lead", " out of the address space");
+  return {};
+}
+
+}  // namespace
+
+std::string describe_dtype(int number) {
+  return text(number, " (", is_dtype(number) ? core::name_of(static_cast<tandem_dtype>(number)) : "unknown",
+              ")");
+}
+
+Status check_struct_size(const char* name, std::size_t size, std::size_t first_version, std::size_t own) {
+  if (size < first_version)
+    return invalid(name, "->struct_size is ", size, ", less than that of the first version, ", first_version,
+                   "; set it to the sizeof of the struct");
+  if (size > own)
+    return unsupported(name, "->struct_size is ", size, ", more than the ", own, " that Tandem ",
+                       tandem_version(), " knows; load the library that the header belongs to");
+  return {};
+}
+
+void drop_unused_strides(Tensor& tensor) {
+  for (int i = 0; i < 4; ++i)
+    if (tensor.shape[i] == 1) tensor.stride[i] = 0;
+}
+
+// ---- Options
+
+Status check_backend(const tandem_backend& backend) {
+  const int number = number_of(backend);
+  if (number >= TANDEM_BACKEND_AUTO && number <= TANDEM_BACKEND_REFERENCE) return {};
+  return invalid("backend is ", number,
+                 ", which is no tandem_backend; use TANDEM_BACKEND_AUTO, _CPU, _HOPPER or ", "_REFERENCE");
+}
+
+Status check_mask(const tandem_mask& mask) {
+  const int kind = number_of(mask.kind);
+  if (kind < TANDEM_MASK_FULL || kind > TANDEM_MASK_WINDOW)
+    return invalid("mask.kind is ", kind,
+                   ", which is no tandem_mask_kind; use TANDEM_MASK_FULL, _CAUSAL or _WINDOW");
+  if (Status s = check_window_side("mask.window_left", mask.window_left, kind); !s.ok()) return s;
+  return check_window_side("mask.window_right", mask.window_right, kind);
+}
+
+Status check_scales(float scale, float softcap) {
+  if (!std::isfinite(scale) || scale < 0)
+    return invalid("scale is ", scale, "; it has to be finite and > 0, or 0 for 1 / sqrt(head dim)");
+  if (!std::isfinite(softcap) || softcap < 0)
+    return invalid("softcap is ", softcap, "; it has to be finite and > 0, or 0 for none");
+  return {};
+}
+
+// ---- Types and shapes
+
+Status check_dtype_of_q(const Tensor& q) {
+  if (const int dtype = number_of(q.dtype); !is_dtype(dtype))
+    return invalid("q.dtype is ", dtype,
+                   ", which is no tandem_dtype; use TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
+  return {};
+}
+
+Status check_dtype_as_q(const Named& argument, const Tensor& q) {
+  const int own = number_of(argument.tensor->dtype), dtype = number_of(q.dtype);
+  if (own == dtype) return {};
+  return invalid(argument.name, ".dtype is ", describe_dtype(own), ", but q.dtype is ", describe_dtype(dtype),
+                 "; inputs and outputs have one dtype");
+}
+
+Status check_dtype_of_lse(const Tensor& lse) {
+  if (const int dtype = number_of(lse.dtype); dtype != TANDEM_FP32)
+    return invalid("lse.dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
+  return {};
+}
+
+Status check_sizes(std::span<const Named> tensors) {
+  for (const Named& argument : tensors)
+    for (int i = 0; i < 4; ++i)
+      if (const std::int64_t size = argument.tensor->shape[i]; size < 0)
+        return invalid(argument.name, ".shape[", i, "] (", dimension_names[i], ") is ", size,
+                       "; sizes are 0 or more");
+  return {};
+}
+
+Status check_head_dim(const Tensor& q) {
+  const std::int64_t head_dim = q.shape[3];
+  if (head_dim == 0 || head_dim % 8 != 0 || head_dim > max_head_dim)
+    return invalid("q.shape[3] (head dim) is ", head_dim, "; it has to be a multiple of 8 from 8 to ",
+                   max_head_dim);
+  return {};
+}
+
+Status check_agreements(std::span<const Agreement> agreements) {
+  for (const Agreement& a : agreements) {
+    const std::int64_t value = a.tensor.tensor->shape[a.dimension],
+                       expected = a.model.tensor->shape[a.dimension];
+    if (value != expected)
+      return invalid(a.tensor.name, ".shape[", a.dimension, "] (", dimension_names[a.dimension], ") is ",
+                     value, ", but it has to be ", a.model.name, ".shape[", a.dimension, "], which is ",
+                     expected);
+  }
+  return {};
+}
+
+Status check_columns_of_lse(const Tensor& lse) {
+  if (lse.shape[3] != 1)
+    return invalid("lse.shape[3] is ", lse.shape[3], "; it has to be 1, one number per query and head");
+  return {};
+}
+
+Status check_heads(const Tensor& q, const Named& k) {
+  const std::int64_t q_heads = q.shape[2], kv_heads = k.tensor->shape[2];
+  const bool divides = kv_heads == 0 ? q_heads == 0 : q_heads % kv_heads == 0;
+  if (!divides)
+    return invalid("q.shape[2] (heads) is ", q_heads, ", which is not a multiple of ", k.name,
+                   ".shape[2] (heads), which is ", kv_heads);
+  return {};
+}
+
+// ---- Memory
+
+Status check_strides(std::span<const Named> tensors) {
+  for (const auto& [name, tensor, array] : tensors) {
+    if (tensor->shape[3] != 1 && tensor->stride[3] != 1)
+      return invalid(name, ".stride[3] (head dim) is ", tensor->stride[3],
+                     "; it has to be 1: the last dimension is contiguous");
+    if (Extent extent{}; !extent_of(*tensor, &extent))
+      return invalid(name, ".shape is [", tensor->shape[0], ", ", tensor->shape[1], ", ", tensor->shape[2],
+                     ", ", tensor->shape[3], "] with ", name, ".stride [", tensor->stride[0], ", ",
+                     tensor->stride[1], ", ", tensor->stride[2], ", ", tensor->stride[3],
+                     "]; its size and its offsets in bytes have to fit in 63 bits");
+  }
+  return {};
+}
+
+Status check_distinct(std::span<const Named> outputs) {
+  for (const auto& [name, tensor, array] : outputs)
+    if (overlaps_itself(*tensor))
+      return invalid(name, ".stride is [", tensor->stride[0], ", ", tensor->stride[1], ", ",
+                     tensor->stride[2], ", ", tensor->stride[3], "], which gives two elements of ", name,
+                     " the same address; an output's elements have to be distinct");
+  return {};
+}
+
+Status check_addresses(std::span<const Named> tensors) {
+  for (const Named& argument : tensors)
+    if (Status s = check_address(argument); !s.ok()) return s;
+  return {};
+}
+
+Status check_overlaps(std::span<const Named> inputs, std::span<const Named> outputs) {
+  std::vector<Named> earlier(inputs.begin(), inputs.end());
+  for (const Named& output : outputs) {
+    for (const Named& other : earlier)
+      if (overlap(*output.tensor, *other.tensor))
+        return invalid(output.address(), " is ", output.tensor->data, ", whose elements overlap those of ",
+                       other.name, " (", other.address(), " is ", other.tensor->data,
+                       "); an output needs memory of its own");
+    earlier.push_back(output);
+  }
+  return {};
+}
+
+// ---- What the arguments mean
+
+Mask resolve_mask(const tandem_mask& mask, std::int64_t q_len, std::int64_t k_len) {
+  if (mask.kind == TANDEM_MASK_FULL) return Mask::full();
+  const bool causal = mask.kind == TANDEM_MASK_CAUSAL;
+  const std::int64_t left = causal ? TANDEM_UNLIMITED : mask.window_left;
+  const std::int64_t right = causal ? 0 : mask.window_right;
+  // A query's position lies in [sk - sq, sk - 1]: further out than these there are no keys to hide.
+  const bool left_hides = left != TANDEM_UNLIMITED && left < k_len - 1;
+  const bool right_hides = right != TANDEM_UNLIMITED && right < q_len - 1;
+  return {left_hides ? left : Mask::unlimited, right_hides ? right : Mask::unlimited};
+}
+
+float resolve_scale(float scale, std::int64_t head_dim) {
+  return scale > 0 ? scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
+}  // namespace tandem::api

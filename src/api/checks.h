@@ -1,0 +1,94 @@
+// Checks that several calls share. Each returns OK, or words that name the argument, its value and what is
+// allowed.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include <tandem/tandem.h>
+
+#include "api/message.h"
+#include "core/mask.h"
+#include "core/problem.h"
+#include "core/status.h"
+
+namespace tandem::api {
+
+/// A tensor argument and what the caller calls it.
+struct Named {
+  const char* name;
+  const core::Tensor* tensor;
+  bool array = false;  ///< the caller passes an address and no tandem_tensor
+
+  std::string address() const { return array ? name : std::string(name) + ".data"; }
+};
+
+/// The number behind a C enum. A caller may store any number there, which C++ may not read as the enum.
+template <typename Enum>
+int number_of(const Enum& value) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int number;
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
+
+/// For example "3 (fp32)".
+std::string describe_dtype(int number);
+
+/// Structs grow at their end, so a caller's struct may be as short as the first version and as long as this
+/// library's.
+core::Status check_struct_size(const char* name, std::size_t size, std::size_t first_version,
+                               std::size_t own);
+
+/// The caller's struct as this library's version of it, fields that the caller does not know being 0. `type`
+/// is its name.
+template <typename Args>
+core::Status read_args(const Args* args, const char* type, std::size_t first_version, Args* known) {
+  if (args == nullptr) return invalid("args is NULL; pass the address of a ", type);
+  if (core::Status s = check_struct_size("args", args->struct_size, first_version, sizeof(Args)); !s.ok())
+    return s;
+  std::memset(known, 0, sizeof(*known));
+  std::memcpy(known, args, args->struct_size);
+  return {};
+}
+
+/// Strides of dimensions of size 1 become 0.
+void drop_unused_strides(core::Tensor& tensor);
+
+core::Status check_backend(const tandem_backend& backend);
+core::Status check_mask(const tandem_mask& mask);
+core::Status check_scales(float scale, float softcap);
+
+core::Status check_dtype_of_q(const core::Tensor& q);
+core::Status check_dtype_as_q(const Named& tensor, const core::Tensor& q);
+core::Status check_dtype_of_lse(const core::Tensor& lse);
+
+core::Status check_sizes(std::span<const Named> tensors);
+core::Status check_head_dim(const core::Tensor& q);
+
+/// One dimension of one tensor has to be that of another.
+struct Agreement {
+  Named tensor, model;
+  int dimension;
+};
+core::Status check_agreements(std::span<const Agreement> agreements);
+core::Status check_columns_of_lse(const core::Tensor& lse);
+core::Status check_heads(const core::Tensor& q, const Named& k);
+
+/// The last dimension is contiguous, and offsets in bytes fit in 63 bits.
+core::Status check_strides(std::span<const Named> tensors);
+/// No two elements of one tensor share an address.
+core::Status check_distinct(std::span<const Named> outputs);
+/// Not NULL where there are elements, aligned, and within the address space.
+core::Status check_addresses(std::span<const Named> tensors);
+/// No output shares an address with an input or with another output.
+core::Status check_overlaps(std::span<const Named> inputs, std::span<const Named> outputs);
+
+/// The simplest band with the same meaning for `q_len` queries and up to `k_len` keys: a side that hides
+/// nothing is unlimited.
+core::Mask resolve_mask(const tandem_mask& mask, std::int64_t q_len, std::int64_t k_len);
+float resolve_scale(float scale, std::int64_t head_dim);
+
+}  // namespace tandem::api

@@ -1,0 +1,275 @@
+#include <vector>
+
+#include "api/checks.h"
+#include "api/validate.h"
+
+namespace tandem::api {
+namespace {
+
+using core::DecodeProblem;
+using core::Status;
+using core::Tensor;
+
+constexpr std::int64_t max_q_len = 8, split_unit = 64, rotary_unit = 16;
+constexpr std::size_t first_version_of_args =
+    offsetof(tandem_decode_args, kernel) + sizeof(tandem_decode_args::kernel);
+
+/// The caller's arguments, and what it passes as plain addresses as tensors too, for the checks of memory.
+struct Known {
+  tandem_decode_args args;
+  Tensor lengths, batch_index, page_table, cos, sin;
+
+  bool lse() const { return args.lse.data != nullptr; }
+  bool appends() const { return args.k_new.data != nullptr; }
+  bool paged() const { return args.cache.page_table != nullptr; }
+  bool rotary() const { return args.rotary.cos != nullptr; }
+  Named k_cache() const { return {"cache.k", &args.cache.k}; }
+};
+
+/// `rows` rows of `columns` contiguous elements, `stride` apart.
+Tensor table(const void* data, tandem_dtype dtype, std::int64_t rows, std::int64_t columns,
+             std::int64_t stride) {
+  return {const_cast<void*>(data), dtype, {1, 1, rows, columns}, {0, 0, rows == 1 ? 0 : stride, 1}};
+}
+
+/// What is only read.
+std::vector<Named> input_tensors(const Known& known) {
+  std::vector<Named> inputs = {{"q", &known.args.q}};
+  if (!known.appends()) {
+    inputs.insert(inputs.end(), {{"cache.k", &known.args.cache.k}, {"cache.v", &known.args.cache.v}});
+  } else {
+    inputs.insert(inputs.end(), {{"k_new", &known.args.k_new}, {"v_new", &known.args.v_new}});
+  }
+  return inputs;
+}
+
+std::vector<Named> outputs_of(const Known& known) {
+  std::vector<Named> outputs;
+  if (known.appends()) outputs = {{"cache.k", &known.args.cache.k}, {"cache.v", &known.args.cache.v}};
+  outputs.push_back({"o", &known.args.o});
+  if (known.lse()) outputs.push_back({"lse", &known.args.lse});
+  return outputs;
+}
+
+std::vector<Named> tensors_of(const Known& known) {
+  std::vector<Named> all = input_tensors(known);
+  for (const Named& output : outputs_of(known)) all.push_back(output);
+  return all;
+}
+
+/// What is passed as an address. Its elements of 4 bytes pass for fp32.
+std::vector<Named> arrays_of(const Known& known) {
+  std::vector<Named> arrays = {{"cache.lengths", &known.lengths, true}};
+  if (known.args.cache.batch_index != nullptr)
+    arrays.push_back({"cache.batch_index", &known.batch_index, true});
+  if (known.paged()) arrays.push_back({"cache.page_table", &known.page_table, true});
+  if (known.rotary())
+    arrays.insert(arrays.end(), {{"rotary.cos", &known.cos, true}, {"rotary.sin", &known.sin, true}});
+  return arrays;
+}
+
+void add_arrays(Known& known) {
+  const tandem_cache& cache = known.args.cache;
+  const std::int64_t batch = known.args.q.shape[0];
+  known.lengths = table(cache.lengths, TANDEM_FP32, 1, batch, 0);
+  known.batch_index = table(cache.batch_index, TANDEM_FP32, 1, batch, 0);
+  // How many rows a batch index points into is not known.
+  known.page_table = table(cache.page_table, TANDEM_FP32, cache.batch_index != nullptr ? 1 : batch,
+                           cache.pages_per_sequence, cache.page_table_stride);
+  const tandem_rotary& rotary = known.args.rotary;
+  known.cos = table(rotary.cos, rotary.dtype, rotary.positions, rotary.dim / 2, rotary.dim / 2);
+  known.sin = table(rotary.sin, rotary.dtype, rotary.positions, rotary.dim / 2, rotary.dim / 2);
+}
+
+// ---- Options and types
+
+Status check_options(const Known& known) {
+  const tandem_decode_args& args = known.args;
+  if (Status s = check_backend(args.backend); !s.ok()) return s;
+  if (Status s = check_mask(args.mask); !s.ok()) return s;
+  if (Status s = check_scales(args.scale, args.softcap); !s.ok()) return s;
+  if (args.split_size < 0 || args.split_size % split_unit != 0)
+    return invalid("split_size is ", args.split_size, "; it has to be a multiple of ", split_unit,
+                   " keys, or 0 to leave it to Tandem");
+  if (const int kernel = number_of(args.kernel);
+      kernel < TANDEM_DECODE_AUTO || kernel > TANDEM_DECODE_REGISTER_P)
+    return invalid("kernel is ", kernel,
+                   ", which is no tandem_decode_kernel; use TANDEM_DECODE_AUTO, _PLAIN, _SHARED_P or ",
+                   "_REGISTER_P");
+  if (known.appends() != (args.v_new.data != nullptr))
+    return invalid(known.appends() ? "v_new.data is NULL, but k_new.data is not"
+                                   : "k_new.data is NULL, but v_new.data is not",
+                   "; append both keys and values, or neither");
+  return {};
+}
+
+Status check_dtypes(const Known& known) {
+  const tandem_decode_args& args = known.args;
+  if (Status s = check_dtype_of_q(args.q); !s.ok()) return s;
+  std::vector<Named> tensors = {{"cache.k", &args.cache.k}, {"cache.v", &args.cache.v}, {"o", &args.o}};
+  if (known.appends()) tensors.insert(tensors.end(), {{"k_new", &args.k_new}, {"v_new", &args.v_new}});
+  for (const Named& tensor : tensors)
+    if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
+  return known.lse() ? check_dtype_of_lse(args.lse) : Status();
+}
+
+Status check_rotary(const Known& known) {
+  if (!known.rotary()) return {};
+  const tandem_rotary& rotary = known.args.rotary;
+  if (const int dtype = number_of(rotary.dtype);
+      dtype != TANDEM_FP32 && dtype != number_of(known.args.q.dtype))
+    return invalid("rotary.dtype is ", describe_dtype(dtype),
+                   "; it has to be TANDEM_FP32 or q.dtype, which is ",
+                   describe_dtype(number_of(known.args.q.dtype)));
+  if (rotary.positions < 1)
+    return invalid("rotary.positions is ", rotary.positions, "; the tables need 1 row or more");
+  if (rotary.dim < rotary_unit || rotary.dim % rotary_unit != 0 || rotary.dim > known.args.q.shape[3])
+    return invalid("rotary.dim is ", rotary.dim, "; it has to be a multiple of ", rotary_unit, " from ",
+                   rotary_unit, " to the head dim, which is ", known.args.q.shape[3]);
+  if (rotary.interleaved != 0 && rotary.interleaved != 1)
+    return invalid("rotary.interleaved is ", rotary.interleaved, "; it has to be 0 or 1");
+  return {};
+}
+
+// ---- Shapes
+
+std::vector<Agreement> agreements_of(const Known& known) {
+  const tandem_decode_args& args = known.args;
+  const Named q{"q", &args.q}, k = known.k_cache(), v{"cache.v", &args.cache.v}, k_new{"k_new", &args.k_new},
+                               v_new{"v_new", &args.v_new}, o{"o", &args.o}, lse{"lse", &args.lse};
+  std::vector<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 1}, {v, k, 2}, {v, q, 3},
+                                       {o, q, 0}, {o, q, 1}, {o, q, 2}, {o, q, 3}};
+  if (known.appends())
+    agreements.insert(agreements.end(), {{k_new, q, 0},
+                                         {k_new, k, 2},
+                                         {k_new, q, 3},
+                                         {v_new, q, 0},
+                                         {v_new, k_new, 1},
+                                         {v_new, k, 2},
+                                         {v_new, q, 3}});
+  if (known.lse())
+    for (int i = 0; i < 3; ++i) agreements.push_back({lse, q, i});
+  return agreements;
+}
+
+Status check_cache(const Known& known) {
+  const tandem_cache& cache = known.args.cache;
+  const std::int64_t batch = known.args.q.shape[0];
+  if (cache.k.shape[1] < 1)
+    return invalid("cache.k.shape[1] (", known.paged() ? "page size" : "capacity",
+                   ") is 0; it has to be 1 token or more");
+  if (!known.paged()) {
+    if (cache.batch_index == nullptr && cache.k.shape[0] < batch)
+      return invalid("cache.k.shape[0] (entries) is ", cache.k.shape[0], ", less than q.shape[0] (batch), ",
+                     batch, "; every sequence needs an entry of its own, or cache.batch_index");
+    return {};
+  }
+  if (cache.page_table_stride < 0)
+    return invalid("cache.page_table_stride is ", cache.page_table_stride,
+                   "; it has to be 0 or more elements");
+  if (cache.pages_per_sequence < 1)
+    return invalid("cache.pages_per_sequence is ", cache.pages_per_sequence, "; it has to be 1 slot or more");
+  // Half of what fits, so that sums of positions never overflow.
+  if (std::int64_t capacity = 0;
+      __builtin_mul_overflow(cache.k.shape[1], cache.pages_per_sequence, &capacity) ||
+      capacity > core::Mask::max_length)
+    return invalid("cache.pages_per_sequence is ", cache.pages_per_sequence, " with pages of ",
+                   cache.k.shape[1], " tokens (cache.k.shape[1]); together they have to be at most ",
+                   core::Mask::max_length);
+  return {};
+}
+
+Status check_append(const Known& known) {
+  const tandem_decode_args& args = known.args;
+  if (!known.appends()) return {};
+  const std::int64_t capacity =
+      known.paged() ? args.cache.k.shape[1] * args.cache.pages_per_sequence : args.cache.k.shape[1];
+  if (args.k_new.shape[1] > capacity)
+    return invalid("k_new.shape[1] (sequence length) is ", args.k_new.shape[1],
+                   ", more than the capacity of the cache, ", capacity, " tokens");
+  return {};
+}
+
+Status check_shapes(const Known& known) {
+  const tandem_decode_args& args = known.args;
+  if (Status s = check_sizes(tensors_of(known)); !s.ok()) return s;
+  if (args.q.shape[1] < 1 || args.q.shape[1] > max_q_len)
+    return invalid("q.shape[1] (sequence length) is ", args.q.shape[1], "; a decoding step has 1 to ",
+                   max_q_len, " queries; tandem_forward takes more");
+  if (Status s = check_head_dim(args.q); !s.ok()) return s;
+  if (Status s = check_agreements(agreements_of(known)); !s.ok()) return s;
+  if (known.lse())
+    if (Status s = check_columns_of_lse(args.lse); !s.ok()) return s;
+  if (Status s = check_heads(args.q, known.k_cache()); !s.ok()) return s;
+  if (args.q.shape[2] < args.cache.k.shape[2])
+    return invalid("q.shape[2] (heads) is ", args.q.shape[2],
+                   ", less than cache.k.shape[2] (heads), which is ", args.cache.k.shape[2]);
+  if (Status s = check_cache(known); !s.ok()) return s;
+  return check_append(known);
+}
+
+// ---- Memory
+
+Status check_layouts(const Known& known) {
+  if (Status s = check_strides(tensors_of(known)); !s.ok()) return s;
+  if (Status s = check_strides(arrays_of(known)); !s.ok()) return s;
+  return check_distinct(outputs_of(known));
+}
+
+Status check_memory(const Known& known) {
+  std::vector<Named> inputs = input_tensors(known);
+  for (const Named& array : arrays_of(known)) inputs.push_back(array);
+  if (Status s = check_addresses(inputs); !s.ok()) return s;
+  if (Status s = check_addresses(outputs_of(known)); !s.ok()) return s;
+  return check_overlaps(inputs, outputs_of(known));
+}
+
+DecodeProblem problem_of(const Known& known) {
+  const tandem_decode_args& args = known.args;
+  const tandem_cache& cache = args.cache;
+  DecodeProblem problem{};
+  problem.q = args.q;
+  problem.k_cache = cache.k;
+  problem.v_cache = cache.v;
+  if (known.appends()) {
+    problem.k_new = args.k_new;
+    problem.v_new = args.v_new;
+  }
+  problem.o = args.o;
+  if (known.lse()) problem.lse = args.lse;
+  problem.page_table = cache.page_table;
+  problem.lengths = cache.lengths;
+  problem.batch_index = cache.batch_index;
+  problem.page_table_stride = known.paged() ? cache.page_table_stride : 0;
+  problem.pages_per_sequence = known.paged() ? cache.pages_per_sequence : 1;
+  if (known.rotary())
+    problem.rotary = {args.rotary.cos,       args.rotary.sin, args.rotary.dtype,
+                      args.rotary.positions, args.rotary.dim, args.rotary.interleaved == 1};
+  problem.mask = resolve_mask(args.mask, args.q.shape[1], problem.capacity());
+  problem.scale = resolve_scale(args.scale, args.q.shape[3]);
+  problem.softcap = args.softcap;
+  problem.split_size = args.split_size;
+  problem.plan = args.plan;
+  problem.kernel = args.kernel;
+  return problem;
+}
+
+}  // namespace
+
+Status validate_decode(const tandem_decode_args* args, bool need_data, DecodeProblem* problem) {
+  Known known{};
+  if (Status s = read_args(args, "tandem_decode_args", first_version_of_args, &known.args); !s.ok()) return s;
+  tandem_decode_args& a = known.args;
+  for (Tensor* tensor : {&a.q, &a.cache.k, &a.cache.v, &a.k_new, &a.v_new, &a.o, &a.lse})
+    drop_unused_strides(*tensor);
+  for (const auto check : {check_options, check_dtypes, check_shapes, check_rotary})
+    if (Status s = check(known); !s.ok()) return s;
+  add_arrays(known);
+  if (Status s = check_layouts(known); !s.ok()) return s;
+  if (need_data)
+    if (Status s = check_memory(known); !s.ok()) return s;
+  *problem = problem_of(known);
+  return {};
+}
+
+}  // namespace tandem::api

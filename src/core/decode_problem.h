@@ -1,0 +1,62 @@
+// DecodeProblem: one validated decoding step, as every backend sees it.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/tandem.h>
+
+#include "core/mask.h"
+#include "core/problem.h"
+
+namespace tandem::core {
+
+/// Rotary embedding of q and of appended keys; cos == nullptr: none.
+struct Rotary {
+  const void* cos;  ///< positions x dim / 2, contiguous
+  const void* sin;
+  tandem_dtype dtype;  ///< of cos and sin: fp32 or that of q
+  std::int64_t positions, dim;
+  bool interleaved;
+};
+
+/// A few queries of each sequence against its cache. Built by api::validate_decode only, so that what it
+/// holds is consistent: shapes agree, strides of dimensions of size 1 are 0, scale is resolved, and the mask
+/// is the simplest with the same meaning for every length up to the capacity. Lengths, page numbers and batch
+/// indices are not: they may lie in device memory.
+///
+/// A contiguous cache is a paged one with one page per entry.
+struct DecodeProblem {
+  Tensor q;
+  Tensor k_cache, v_cache;  ///< pages, page size, kv heads, head dim
+  Tensor k_new, v_new;      ///< data == nullptr: nothing is appended; their sequence length is 0 then
+  Tensor o;
+  Tensor lse;                      ///< data == nullptr: not wanted
+  const std::int32_t* page_table;  ///< nullptr: contiguous
+  const std::int32_t* lengths;     ///< tokens in the cache before this step
+  const std::int32_t* batch_index;
+  std::int64_t page_table_stride, pages_per_sequence;
+  Rotary rotary;
+  Mask mask;
+  float scale;              ///< > 0
+  float softcap;            ///< 0: off
+  std::int64_t split_size;  ///< keys; 0: free
+  const void* plan;         ///< nullptr: none
+  tandem_decode_kernel kernel;
+
+  std::int64_t batch() const { return q.shape[0]; }
+  std::int64_t q_len() const { return q.shape[1]; }
+  std::int64_t q_heads() const { return q.shape[2]; }
+  std::int64_t head_dim() const { return q.shape[3]; }
+  tandem_dtype dtype() const { return q.dtype; }
+  std::int64_t new_len() const { return k_new.data == nullptr ? 0 : k_new.shape[1]; }
+  std::int64_t kv_heads() const { return k_cache.shape[2]; }
+  /// Query heads that share one key/value head; 1 where there are no heads.
+  std::int64_t group() const { return kv_heads() == 0 ? 1 : q_heads() / kv_heads(); }
+  bool paged() const { return page_table != nullptr; }
+  std::int64_t pages() const { return k_cache.shape[0]; }
+  std::int64_t page_size() const { return k_cache.shape[1]; }
+  /// Tokens that a sequence can have.
+  std::int64_t capacity() const { return paged() ? page_size() * pages_per_sequence : page_size(); }
+};
+
+}  // namespace tandem::core

@@ -1,0 +1,76 @@
+// Stream-K: how the keys of all sequences are dealt out to the blocks of a grid, in equal shares.
+//
+// Keys are counted in units (key blocks, or fixed splits). A stream is one row tile of one key/value head of
+// one sequence; all streams of a sequence have the same units. Streams stand one after another, and each
+// block takes a contiguous share of all units, which may begin and end within streams. Source: Osama, Merrill
+// et al., "Stream-K", PPoPP 2023; for decoding: Sanovar et al., "LeanAttention", 2024.
+#pragma once
+
+#include <cstdint>
+
+#include "core/mask.h"
+#include "core/schedule.h"
+
+namespace tandem::core {
+
+/// The keys of one sequence, and the units that they make.
+struct SequenceUnits {
+  int length;      ///< keys in the cache before the call, clamped
+  int keys;        ///< with those that are appended
+  int first_unit;  ///< the keys before it are seen by no query
+  int units;       ///< of each stream, at least 1: a sequence without keys has outputs too
+};
+
+/// Cuts sequences into units.
+struct UnitRule {
+  BasicMask<std::int32_t> mask;
+  int q_len, new_len;
+  int capacity;  ///< keys that a sequence can have, at least new_len
+  Divisor unit;  ///< keys of a unit
+
+  /// `length` is what the device says, which may be anything.
+  constexpr SequenceUnits of(int length) const {
+    const int most = capacity - new_len;
+    length = length < 0 ? 0 : (length > most ? most : length);
+    const int keys = length + new_len;
+    auto begin = mask.visible_keys(0, q_len, keys).begin;
+    auto end = mask.visible_keys(q_len - 1, q_len, keys).end;
+    if (new_len > 0) {  // who walks a key appends it, seen or not
+      begin = begin < length ? begin : length;
+      end = keys;
+    }
+    if (begin >= end) return {length, keys, 0, 1};
+    const int first = unit.divide(begin).quotient;
+    return {length, keys, first, unit.divide(end - 1).quotient + 1 - first};
+  }
+};
+
+/// Contiguous shares of `total` units; they differ by one at most.
+class Shares {
+ public:
+  constexpr Shares() = default;
+  /// At least `min_share` units in each share where there are that many; blocks beyond get nothing. `total`
+  /// and `min_share` are at least 1.
+  constexpr Shares(int total, int grid, int min_share)
+      : blocks_(total / min_share < 1 ? 1 : (total / min_share < grid ? total / min_share : grid)),
+        share_(total / blocks_),
+        longer_(total % blocks_) {}
+
+  /// Blocks that have a share.
+  constexpr int blocks() const { return blocks_; }
+  /// First unit of the block's share; for blocks() and beyond, the end of all.
+  constexpr int begin(int block) const {
+    const int b = block < blocks_ ? block : blocks_;
+    return b * share_ + (b < longer_ ? b : longer_);
+  }
+  /// Whose share a unit is in.
+  constexpr int owner(int unit) const {
+    const int of_longer = longer_ * (share_ + 1);
+    return unit < of_longer ? unit / (share_ + 1) : longer_ + (unit - of_longer) / share_;
+  }
+
+ private:
+  int blocks_ = 1, share_ = 0, longer_ = 0;
+};
+
+}  // namespace tandem::core

@@ -1,0 +1,98 @@
+// The oracle of decode: the forward's oracle over what each sequence has, gathered in plain loops.
+#include <cstddef>
+#include <vector>
+
+#include "core/dtype.h"
+#include "cpu/decode.h"
+#include "cpu/element.h"
+#include "cpu/sequence.h"
+
+namespace tandem::cpu {
+namespace {
+
+/// A dense tensor of one sequence in fp32, which holds the values of every dtype.
+struct Gathered {
+  std::int64_t tokens, heads, head_dim;
+  std::vector<float> values;
+
+  Gathered(std::int64_t t, std::int64_t h, std::int64_t d)
+      : tokens(t), heads(h), head_dim(d), values(static_cast<std::size_t>(t * h * d)) {}
+  core::Tensor view() {
+    return {values.data(), TANDEM_FP32, {1, tokens, heads, head_dim}, {0, heads * head_dim, head_dim, 1}};
+  }
+};
+
+float rounded(tandem_dtype dtype, double value) {
+  float result = 0;
+  core::Tensor cell{&result, dtype, {}, {}};
+  store(cell, 0, 0, 0, 0, value);
+  return static_cast<float>(load(cell, 0, 0, 0, 0));
+}
+
+/// One row of keys and values of the sequence: of the cache, or of what the step appends to it.
+void gather_token(const core::DecodeProblem& p, std::int64_t b, std::int64_t token, Gathered& k,
+                  Gathered& v) {
+  const Sequence sequence(p, b);
+  const KeyPlace place = sequence.places[token];
+  if (!exists(p.k_cache, place)) return;  // counts as 0
+  std::vector<double> key(static_cast<std::size_t>(p.head_dim()));
+  for (std::int64_t head = 0; head < p.kv_heads(); ++head) {
+    const bool is_new = token >= sequence.length;
+    const std::int64_t added = token - sequence.length;
+    if (is_new) load_turned(p.k_new, {b, added, head}, p.rotary, token, key);
+    for (std::int64_t e = 0; e < p.head_dim(); ++e) {
+      const double k_value = is_new ? rounded(p.dtype(), key[static_cast<std::size_t>(e)])
+                                    : load(p.k_cache, place.entry, place.row, head, e);
+      store(k.view(), 0, token, head, e, k_value);
+      store(v.view(), 0, token, head, e,
+            is_new ? load(p.v_new, b, added, head, e) : load(p.v_cache, place.entry, place.row, head, e));
+    }
+  }
+}
+
+ReferenceValues sequence_values(const core::DecodeProblem& p, std::int64_t b) {
+  const std::int64_t keys = Sequence(p, b).keys, d = p.head_dim();
+  Gathered q(p.q_len(), p.q_heads(), d), k(keys, p.kv_heads(), d), v(keys, p.kv_heads(), d);
+  for (std::int64_t token = 0; token < keys; ++token) gather_token(p, b, token, k, v);
+  std::vector<double> query(static_cast<std::size_t>(d));
+  for (std::int64_t i = 0; i < p.q_len(); ++i)
+    for (std::int64_t h = 0; h < p.q_heads(); ++h) {
+      load_turned(p.q, {b, i, h}, p.rotary, keys - p.q_len() + i, query);
+      for (std::int64_t e = 0; e < d; ++e) store(q.view(), 0, i, h, e, query[static_cast<std::size_t>(e)]);
+    }
+  return reference_values({.q = q.view(),
+                           .k = k.view(),
+                           .v = v.view(),
+                           .o = {},
+                           .lse = {},
+                           .mask = p.mask,
+                           .scale = p.scale,
+                           .softcap = p.softcap});
+}
+
+}  // namespace
+
+ReferenceValues reference_decode_values(const core::DecodeProblem& p) {
+  ReferenceValues all;
+  for (std::int64_t b = 0; b < p.batch(); ++b) {
+    const ReferenceValues one = sequence_values(p, b);
+    all.o.insert(all.o.end(), one.o.begin(), one.o.end());
+    all.lse.insert(all.lse.end(), one.lse.begin(), one.lse.end());
+  }
+  return all;
+}
+
+void reference_decode(const core::DecodeProblem& p) {
+  const ReferenceValues values = reference_decode_values(p);
+  append(p);
+  const double* o = values.o.data();
+  const double* lse = values.lse.data();
+  for (std::int64_t b = 0; b < p.batch(); ++b)
+    for (std::int64_t i = 0; i < p.q_len(); ++i)
+      for (std::int64_t h = 0; h < p.q_heads(); ++h, ++lse) {
+        for (std::int64_t e = 0; e < p.head_dim(); ++e) store(p.o, b, i, h, e, *o++);
+        if (p.lse.data != nullptr) store(p.lse, b, i, h, 0, *lse);
+      }
+}
+
+}  // namespace tandem::cpu

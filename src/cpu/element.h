@@ -1,0 +1,41 @@
+// Single elements of tensors of any dtype, for code that need not be fast.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/problem.h"
+
+namespace tandem::cpu {
+
+/// Element [b, s, h, i].
+inline double load(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) {
+  switch (t.dtype) {
+    case TANDEM_BF16:
+      return static_cast<float>(core::row_of<core::Bf16>(t, b, s, h)[i]);
+    case TANDEM_FP16:
+      return static_cast<float>(core::row_of<core::Fp16>(t, b, s, h)[i]);
+    case TANDEM_FP32:
+      break;
+  }
+  return core::row_of<float>(t, b, s, h)[i];
+}
+
+/// Rounds `value` to the tensor's dtype.
+inline void store(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i,
+                  double value) {
+  const auto rounded = static_cast<float>(value);
+  switch (t.dtype) {
+    case TANDEM_BF16:
+      core::row_of<core::Bf16>(t, b, s, h)[i] = core::Bf16::from(rounded);
+      return;
+    case TANDEM_FP16:
+      core::row_of<core::Fp16>(t, b, s, h)[i] = core::Fp16::from(rounded);
+      return;
+    case TANDEM_FP32:
+      break;
+  }
+  core::row_of<float>(t, b, s, h)[i] = rounded;
+}
+
+}  // namespace tandem::cpu

@@ -1,0 +1,64 @@
+#include "cpu/sequence.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/element.h"
+
+namespace tandem::cpu {
+namespace {
+
+/// Pairs of columns become x cos - y sin, x sin + y cos.
+void turn(const core::Rotary& rotary, std::int64_t position, std::span<double> row) {
+  const std::int64_t half = rotary.dim / 2,
+                     nearest = std::clamp<std::int64_t>(position, 0, rotary.positions - 1);
+  const auto value = [&](const void* table, std::int64_t pair) {
+    const core::Tensor angles{const_cast<void*>(table), rotary.dtype, {}, {0, 0, half, 1}};
+    return load(angles, 0, 0, nearest, pair);
+  };
+  for (std::int64_t pair = 0; pair < half; ++pair) {
+    double& x = row[static_cast<std::size_t>(rotary.interleaved ? 2 * pair : pair)];
+    double& y = row[static_cast<std::size_t>(rotary.interleaved ? 2 * pair + 1 : pair + half)];
+    const double cos = value(rotary.cos, pair), sin = value(rotary.sin, pair), old_x = x;
+    x = old_x * cos - y * sin;
+    y = old_x * sin + y * cos;
+  }
+}
+
+}  // namespace
+
+Sequence::Sequence(const core::DecodeProblem& p, std::int64_t batch)
+    : length(std::clamp<std::int64_t>(p.lengths[batch], 0, p.capacity() - p.new_len())),
+      keys(length + p.new_len()),
+      places{nullptr, p.page_size(), p.batch_index == nullptr ? batch : p.batch_index[batch]} {
+  if (p.paged()) places.pages = p.page_table + places.entry * p.page_table_stride;
+}
+
+void load_turned(const core::Tensor& tensor, const std::int64_t (&at)[3], const core::Rotary& rotary,
+                 std::int64_t position, std::span<double> row) {
+  for (std::size_t e = 0; e < row.size(); ++e)
+    row[e] = load(tensor, at[0], at[1], at[2], static_cast<std::int64_t>(e));
+  if (rotary.cos != nullptr) turn(rotary, position, row);
+}
+
+void append(const core::DecodeProblem& p) {
+  const std::int64_t d = p.head_dim();
+  std::vector<double> key(static_cast<std::size_t>(d));
+  for (std::int64_t b = 0; b < p.batch() && p.new_len() > 0; ++b) {
+    const Sequence sequence(p, b);
+    for (std::int64_t token = 0; token < p.new_len(); ++token) {
+      const std::int64_t position = sequence.length + token;
+      const KeyPlace place = sequence.places[position];
+      if (!exists(p.k_cache, place)) continue;
+      for (std::int64_t head = 0; head < p.kv_heads(); ++head) {
+        load_turned(p.k_new, {b, token, head}, p.rotary, position, key);
+        for (std::int64_t e = 0; e < d; ++e) {
+          store(p.k_cache, place.entry, place.row, head, e, key[static_cast<std::size_t>(e)]);
+          store(p.v_cache, place.entry, place.row, head, e, load(p.v_new, b, token, head, e));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tandem::cpu

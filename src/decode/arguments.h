@@ -1,0 +1,81 @@
+// What a decode kernel is told at run time.
+#pragma once
+
+#include <cstdint>
+
+#include "core/mask.h"
+#include "core/schedule.h"
+#include "core/stream_k.h"
+#include "hw/types.h"
+
+namespace tandem::decode {
+
+/// A tensor that is accessed with ordinary loads and stores; strides in elements. Caches: a page is a batch
+/// entry.
+struct TensorView {
+  void* data;
+  std::int64_t batch_stride, row_stride, head_stride;
+
+  /// Offset of a row's first element.
+  constexpr std::int64_t at(std::int64_t batch, std::int64_t row, std::int64_t head) const {
+    return batch * batch_stride + row * row_stride + head * head_stride;
+  }
+};
+
+/// Rotary tables, each positions x dim / 2.
+struct RotaryView {
+  const void *cos, *sin;  ///< nullptr: none
+  int positions, dim;
+  bool fp32, interleaved;
+};
+
+/// Where the keys of a sequence lie. A contiguous cache is one page of any length for each entry.
+struct PageView {
+  const std::int32_t* table;        ///< nullptr: the page is the entry
+  const std::int32_t* batch_index;  ///< nullptr: the entry is the sequence
+  std::int64_t table_stride;
+  int pages;
+  int page_shift;  ///< log2 of keys in a page; contiguous: 31
+  int box_shift;   ///< log2 of keys in a TMA box, at most 6
+};
+
+/// One partial result: rows x head dim of O, unnormalised, then for each row its maximum (as an exponent of
+/// 2) and its sum.
+struct PartialLayout {
+  int columns, head_dim;
+
+  constexpr std::int64_t floats() const { return static_cast<std::int64_t>(columns) * (head_dim + 2); }
+  constexpr int output(int row, int column) const { return row * head_dim + column; }
+  constexpr int statistics(int row) const { return columns * head_dim + 2 * row; }
+};
+
+/// Words of a plan: all units, then for each block of the grid where its walk begins (WalkStart, work.h).
+constexpr int plan_words(int grid) { return 1 + 2 * grid; }
+/// Of the block that makes it.
+inline constexpr int plan_threads = 128;
+
+struct DecodeArguments {
+  hw::TensorMap k, v;  ///< boxes of 64 columns x 2^box_shift keys
+  TensorView q, k_new, v_new, k_cache, v_cache;
+  TensorView o;    ///< 16-bit
+  TensorView lse;  ///< fp32; data == nullptr: not wanted
+  const std::int32_t* lengths;
+  PageView pages;
+  RotaryView rotary;
+  core::UnitRule units;
+  int batch;
+  int streams;          ///< of a sequence: key/value heads x row tiles
+  int rows;             ///< query rows of a key/value head: group x query tokens
+  core::Divisor group;  ///< row r: token r / group, head r % group
+  core::Divisor row_tiles;
+  bool fixed_splits;         ///< a unit is a split with a partial result of its own
+  int min_share;             ///< units that are worth a block
+  hw::CachePolicy policy;    ///< of the cache's bytes in L2
+  float scale_log2;          ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;        ///< > 0: scores become tanh(score_to_cap * score)
+  const std::int32_t* plan;  ///< nullptr: each block finds its share
+  std::uint32_t* counters;   ///< of the grid's blocks; 0 between calls
+  float* partials;           ///< PartialLayout
+};
+
+}  // namespace tandem::decode

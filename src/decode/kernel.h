@@ -1,0 +1,87 @@
+// The decode kernel, and the kernel that makes a plan for it.
+#pragma once
+
+#include "decode/partials.h"
+#include "decode/plain.h"
+#include "decode/producer.h"
+#include "decode/register_p.h"
+#include "decode/shared_p.h"
+
+namespace tandem::decode {
+
+/// Walks the item's keys and leaves the result complete, whichever the algorithm.
+template <DecodeVariant V>
+TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const Walker& walker, const Item& item) {
+  if constexpr (V.algorithm == Algorithm::plain) {
+    PlainResult<V> result;
+    attend_plain(consumer, item, result);
+    result.complete();
+    finish_item(consumer, walker, item, result);
+  } else if constexpr (V.algorithm == Algorithm::shared_p) {
+    TransposedResult<V> result;
+    attend_shared_p(consumer, item, result);
+    complete_shared_p(consumer, result);
+    finish_item(consumer, walker, item, result);
+  } else {
+    ColumnSoftmax<V.columns> softmax;
+    WarpOutput<V> output;
+    attend_register_p(consumer, item, softmax, output);
+    TransposedResult<V> result;
+    combine_warps(consumer, softmax, output, result);
+    finish_item(consumer, walker, item, result);
+  }
+}
+
+template <DecodeVariant V>
+TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared, Walker& walker) {
+  Consumer<V> consumer{args, shared, {}, {}};
+  for (Item item = walker.next(); item.exists(); item = walker.next()) {
+    consumer.load_queries(item);
+    attend_and_finish(consumer, walker, item);
+  }
+}
+
+/// The body of the kernel; the trampoline launches V.threads threads a block.
+template <DecodeVariant V>
+TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
+  auto& shared = hw::shared_memory<DecodeShared<V>>();
+  static_assert(sizeof(shared) <= hw::max_shared_bytes);
+  if (hw::thread_index() == 0) {
+    shared.k_ring.init(warps);
+    shared.v_ring.init(warps);
+    hw::fence_barrier_init();
+  }
+  const bool producer = hw::warp_index() == warps;
+  if (producer && hw::elect_one()) {
+    hw::prefetch_map(args.k);
+    hw::prefetch_map(args.v);
+  }
+  hw::sync_block();
+  // Every block is resident from the start, so that the next grid takes nobody's place.
+  hw::release_next_grid();
+  hw::wait_for_prior_grid();
+  Walker walker(args, static_cast<int>(hw::block_index()), static_cast<int>(hw::grid_size()));
+  if (producer) {
+    hw::set_role("producer");
+    produce<V>(args, shared, walker);
+  } else {
+    hw::set_role("consumer");
+    consume<V>(args, shared, walker);
+  }
+}
+
+/// Writes what every block of a grid of `grid` blocks would find: plan_words(grid) words. One block of
+/// plan_threads threads, a warp for each block of the grid in turn.
+TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan, int grid) {
+  for (int block = static_cast<int>(hw::warp_index()); block < grid; block += plan_threads / hw::warp_size) {
+    Walker walker(args, block, grid);
+    const WalkStart start = walker.start();
+    auto* words = reinterpret_cast<std::uint32_t*>(plan);
+    if (hw::lane_index() != 0) continue;
+    if (block == 0) hw::store_global(words, static_cast<std::uint32_t>(walker.total()));
+    hw::store_global(words + plan_words(block), static_cast<std::uint32_t>(start.sequence));
+    hw::store_global(words + plan_words(block) + 1, static_cast<std::uint32_t>(start.position));
+  }
+}
+
+}  // namespace tandem::decode

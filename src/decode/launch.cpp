@@ -1,0 +1,138 @@
+#include "decode/launch.h"
+
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "decode/kernels.h"
+#include "decode/plan.h"
+#include "hw/cuda/device.h"
+
+namespace tandem::decode {
+namespace {
+
+using core::DecodeProblem;
+using core::Status;
+
+const Kernel* find_kernel(const DecodeVariant& variant) {
+  for (std::span<const Kernel> kernels : {kernels_d64(), kernels_d128(), kernels_d256()}) {
+    for (const Kernel& kernel : kernels) {
+      if (kernel.variant == variant) return &kernel;
+    }
+  }
+  return nullptr;
+}
+
+/// Lets the kernel have its shared memory: once for each device, since a call costs as much as a launch.
+Status prepare(const Kernel& kernel, int ordinal) {
+  static std::mutex mutex;
+  static std::set<std::pair<const void*, int>> prepared;
+  const std::lock_guard lock(mutex);
+  if (prepared.contains({kernel.handle, ordinal})) return {};
+  if (cudaError_t e = cudaFuncSetAttribute(kernel.handle, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           kernel.shared_bytes);
+      e != cudaSuccess) {
+    return hw::device_error("cudaFuncSetAttribute for the decode kernel", e);
+  }
+  prepared.insert({kernel.handle, ordinal});
+  return {};
+}
+
+Status check_memory(const DecodeProblem& problem) {
+  for (auto [name, address] : {std::pair<const char*, const void*>{"q.data", problem.q.data},
+                               {"cache.k.data", problem.k_cache.data},
+                               {"cache.v.data", problem.v_cache.data},
+                               {"cache.page_table", problem.page_table},
+                               {"cache.lengths", problem.lengths},
+                               {"cache.batch_index", problem.batch_index},
+                               {"k_new.data", problem.k_new.data},
+                               {"v_new.data", problem.v_new.data},
+                               {"rotary.cos", problem.rotary.cos},
+                               {"rotary.sin", problem.rotary.sin},
+                               {"o.data", problem.o.data},
+                               {"lse.data", problem.lse.data},
+                               {"plan", problem.plan}}) {
+    if (Status s = hw::check_memory(name, address); !s.ok()) return s;
+  }
+  return {};
+}
+
+Status encode_maps(const DecodeProblem& problem, DecodeArguments* args) {
+  if (problem.pages() == 0 ||
+      problem.page_size() == 0) {  // nothing will be loaded, but maps have to be valid
+    if (Status s = hw::encode("q", problem.q, 1, &args->k); !s.ok()) return s;
+    args->v = args->k;
+    return {};
+  }
+  if (Status s = hw::encode("cache.k", problem.k_cache, box_rows(problem), &args->k); !s.ok()) return s;
+  return hw::encode("cache.v", problem.v_cache, box_rows(problem), &args->v);
+}
+
+struct Launch {
+  const void* handle;
+  int blocks, threads, shared_bytes;
+  bool early;  ///< may begin before the kernel ahead of it in the stream has ended; it waits by itself
+};
+
+Status enqueue(const Launch& launch, void** parameters, void* stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(launch.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(launch.shared_bytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = launch.early ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelExC(&config, launch.handle, parameters);
+  return error == cudaSuccess ? Status{} : hw::device_error("the launch of the decode kernel", error);
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const DecodeProblem& problem) {
+  const DecodeVariant* variant = choose_variant(problem);
+  return variant == nullptr ? 0 : workspace_bytes(problem, *variant);
+}
+
+std::size_t plan_bytes(const DecodeProblem& problem) {
+  const DecodeVariant* variant = choose_variant(problem);
+  return variant == nullptr ? 0 : plan_bytes(problem, *variant);
+}
+
+Status launch(const DecodeProblem& problem, void* workspace, void* stream) {
+  hw::Device device;
+  if (Status s = hw::hopper_device(&device); !s.ok()) return s;
+  if (Status s = check_memory(problem); !s.ok()) return s;
+  const DecodeVariant& variant = *choose_variant(problem);
+  const int grid = grid_size(problem, variant, device.sm_count);
+  if (grid == 0) return {};
+  if (Status s = hw::check_memory("workspace", workspace); !s.ok()) return s;
+  DecodeArguments args = make_arguments(problem, variant, workspace);
+  if (Status s = encode_maps(problem, &args); !s.ok()) return s;
+  const Kernel& kernel = *find_kernel(variant);
+  if (Status s = prepare(kernel, device.ordinal); !s.ok()) return s;
+  void* parameters[] = {&args};
+  return enqueue({kernel.handle, grid, DecodeVariant::threads, kernel.shared_bytes, true}, parameters,
+                 stream);
+}
+
+Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {
+  hw::Device device;
+  if (Status s = hw::hopper_device(&device); !s.ok()) return s;
+  if (Status s = hw::check_memory("cache.lengths", problem.lengths); !s.ok()) return s;
+  if (Status s = hw::check_memory("plan", plan); !s.ok()) return s;
+  const DecodeVariant& variant = *choose_variant(problem);
+  int grid = grid_size(problem, variant, device.sm_count);
+  if (grid == 0) return {};
+  DecodeArguments args = make_arguments(problem, variant, nullptr);
+  args.plan = nullptr;  // what the problem has is of another call
+  void* parameters[] = {&args, &plan, &grid};
+  return enqueue({plan_kernel_handle(), 1, plan_threads, 0, false}, parameters, stream);
+}
+
+}  // namespace tandem::decode

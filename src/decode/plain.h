@@ -1,0 +1,105 @@
+// Algorithm "plain": the forward's products with the grouped queries as the 64-row operand (seed 002, "Flash
+// Attention 3 Refresher"). Most of each WGMMA is padding; warps that hold no query row skip the softmax.
+#pragma once
+
+#include "decode/consumer.h"
+#include "tile/gemm.h"
+#include "tile/softmax.h"
+
+namespace tandem::decode {
+
+/// What a thread holds of the result: two rows of O, unnormalised, and their statistics.
+template <DecodeVariant V>
+struct PlainResult {
+  float output[V.head_dim / 2] = {};
+  tile::OnlineSoftmax softmax;
+
+  TANDEM_DEVICE static int upper_row() { return 16 * own_warp() + static_cast<int>(hw::lane_index()) / 4; }
+
+  /// Sums of rows over all keys.
+  TANDEM_DEVICE void complete() {
+    TANDEM_UNROLL
+    for (float& sum : softmax.row_sum) sum = tile::quad_sum(sum);
+  }
+
+  /// visit(row, max as an exponent of 2, sum), once for every row of the tile.
+  template <typename Visit>
+  TANDEM_DEVICE void for_each_row(float scale_log2, Visit visit) const {
+    if (hw::lane_index() % 4 != 0) return;
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i)
+      visit(upper_row() + 8 * i, softmax.row_max[i] * scale_log2, softmax.row_sum[i]);
+  }
+
+  TANDEM_DEVICE void normalise() {
+    float factor[2];
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      factor[i] = softmax.row_sum[i] == 0.f ? 0.f : hw::reciprocal(softmax.row_sum[i]);
+    }
+    tile::scale_rows(output, factor);
+  }
+
+  /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements.
+  template <typename Visit>
+  TANDEM_DEVICE void for_each_pair(Visit visit) const {
+    const int column = 2 * static_cast<int>(hw::lane_index() % 4);
+    TANDEM_UNROLL
+    for (int j = 0; j < V.head_dim / 2; j += 2) {
+      visit(upper_row() + 8 * tile::row_of_accumulator(j), column + tile::column_of_accumulator(j), output[j],
+            output[j + 1]);
+    }
+  }
+};
+
+/// Cap, mask and softmax of a block of scores: the warp's 16 rows.
+template <DecodeVariant V>
+TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const Item& item, int key,
+                                PlainResult<V>& result, float (&scores)[V.block_n / 2]) {
+  consumer.cap(scores);
+  if (consumer.needs_mask(item, key)) {
+    const RowLimits limits[2] = {consumer.limits_of(item, result.upper_row()),
+                                 consumer.limits_of(item, result.upper_row() + 8)};
+    const int own_key = key + 2 * static_cast<int>(hw::lane_index() % 4);
+    TANDEM_UNROLL
+    for (int j = 0; j < V.block_n / 2; ++j) {
+      const auto [begin, end] = limits[tile::row_of_accumulator(j)];
+      const int k = own_key + tile::column_of_accumulator(j);
+      if (k < begin || k >= end) scores[j] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  const tile::Rescale rescale = result.softmax.template update<true>(scores, consumer.args.scale_log2);
+  if (rescale.needed) tile::scale_rows(result.output, rescale.factor);
+}
+
+template <DecodeVariant V>
+TANDEM_DEVICE void attend_plain(Consumer<V>& consumer, const Item& item, PlainResult<V>& result) {
+  DecodeShared<V>& shared = consumer.shared;
+  const bool has_rows = 16 * own_warp() < rows_of_tile(consumer.args, item, V.columns);
+
+  for (int key = item.begin; key < item.end; key += V.block_n) {  // for kv_start in range(BN, num_keys, BN)
+    float scores[V.block_n / 2];
+    tile::Probabilities<V.block_n> p{};
+
+    consumer.wait_keys(item, key);
+    hw::wgmma_fence();
+    tile::start_scores<V.operand>(scores, shared.q, shared.k[consumer.k_at.slot].tile[0]);  // S = Q @ K'
+    hw::wgmma_commit();
+    hw::wgmma_wait<0>();  // S.wait()
+    consumer.release_keys();
+
+    if (has_rows) {
+      softmax_rows(consumer, item, key, result, scores);  // mask_function ... O = correction * O
+      tile::round_probabilities<V.operand>(p, scores);
+    }
+
+    consumer.wait_values();
+    hw::wgmma_fence();
+    tile::start_output<V.operand>(result.output, p, shared.v[consumer.v_at.slot].tile[0]);  // O += P @ V
+    hw::wgmma_commit();
+    hw::wgmma_wait<0>();
+    consumer.release_values();
+  }
+}
+
+}  // namespace tandem::decode

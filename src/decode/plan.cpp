@@ -1,0 +1,195 @@
+#include "decode/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <numbers>
+#include <string>
+
+#include "core/dtype.h"
+#include "decode/launch.h"
+#include "hw/tensor_map.h"
+
+namespace tandem::decode {
+namespace {
+
+using core::DecodeProblem;
+using core::Status;
+
+constexpr int most_box_rows = 64;
+constexpr std::int64_t max_units = std::int64_t{1} << 30;
+constexpr int max_blocks = 4 * max_sm_count;
+/// A region of fixed size, so that calls of different shapes leave one another's counters alone.
+constexpr std::size_t counter_bytes = 4096;
+static_assert(counter_bytes >= max_blocks * sizeof(std::uint32_t));
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+std::int64_t rows_of(const DecodeProblem& problem) { return problem.group() * problem.q_len(); }
+
+std::int64_t streams_of(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return problem.kv_heads() * ceil_div(rows_of(problem), variant.columns);
+}
+
+std::int64_t unit_keys(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return problem.split_size > 0 ? problem.split_size : variant.block_n;
+}
+
+/// Units of all sequences at their longest.
+std::int64_t most_units(const DecodeProblem& problem, const DecodeVariant& variant) {
+  const std::int64_t of_stream =
+      std::max<std::int64_t>(1, ceil_div(problem.capacity(), unit_keys(problem, variant)));
+  return problem.batch() * streams_of(problem, variant) * of_stream;
+}
+
+TensorView view_of(const core::Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
+
+PageView pages_of(const DecodeProblem& problem) {
+  PageView pages{};
+  pages.table = problem.page_table;
+  pages.batch_index = problem.batch_index;
+  pages.table_stride = problem.page_table_stride;
+  pages.pages = static_cast<int>(problem.pages());
+  pages.page_shift = problem.paged() ? std::countr_zero(static_cast<std::uint32_t>(problem.page_size())) : 31;
+  pages.box_shift = std::countr_zero(static_cast<std::uint32_t>(box_rows(problem)));
+  return pages;
+}
+
+RotaryView rotary_of(const core::Rotary& rotary) {
+  return {rotary.cos,
+          rotary.sin,
+          static_cast<int>(rotary.positions),
+          static_cast<int>(rotary.dim),
+          rotary.dtype == TANDEM_FP32,
+          rotary.interleaved};
+}
+
+/// What a kernel that AUTO stands for fits best: the narrowest tile that holds all rows, or else the widest.
+tandem_decode_kernel resolve(const DecodeProblem& problem) {
+  if (problem.kernel != TANDEM_DECODE_AUTO) return problem.kernel;
+  return problem.head_dim() == 256 || rows_of(problem) > 16 ? TANDEM_DECODE_SHARED_P
+                                                            : TANDEM_DECODE_REGISTER_P;
+}
+
+Algorithm algorithm_of(tandem_decode_kernel kernel) {
+  if (kernel == TANDEM_DECODE_PLAIN) return Algorithm::plain;
+  return kernel == TANDEM_DECODE_SHARED_P ? Algorithm::shared_p : Algorithm::register_p;
+}
+
+Status unsupported(const std::string& what, std::int64_t value, const std::string& allowed) {
+  return {TANDEM_UNSUPPORTED,
+          what + " is " + std::to_string(value) + "; the Hopper backend takes " + allowed};
+}
+
+Status check_tensors(const DecodeProblem& problem) {
+  for (auto [name, tensor] : {std::pair{"q", &problem.q},
+                              {"cache.k", &problem.k_cache},
+                              {"cache.v", &problem.v_cache},
+                              {"k_new", &problem.k_new},
+                              {"v_new", &problem.v_new},
+                              {"o", &problem.o}}) {
+    const bool added = tensor == &problem.k_new || tensor == &problem.v_new;
+    if (added && problem.new_len() == 0) continue;
+    if (Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;
+  }
+  for (auto [name, table] :
+       {std::pair{"rotary.cos", problem.rotary.cos}, {"rotary.sin", problem.rotary.sin}}) {
+    if (reinterpret_cast<std::uintptr_t>(table) % 16 != 0)
+      return {TANDEM_INVALID_ARGUMENT, std::string(name) + " is not aligned to 16 bytes"};
+  }
+  return {};
+}
+
+}  // namespace
+
+int box_rows(const DecodeProblem& problem) {
+  return problem.paged() ? static_cast<int>(std::min<std::int64_t>(problem.page_size(), most_box_rows))
+                         : most_box_rows;
+}
+
+const DecodeVariant* choose_variant(const DecodeProblem& problem) {
+  static constexpr auto table = all_variants();
+  if (problem.dtype() == TANDEM_FP32) return nullptr;
+  const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
+  const Algorithm algorithm = algorithm_of(resolve(problem));
+  const DecodeVariant* chosen = nullptr;
+  for (const DecodeVariant& variant : table) {
+    if (variant.algorithm != algorithm || variant.operand != operand ||
+        variant.head_dim != problem.head_dim())
+      continue;
+    if (chosen == nullptr || chosen->columns < rows_of(problem)) chosen = &variant;  // narrow ones come first
+  }
+  return chosen;
+}
+
+Status supported(const DecodeProblem& problem) {
+  const DecodeVariant* variant = choose_variant(problem);
+  if (variant == nullptr) {
+    return {TANDEM_UNSUPPORTED, std::string("no Hopper decode kernel is built for dtype ") +
+                                    core::name_of(problem.dtype()) + " with head dim " +
+                                    std::to_string(problem.head_dim()) +
+                                    "; built are bf16 and fp16 with head dims 64, 128 and 256"};
+  }
+  if (problem.paged() && !std::has_single_bit(static_cast<std::uint64_t>(problem.page_size()))) {
+    return unsupported("the page size", problem.page_size(), "powers of two");
+  }
+  constexpr std::int64_t longest = core::BasicMask<std::int32_t>::max_length;
+  if (problem.capacity() > longest)
+    return unsupported("the cache's capacity", problem.capacity(), "at most 2^28 keys of a sequence");
+  if (most_units(problem, *variant) >= max_units)
+    return unsupported("batch * heads * capacity in key blocks", most_units(problem, *variant),
+                       "fewer than 2^30; split the batch");
+  return check_tensors(problem);
+}
+
+int grid_size(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count) {
+  const std::int64_t resident = std::int64_t{std::min(sm_count, max_sm_count)} * variant.blocks_per_sm;
+  return static_cast<int>(std::min(most_units(problem, variant), resident));
+}
+
+std::size_t workspace_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
+  const std::int64_t partials = problem.split_size > 0
+                                    ? most_units(problem, variant)
+                                    : 2 * std::int64_t{grid_size(problem, variant, max_sm_count)};
+  const PartialLayout layout{variant.columns, variant.head_dim};
+  return counter_bytes + static_cast<std::size_t>(partials * layout.floats()) * sizeof(float);
+}
+
+std::size_t plan_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return static_cast<std::size_t>(plan_words(grid_size(problem, variant, max_sm_count))) *
+         sizeof(std::int32_t);
+}
+
+DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant& variant, void* workspace) {
+  DecodeArguments args{};
+  args.q = view_of(problem.q);
+  args.k_new = view_of(problem.k_new);
+  args.v_new = view_of(problem.v_new);
+  args.k_cache = view_of(problem.k_cache);
+  args.v_cache = view_of(problem.v_cache);
+  args.o = view_of(problem.o);
+  args.lse = view_of(problem.lse);
+  args.lengths = problem.lengths;
+  args.pages = pages_of(problem);
+  args.rotary = rotary_of(problem.rotary);
+  args.units = {problem.mask.narrowed<std::int32_t>(), static_cast<int>(problem.q_len()),
+                static_cast<int>(problem.new_len()), static_cast<int>(problem.capacity()),
+                core::Divisor(static_cast<int>(std::min(unit_keys(problem, variant), max_units)))};
+  args.batch = static_cast<int>(problem.batch());
+  args.streams = static_cast<int>(streams_of(problem, variant));
+  args.rows = static_cast<int>(rows_of(problem));
+  args.group = core::Divisor(static_cast<int>(problem.group()));
+  args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.columns)));
+  args.fixed_splits = problem.split_size > 0;
+  // A block for less than two key blocks costs more to merge than it saves.
+  args.min_share = args.fixed_splits ? 1 : std::max(1, 128 / variant.block_n);
+  // Several row tiles read the same keys; otherwise nobody reads them again.
+  args.policy = args.row_tiles.value() > 1 ? hw::CachePolicy::normal : hw::CachePolicy::evict_first;
+  args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
+  args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
+  args.plan = static_cast<const std::int32_t*>(problem.plan);
+  args.counters = static_cast<std::uint32_t*>(workspace);
+  args.partials = reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + counter_bytes);
+  return args;
+}
+
+}  // namespace tandem::decode

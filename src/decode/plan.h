@@ -1,0 +1,34 @@
+// From a problem to a variant and its arguments. Plain C++, the same for the chip and the simulator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/decode_problem.h"
+#include "decode/arguments.h"
+#include "decode/variants.h"
+
+namespace tandem::decode {
+
+/// Multiprocessors that workspaces and plans have room for: no Hopper has more.
+inline constexpr int max_sm_count = 132;
+
+/// The variant that serves the problem, or nullptr if none is built for it.
+const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
+
+/// Blocks of the grid on `sm_count` multiprocessors; 0 where there is nothing to do.
+int grid_size(const core::DecodeProblem& problem, const DecodeVariant& variant, int sm_count);
+
+/// Bytes that any grid needs: counters, then partial results.
+std::size_t workspace_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
+std::size_t plan_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
+
+/// All arguments but the tensor maps, which each machine encodes for itself: k_cache and v_cache in boxes of
+/// box_rows keys.
+DecodeArguments make_arguments(const core::DecodeProblem& problem, const DecodeVariant& variant,
+                               void* workspace);
+
+/// Keys of one TMA box.
+int box_rows(const core::DecodeProblem& problem);
+
+}  // namespace tandem::decode

@@ -1,0 +1,131 @@
+// The producer warp: keeps the rings full. TMA does the copying; the lanes share out the boxes of a block,
+// since with small pages there are many.
+#pragma once
+
+#include "decode/arguments.h"
+#include "decode/shared_storage.h"
+#include "decode/work.h"
+#include "hw/hw.h"
+
+namespace tandem::decode {
+
+/// The pages of the boxes to come. A window of block_n boxes is one or more blocks; box g of it is in lane g
+/// % 32, register g / 32.
+template <DecodeVariant V>
+class BoxPages {
+ public:
+  static constexpr int registers = V.block_n / hw::warp_size;
+
+  TANDEM_DEVICE explicit BoxPages(const PageView& pages) : pages_(pages) {}
+
+  /// Starts at the item's first key.
+  TANDEM_DEVICE void begin(const Item& item) {
+    entry_ = item.sequence;
+    if (pages_.batch_index != nullptr) entry_ = hw::load_global(pages_.batch_index + item.sequence);
+    length_ = item.length < item.end ? item.length : item.end;
+    window_key_ = item.begin;
+    fetch(own_, window_key_);
+    fetch(next_, window_key_ + window_keys());
+  }
+
+  /// Moves on to the block that begins at `key`; blocks are walked in order.
+  TANDEM_DEVICE void advance(int key) {
+    if (key < window_key_ + window_keys()) return;
+    window_key_ += window_keys();
+    TANDEM_UNROLL
+    for (int i = 0; i < registers; ++i) own_[i] = next_[i];
+    fetch(next_, window_key_ + window_keys());
+  }
+
+  /// Warp: the page of box 32 * round + lane of the block at `key`, which `advance` has moved to; -1 for
+  /// boxes past the cache's keys.
+  TANDEM_DEVICE int page(int key, int round) const {
+    const int box = ((key - window_key_) >> pages_.box_shift) + round * hw::warp_size;
+    std::uint32_t value = own_[0];
+    TANDEM_UNROLL
+    for (int i = 1; i < registers; ++i) {
+      const std::uint32_t candidate = own_[i];  // read in any case, or the registers become memory
+      value = box / hw::warp_size == i ? candidate : value;
+    }
+    return static_cast<int>(hw::shuffle(value, (static_cast<std::uint32_t>(box) + hw::lane_index()) % 32));
+  }
+
+ private:
+  TANDEM_DEVICE int window_keys() const { return V.block_n << pages_.box_shift; }
+
+  TANDEM_DEVICE void fetch(std::uint32_t (&pages)[registers], int window_key) const {
+    const std::int32_t* row = pages_.table + entry_ * pages_.table_stride;
+    TANDEM_UNROLL
+    for (int i = 0; i < registers; ++i) {
+      const int box = i * hw::warp_size + static_cast<int>(hw::lane_index());
+      const int key = window_key + (box << pages_.box_shift);
+      int page = key < length_ ? entry_ : -1;
+      if (pages_.table != nullptr && key < length_) page = hw::load_global(row + (key >> pages_.page_shift));
+      pages[i] = static_cast<std::uint32_t>(page);
+    }
+    hw::sync_warp();
+  }
+
+  const PageView& pages_;
+  int entry_, length_, window_key_;
+  std::uint32_t own_[registers], next_[registers];
+};
+
+template <DecodeVariant V>
+struct Producer {
+  using KeyBlock = typename DecodeShared<V>::KeyBlock;
+  using Position = tile::RingPosition<V.stages>;
+
+  const DecodeArguments& args;
+  DecodeShared<V>& shared;
+  BoxPages<V> pages;
+  Position k_at, v_at;
+
+  /// Starts loading the block of keys or values at `key`, as soon as its slot is empty.
+  TANDEM_DEVICE void load(tile::Ring<V.stages>& ring, Position& at, const hw::TensorMap& map,
+                          KeyBlock (&blocks)[V.stages], hw::BoxOrigin origin) {
+    hw::barrier_wait(ring.empty[at.slot], at.parity ^ 1u);
+    hw::sync_warp();
+    if (hw::lane_index() == 0) hw::barrier_arrive_expecting(ring.full[at.slot], sizeof(KeyBlock));
+    hw::sync_warp();
+    const int boxes = V.block_n >> args.pages.box_shift, first_key = origin.s;
+    const std::uint32_t key_in_page = (1u << args.pages.page_shift) - 1;
+    for (int round = 0; round * hw::warp_size < boxes; ++round) {
+      const int box = round * hw::warp_size + static_cast<int>(hw::lane_index());
+      const int row = box << args.pages.box_shift;
+      origin.b = pages.page(first_key, round);
+      origin.s = static_cast<int>(static_cast<std::uint32_t>(first_key + row) & key_in_page);
+      if (box < boxes) load_rows(blocks[at.slot], row, map, ring.full[at.slot], origin);
+      hw::sync_warp();
+    }
+    at.advance();
+  }
+
+  TANDEM_DEVICE void load_rows(KeyBlock& block, int row, const hw::TensorMap& map, hw::Barrier& full,
+                               hw::BoxOrigin origin) {
+    constexpr int tile_keys = DecodeShared<V>::tile_keys;
+    auto& tile = block.tile[row / tile_keys];
+    TANDEM_UNROLL
+    for (int p = 0; p < V.head_dim / tile::panel_columns; ++p) {
+      origin.d = p * tile::panel_columns;
+      hw::load_box(tile.panel[p][row % tile_keys], map, full, origin, args.policy);
+    }
+  }
+};
+
+/// Feeds the rings with all keys and values of the block's share.
+template <DecodeVariant V>
+TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared, Walker& walker) {
+  Producer<V> producer{args, shared, BoxPages<V>(args.pages), {}, {}};
+  for (Item item = walker.next(); item.exists(); item = walker.next()) {
+    if (item.begin < item.end) producer.pages.begin(item);
+    for (int key = item.begin; key < item.end; key += V.block_n) {
+      producer.pages.advance(key);
+      const hw::BoxOrigin origin{0, key, item.head, 0};
+      producer.load(shared.k_ring, producer.k_at, args.k, shared.k, origin);
+      producer.load(shared.v_ring, producer.v_at, args.v, shared.v, origin);
+    }
+  }
+}
+
+}  // namespace tandem::decode

@@ -1,0 +1,114 @@
+// Algorithm "shared_p" (seed 002, "Option 0: Copy P to shared memory, O is transposed"): both products take
+// their 64 rows from the cache. The four warps agree on column maxima, and P goes through shared memory.
+#pragma once
+
+#include "decode/transposed.h"
+
+namespace tandem::decode {
+
+/// The larger of the old maxima and those of all warps in this block. `turn` alternates between blocks.
+template <DecodeVariant V>
+TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, const TransposedResult<V>& result, int turn,
+                                   float (&maxima)[own_columns<V.columns>]) {
+  auto& shared = consumer.shared.own.exchange.maxima[turn];
+  if (hw::lane_index() < 4) {
+    TANDEM_UNROLL
+    for (int k = 0; k < result.own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
+  }
+  sync_consumers();
+  TANDEM_UNROLL
+  for (int k = 0; k < result.own; ++k) {
+    maxima[k] = result.softmax.max[k];
+    TANDEM_UNROLL
+    for (int warp = 0; warp < warps; ++warp) maxima[k] = hw::max(maxima[k], shared[warp][column_of(k)]);
+  }
+}
+
+/// P^T to shared memory: query rows by keys.
+template <DecodeVariant V>
+TANDEM_DEVICE void store_probabilities(Consumer<V>& consumer, const TransposedScores<V>& scores) {
+  constexpr int count =
+      V.columns == 8 ? 2 : 4;  // matrices at once: two halves of 16 keys, one or two of 8 rows
+  const int lane = static_cast<int>(hw::lane_index());
+  const int key = 16 * own_warp() + lane / 8 % 2 * 8;
+  TANDEM_UNROLL
+  for (int tile = 0; tile < V.subtiles(); ++tile) {
+    TANDEM_UNROLL
+    for (int j = 0; j < V.columns / 2; j += 2 * count) {
+      std::uint32_t matrices[count];
+      TANDEM_UNROLL
+      for (int m = 0; m < count; ++m) {
+        matrices[m] = hw::pack<V.operand>(scores[tile][j + 2 * m], scores[tile][j + 2 * m + 1]);
+      }
+      const int row = j * 2 + (count == 4 ? lane / 16 * 8 : 0) + lane % 8;
+      hw::store_matrices_transposed(&consumer.shared.own.p[tile].chunk(row, key), matrices);
+    }
+  }
+}
+
+/// Starts O^T += V^T P for the block of values that is full.
+template <DecodeVariant V>
+TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& result) {
+  auto& values = consumer.shared.v[consumer.v_at.slot];
+  hw::wgmma_fence();
+  TANDEM_UNROLL
+  for (int m = 0; m < V.head_dim / 64; ++m) {
+    TANDEM_UNROLL
+    for (int step = 0; step < V.block_n / tile::k_step; ++step) {
+      constexpr int steps = 64 / tile::k_step;  // of a tile of 64 keys
+      const auto& tile = values.tile[step / steps];
+      hw::wgmma_ss<V.operand, V.columns, hw::Major::k, hw::Major::mn>(
+          result.output[m], tile.mn_major(step % steps).advanced(m * tile.panel_bytes),
+          consumer.shared.own.p[step / steps].k_major(step % steps), hw::Accumulate::add);
+    }
+  }
+  hw::wgmma_commit();
+}
+
+template <DecodeVariant V>
+TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const Item& item, TransposedResult<V>& result) {
+  int turn = 0;
+  for (int key = item.begin; key < item.end; key += V.block_n) {
+    float scores[V.subtiles()][V.columns / 2], maxima[result.own], correction[result.own];
+
+    consumer.wait_keys(item, key);
+    start_scores(consumer, scores);  // S = K[range(kv_start, kv_start+BN),:] @ Q'
+    hw::wgmma_wait<0>();
+    consumer.release_keys();
+
+    mask_and_reduce(consumer, item, key, scores, maxima);
+    exchange_maxima(consumer, result, turn, maxima);                              // col_max = colmax(S)
+    result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);  // P = exp(S - col_max)
+    store_probabilities(consumer, scores);
+    hw::fence_async_proxy();
+    result.scale(correction);  // O = exp(old_col_max - col_max) * O
+    sync_consumers();
+
+    consumer.wait_values();
+    start_output(consumer, result);  // O += (V[range(kv_start, kv_start+BN), :])' @ P
+    hw::wgmma_wait<0>();
+    consumer.release_values();
+    turn ^= 1;
+  }
+}
+
+/// Sums of columns over the keys of all threads.
+template <DecodeVariant V>
+TANDEM_DEVICE void complete_shared_p(Consumer<V>& consumer, TransposedResult<V>& result) {
+  auto& sums = consumer.shared.own.exchange.sums;
+  TANDEM_UNROLL
+  for (float& sum : result.softmax.sum) sum = column_sum(sum);
+  if (hw::lane_index() < 4) {
+    TANDEM_UNROLL
+    for (int k = 0; k < result.own; ++k) sums[own_warp()][column_of(k)] = result.softmax.sum[k];
+  }
+  sync_consumers();
+  TANDEM_UNROLL
+  for (int k = 0; k < result.own; ++k) {
+    result.softmax.sum[k] = 0.f;
+    TANDEM_UNROLL
+    for (int warp = 0; warp < warps; ++warp) result.softmax.sum[k] += sums[warp][column_of(k)];
+  }
+}
+
+}  // namespace tandem::decode

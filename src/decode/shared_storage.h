@@ -1,0 +1,57 @@
+// All of a decode block's shared memory, as one struct.
+#pragma once
+
+#include <cstdint>
+
+#include "decode/variant.h"
+#include "tile/ring.h"
+#include "tile/shared_tile.h"
+
+namespace tandem::decode {
+
+inline constexpr int warps = 4;  ///< of the consumer warpgroup
+
+/// What the warps tell one another about their columns of S^T. Maxima take turns, so that one barrier a
+/// block is enough.
+template <int columns>
+struct ColumnExchange {
+  float maxima[2][warps][columns];
+  float sums[warps][columns];
+};
+
+/// What only one algorithm needs.
+template <DecodeVariant V, Algorithm algorithm>
+struct AlgorithmShared {};
+
+template <DecodeVariant V>
+struct AlgorithmShared<V, Algorithm::shared_p> {
+  tile::SharedTile<V.columns, 64> p[V.subtiles()];  ///< P^T, a row for each query row
+  ColumnExchange<V.columns> exchange;
+};
+
+template <DecodeVariant V>
+struct AlgorithmShared<V, Algorithm::register_p> {
+  ColumnExchange<V.columns> exchange;
+  /// A quarter of O^T for each warp, in the order of the fragments.
+  float quarter[warps][V.head_dim * V.columns / 128][hw::warp_size];
+};
+
+template <DecodeVariant V>
+struct DecodeShared {
+  /// The transposed products take 64 keys as their rows.
+  static constexpr int tile_keys = V.algorithm == Algorithm::plain ? V.block_n : 64;
+  using KeyTile = tile::SharedTile<tile_keys, V.head_dim>;
+  struct KeyBlock {
+    KeyTile tile[V.block_n / tile_keys];
+  };
+
+  KeyBlock k[V.stages];
+  KeyBlock v[V.stages];
+  tile::SharedTile<V.columns, V.head_dim> q;
+  AlgorithmShared<V, V.algorithm> own;
+  tile::Ring<V.stages> k_ring;
+  tile::Ring<V.stages> v_ring;
+  std::uint32_t last_arriver;
+};
+
+}  // namespace tandem::decode

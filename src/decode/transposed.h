@@ -1,0 +1,177 @@
+// What the transposed algorithms share: S^T = K Q^T, softmax over columns, O^T in registers (seed 002, "What
+// if we transpose our operations?").
+//
+// A thread of warp w, lane l, holds of a 64 x columns accumulator in [4 * j + 2 * i + c] row 16 * w + l / 4 +
+// 8 * i, column 8 * j + 2 * (l % 4) + c. Rows are keys (S^T) or output columns (O^T); columns are query rows.
+#pragma once
+
+#include <limits>
+
+#include "decode/consumer.h"
+#include "hw/hw.h"
+#include "tile/softmax.h"
+
+namespace tandem::decode {
+
+/// The thread's own columns of a tile: how many, which is number k, and which is accumulator j's.
+template <int columns>
+inline constexpr int own_columns = columns / 4;
+TANDEM_DEVICE int column_of(int k) { return k / 2 * 8 + 2 * static_cast<int>(hw::lane_index() % 4) + k % 2; }
+constexpr int own_column(int accumulator) { return accumulator / 4 * 2 + accumulator % 2; }
+
+/// The thread's row in a tile of 64, without 8 * i.
+TANDEM_DEVICE int upper_row_of_thread() { return 16 * own_warp() + static_cast<int>(hw::lane_index()) / 4; }
+
+/// Over the eight lanes that hold the same columns.
+TANDEM_DEVICE float column_max(float x) {
+  TANDEM_UNROLL
+  for (int mask = 4; mask < hw::warp_size; mask *= 2) x = hw::max(x, hw::shuffle_xor(x, mask));
+  return x;
+}
+TANDEM_DEVICE float column_sum(float x) {
+  TANDEM_UNROLL
+  for (int mask = 4; mask < hw::warp_size; mask *= 2) x += hw::shuffle_xor(x, mask);
+  return x;
+}
+
+template <DecodeVariant V>
+using TransposedScores = float[V.subtiles()][V.columns / 2];
+
+/// Online softmax of the thread's columns. Maxima are of raw scores; sums are of the thread's own keys until
+/// somebody adds them up.
+template <int columns>
+struct ColumnSoftmax {
+  static constexpr int own = own_columns<columns>;
+  float max[own], sum[own];
+
+  TANDEM_DEVICE ColumnSoftmax() {
+    TANDEM_UNROLL
+    for (int k = 0; k < own; ++k) max[k] = -std::numeric_limits<float>::infinity(), sum[k] = 0.f;
+  }
+
+  /// Takes up new maxima, no smaller than the old ones, and turns scores into probabilities. `factor` brings
+  /// what was added up before to the new reference.
+  template <int tiles>
+  TANDEM_DEVICE void update(float (&scores)[tiles][columns / 2], const float (&new_max)[own],
+                            float (&factor)[own], float scale_log2) {
+    float offset[own];
+    TANDEM_UNROLL
+    for (int k = 0; k < own; ++k) {
+      // -inf - -inf would be NaN; any finite reference leaves all of these probabilities 0.
+      const bool none = new_max[k] == -std::numeric_limits<float>::infinity();
+      offset[k] = (none ? 0.f : new_max[k]) * scale_log2;
+      factor[k] = hw::exp2(hw::fma(max[k], scale_log2, -offset[k]));
+      sum[k] *= factor[k];
+      max[k] = new_max[k];
+    }
+    TANDEM_UNROLL
+    for (auto& tile : scores) {
+      TANDEM_UNROLL
+      for (int j = 0; j < columns / 2; ++j) {
+        const int k = own_column(j);
+        tile[j] = hw::exp2(hw::fma(tile[j], scale_log2, -offset[k]));
+        sum[k] += tile[j];
+      }
+    }
+  }
+};
+
+/// What the warpgroup holds of the result: O^T, unnormalised, and the statistics of its columns.
+template <DecodeVariant V>
+struct TransposedResult {
+  static constexpr int own = own_columns<V.columns>;
+  float output[V.head_dim / 64][V.columns / 2] = {};
+  ColumnSoftmax<V.columns> softmax;
+
+  /// visit(row, max as an exponent of 2, sum), once for every row of the tile.
+  template <typename Visit>
+  TANDEM_DEVICE void for_each_row(float scale_log2, Visit visit) const {
+    if (hw::thread_index() >= 4) return;
+    TANDEM_UNROLL
+    for (int k = 0; k < own; ++k) visit(column_of(k), softmax.max[k] * scale_log2, softmax.sum[k]);
+  }
+
+  TANDEM_DEVICE void scale(const float (&factor)[own]) {
+    TANDEM_UNROLL
+    for (auto& tile : output) {
+      TANDEM_UNROLL
+      for (int j = 0; j < V.columns / 2; ++j) tile[j] *= factor[own_column(j)];
+    }
+  }
+
+  TANDEM_DEVICE void normalise() {
+    float factor[own];
+    TANDEM_UNROLL
+    for (int k = 0; k < own; ++k) factor[k] = softmax.sum[k] == 0.f ? 0.f : hw::reciprocal(softmax.sum[k]);
+    scale(factor);
+  }
+
+  /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements of O. Of two threads that
+  /// hold neighbouring rows of O^T, the even one takes the even columns, the other the odd ones.
+  template <typename Visit>
+  TANDEM_DEVICE void for_each_pair(Visit visit) const {
+    const bool odd = hw::lane_index() / 4 % 2 != 0;
+    TANDEM_UNROLL
+    for (int m = 0; m < V.head_dim / 64; ++m) {
+      TANDEM_UNROLL
+      for (int j = 0; j < V.columns / 2; j += 2) {
+        const float even_column = output[m][j], odd_column = output[m][j + 1];
+        const float received = hw::shuffle_xor(odd ? even_column : odd_column, 4);
+        const int row = column_of(own_column(j)) + (odd ? 1 : 0);
+        const int column = 64 * m + upper_row_of_thread() + j % 4 / 2 * 8 - (odd ? 1 : 0);
+        visit(row, column, odd ? received : even_column, odd ? odd_column : received);
+      }
+    }
+  }
+};
+
+/// Starts S^T = K Q^T for the block of keys that is full.
+template <DecodeVariant V>
+TANDEM_DEVICE void start_scores(Consumer<V>& consumer, TransposedScores<V>& scores) {
+  auto& keys = consumer.shared.k[consumer.k_at.slot];
+  hw::wgmma_fence();
+  TANDEM_UNROLL
+  for (int tile = 0; tile < V.subtiles(); ++tile) {
+    TANDEM_UNROLL
+    for (int step = 0; step < V.head_dim / tile::k_step; ++step) {
+      hw::wgmma_ss<V.operand, V.columns, hw::Major::k>(
+          scores[tile], keys.tile[tile].k_major(step), consumer.shared.q.k_major(step),
+          step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
+    }
+  }
+  hw::wgmma_commit();
+}
+
+/// Cap and mask, and the maxima of the warp's keys in this block for all of which the thread holds the
+/// columns.
+template <DecodeVariant V>
+TANDEM_DEVICE void mask_and_reduce(const Consumer<V>& consumer, const Item& item, int key,
+                                   TransposedScores<V>& scores, float (&maxima)[own_columns<V.columns>]) {
+  constexpr int own = own_columns<V.columns>;
+  TANDEM_UNROLL
+  for (auto& tile : scores) consumer.cap(tile);
+  if (consumer.needs_mask(item, key)) {
+    TANDEM_UNROLL
+    for (int k = 0; k < own; ++k) {
+      const RowLimits limits = consumer.limits_of(item, column_of(k));
+      TANDEM_UNROLL
+      for (int i = 0; i < 2 * V.subtiles(); ++i) {
+        const int own_key = key + i / 2 * 64 + upper_row_of_thread() + i % 2 * 8;
+        const bool seen = own_key >= limits.begin && own_key < limits.end;
+        float& score = scores[i / 2][k / 2 * 4 + i % 2 * 2 + k % 2];
+        score = seen ? score : -std::numeric_limits<float>::infinity();
+      }
+    }
+  }
+  TANDEM_UNROLL
+  for (int k = 0; k < own; ++k) {
+    float x = -std::numeric_limits<float>::infinity();
+    TANDEM_UNROLL
+    for (int i = 0; i < 2 * V.subtiles(); ++i) {
+      x = hw::max(x, scores[i / 2][k / 2 * 4 + i % 2 * 2 + k % 2]);
+    }
+    maxima[k] = column_max(x);
+  }
+}
+
+}  // namespace tandem::decode

@@ -1,0 +1,68 @@
+// The table of what is built.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "decode/variant.h"
+
+namespace tandem::decode {
+
+/// One line of the table, for both operand types.
+struct Recipe {
+  Algorithm algorithm;
+  int columns, block_n, stages, blocks_per_sm;
+};
+
+/// Stages: what shared memory leaves room for. The probabilities of register_p stay in registers together
+/// with O^T, which limits its columns.
+template <int head_dim>
+constexpr auto recipes() {
+  using enum Algorithm;
+  if constexpr (head_dim == 64) {
+    return std::array{Recipe{plain, 64, 64, 3, 3},      Recipe{shared_p, 8, 64, 4, 3},
+                      Recipe{shared_p, 16, 64, 4, 3},   Recipe{shared_p, 32, 64, 3, 3},
+                      Recipe{shared_p, 64, 64, 5, 2},   Recipe{register_p, 8, 64, 4, 3},
+                      Recipe{register_p, 16, 64, 4, 3}, Recipe{register_p, 32, 64, 5, 2},
+                      Recipe{register_p, 64, 64, 10, 1}};
+  } else if constexpr (head_dim == 128) {
+    return std::array{Recipe{plain, 64, 64, 2, 2},      Recipe{shared_p, 8, 64, 3, 2},
+                      Recipe{shared_p, 16, 64, 3, 2},   Recipe{shared_p, 32, 64, 3, 2},
+                      Recipe{shared_p, 64, 64, 5, 1},   Recipe{register_p, 8, 64, 3, 2},
+                      Recipe{register_p, 16, 64, 3, 2}, Recipe{register_p, 32, 64, 5, 1}};
+  } else {
+    static_assert(head_dim == 256);
+    return std::array{Recipe{plain, 64, 64, 2, 1},     Recipe{shared_p, 8, 64, 3, 1},
+                      Recipe{shared_p, 16, 64, 3, 1},  Recipe{shared_p, 32, 64, 3, 1},
+                      Recipe{shared_p, 64, 64, 2, 1},  Recipe{register_p, 8, 64, 3, 1},
+                      Recipe{register_p, 16, 64, 3, 1}};
+  }
+}
+
+/// Everything that is built for one head dim, narrow tiles first.
+template <int head_dim>
+constexpr auto variants() {
+  constexpr auto lines = recipes<head_dim>();
+  std::array<DecodeVariant, 2 * lines.size()> all{};
+  std::size_t i = 0;
+  for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
+    for (const Recipe& r : lines) {
+      all[i++] = {r.algorithm, operand, head_dim, r.columns, r.block_n, r.stages, r.blocks_per_sm};
+    }
+  }
+  return all;
+}
+
+constexpr auto all_variants() {
+  constexpr auto d64 = variants<64>();
+  constexpr auto d128 = variants<128>();
+  constexpr auto d256 = variants<256>();
+  std::array<DecodeVariant, d64.size() + d128.size() + d256.size()> all{};
+  auto next = std::copy(d64.begin(), d64.end(), all.begin());
+  next = std::copy(d128.begin(), d128.end(), next);
+  std::copy(d256.begin(), d256.end(), next);
+  return all;
+}
+
+}  // namespace tandem::decode

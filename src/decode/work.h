@@ -1,0 +1,147 @@
+// Which keys of which streams a block walks: the same answer for the producer and the consumer warps, each of
+// which finds it for itself.
+#pragma once
+
+#include "core/stream_k.h"
+#include "decode/arguments.h"
+#include "hw/hw.h"
+
+namespace tandem::decode {
+
+/// A run of units of one stream.
+struct Item {
+  int sequence;                  ///< negative: there is no more work
+  int head, row_tile;            ///< key/value head; tile of query rows
+  int length, keys;              ///< of the sequence: in the cache, and with those that are appended
+  int begin, end;                ///< keys to walk; none where begin == end
+  int first_unit, past_unit;     ///< of all units; those of this item
+  int stream_begin, stream_end;  ///< of all units; those of its stream
+
+  TANDEM_DEVICE bool exists() const { return sequence >= 0; }
+  TANDEM_DEVICE bool whole_stream() const { return first_unit == stream_begin && past_unit == stream_end; }
+};
+
+/// Where a walk through all units begins: position `position` is the first unit of sequence `sequence`.
+struct WalkStart {
+  int sequence, position;
+};
+
+/// Walks the share of one block. All lanes of the warp call every function together; lane l knows the units
+/// of sequence window + l.
+class Walker {
+ public:
+  TANDEM_DEVICE Walker(const DecodeArguments& args, int block, int grid)
+      : args_(args), window_(-hw::warp_size), window_end_(0) {
+    const int total = args.plan != nullptr ? hw::load_global(args.plan) : count_units();
+    shares_ = core::Shares(total, grid, args.min_share);
+    position_ = shares_.begin(block);
+    end_ = shares_.begin(block + 1);
+    if (args.plan != nullptr && position_ < end_) {
+      const std::int32_t* start = args.plan + plan_words(block);
+      window_ = hw::load_global(start) - hw::warp_size;
+      window_end_ = hw::load_global(start + 1);
+    } else if (args.batch > hw::warp_size) {
+      window_ = -hw::warp_size, window_end_ = 0;
+    }
+  }
+
+  TANDEM_DEVICE const core::Shares& shares() const { return shares_; }
+  TANDEM_DEVICE int share_end() const { return end_; }
+  TANDEM_DEVICE int total() const { return shares_.begin(shares_.blocks()); }
+
+  /// Where the sequence at the walk's position begins.
+  TANDEM_DEVICE WalkStart start() {
+    seek();
+    const int lane = lane_of_position();
+    return {window_ + lane, from_lane(own_begin_, lane)};
+  }
+
+  /// The next item of the share.
+  TANDEM_DEVICE Item next() {
+    if (position_ >= end_) return {-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    seek();
+    const int lane = lane_of_position();
+    const int units = from_lane(own_.units, lane), unit_keys = args_.units.unit.value();
+    const int within = position_ - from_lane(own_begin_, lane), stream = within / units;
+    const int unit = within - stream * units, left = units - unit, mine = end_ - position_;
+    const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
+    const auto [head, row_tile] = args_.row_tiles.divide(stream);
+
+    Item item{window_ + lane,
+              head,
+              row_tile,
+              from_lane(own_.length, lane),
+              from_lane(own_.keys, lane),
+              0,
+              0,
+              position_,
+              position_ + count,
+              position_ - unit,
+              position_ + left};
+    const int first_key = (from_lane(own_.first_unit, lane) + unit) * unit_keys;
+    const int past_key = first_key + count * unit_keys;
+    item.begin = first_key;
+    item.end = past_key < item.keys ? past_key : item.keys;
+    position_ += count;
+    return item;
+  }
+
+ private:
+  TANDEM_DEVICE static int from_lane(int value, int lane) {
+    return static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(lane)));
+  }
+
+  /// Moves the window on to the next 32 sequences.
+  TANDEM_DEVICE void load_window() {
+    window_ += hw::warp_size;
+    const int lane = static_cast<int>(hw::lane_index()), sequence = window_ + lane;
+    own_ = {0, 0, 0, 0};
+    if (sequence < args_.batch) own_ = args_.units.of(hw::load_global(args_.lengths + sequence));
+    hw::sync_warp();
+    const int size = own_.units * args_.streams;
+    int sum = size;  // of the lanes up to this one
+    TANDEM_UNROLL
+    for (int distance = 1; distance < hw::warp_size; distance *= 2) {
+      const int before = from_lane(sum, lane < distance ? lane : lane - distance);
+      sum += lane < distance ? 0 : before;
+    }
+    own_begin_ = window_end_ + sum - size;
+    window_end_ += from_lane(sum, hw::warp_size - 1);
+  }
+
+  TANDEM_DEVICE int count_units() {
+    while (window_ + hw::warp_size < args_.batch) load_window();
+    return window_end_;
+  }
+
+  /// Brings the window to the position.
+  TANDEM_DEVICE void seek() {
+    while (position_ < end_ && position_ >= window_end_) load_window();
+  }
+
+  /// The lane whose sequence the position is in.
+  TANDEM_DEVICE int lane_of_position() const {
+    int lane = own_.units > 0 && own_begin_ <= position_ ? static_cast<int>(hw::lane_index()) : 0;
+    TANDEM_UNROLL
+    for (int distance = 1; distance < hw::warp_size; distance *= 2) {
+      const auto other = static_cast<int>(hw::shuffle_xor(static_cast<std::uint32_t>(lane), distance));
+      lane = other > lane ? other : lane;
+    }
+    return lane;
+  }
+
+  const DecodeArguments& args_;
+  core::Shares shares_;
+  int position_, end_;
+  int window_, window_end_;  ///< sequence of lane 0; position after the last lane's
+  core::SequenceUnits own_;
+  int own_begin_;  ///< position of the lane's sequence
+};
+
+/// Query rows of a tile that exist.
+TANDEM_DEVICE int rows_of_tile(const DecodeArguments& args, const Item& item, int columns) {
+  const int left = args.rows - item.row_tile * columns;
+  return left < columns ? left : columns;
+}
+
+}  // namespace tandem::decode

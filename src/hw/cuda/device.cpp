@@ -1,0 +1,121 @@
+#include "hw/cuda/device.h"
+
+#include <cstring>
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "hw/cuda/capability.h"
+#include "hw/tensor_map.h"
+
+namespace tandem::hw {
+namespace {
+
+using core::Status;
+
+/// cuTensorMapEncodeTiled through the runtime, so that the library loads where there is no driver.
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
+  static const auto encoder = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                               cudaEnableDefault, &found);
+    const bool ok = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
+    return ok ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function) : nullptr;
+  }();
+  return encoder;
+}
+
+cudaPointerAttributes pointer_attributes(const void* address) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) cudaGetLastError();
+  return attributes;
+}
+
+Status current_device(Device* device) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    return {TANDEM_NO_DEVICE, std::string("no CUDA device can be used: ") +
+                                  (error == cudaSuccess ? "there is none" : cudaGetErrorString(error)) +
+                                  "; use TANDEM_BACKEND_CPU with host memory"};
+  }
+  if (cudaError_t e = cudaGetDevice(&device->ordinal); e != cudaSuccess)
+    return device_error("cudaGetDevice", e);
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    cudaDeviceGetAttribute(&value, which, device->ordinal);
+    return value;
+  };
+  device->major = attribute(cudaDevAttrComputeCapabilityMajor);
+  device->minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  device->sm_count = attribute(cudaDevAttrMultiProcessorCount);
+  return {};
+}
+
+}  // namespace
+
+Status device_error(const std::string& what, cudaError_t error) {
+  cudaGetLastError();
+  return {TANDEM_DEVICE_ERROR, what + " failed: " + cudaGetErrorString(error)};
+}
+
+Status encode(const char* name, const core::Tensor& tensor, int rows, TensorMap* map) {
+  const TensorMapRequest request = tensor_map_request(tensor, rows);
+  const CUtensorMapDataType type =
+      tensor.dtype == TANDEM_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const cuuint32_t element_strides[4] = {1, 1, 1, 1};
+  CUtensorMap encoded;
+  static_assert(sizeof(encoded) == sizeof(*map));
+  const CUresult result = tensor_map_encoder()(
+      &encoded, type, 4, request.address, request.dims, request.stride_bytes, request.box, element_strides,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    return {TANDEM_DEVICE_ERROR, std::string("the driver refused a tensor map for ") + name +
+                                     " (cuTensorMapEncodeTiled, error " + std::to_string(result) + ")"};
+  }
+  std::memcpy(map, &encoded, sizeof(*map));
+  return {};
+}
+
+Status check_memory(const std::string& name, const void* address) {
+  if (address == nullptr || pointer_attributes(address).devicePointer != nullptr) return {};
+  return {TANDEM_INVALID_ARGUMENT, name +
+                                       " is host memory, which the GPU can't reach; pass device memory or "
+                                       "choose TANDEM_BACKEND_CPU"};
+}
+
+Status hopper_device(Device* device) {
+  if (Status s = current_device(device); !s.ok()) return s;
+  if (Status s = check_capability(device->ordinal, device->major, device->minor); !s.ok()) return s;
+  if (tensor_map_encoder() == nullptr) {
+    return {TANDEM_NO_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; it needs to be 525 or newer"};
+  }
+  return {};
+}
+
+Status device_usable() {
+  Device device;
+  return hopper_device(&device);
+}
+
+DeviceDescription describe_device() {
+  DeviceDescription description{};
+  Device device;
+  cudaDeviceProp properties;
+  if (!current_device(&device).ok() || cudaGetDeviceProperties(&properties, device.ordinal) != cudaSuccess) {
+    return description;
+  }
+  static_assert(sizeof(description.name) == sizeof(properties.name));
+  std::memcpy(description.name, properties.name, sizeof(description.name));
+  description.sm_count = device.sm_count;
+  return description;
+}
+
+bool is_device_memory(const void* address) {
+  const cudaMemoryType type = pointer_attributes(address).type;
+  return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
+}
+
+}  // namespace tandem::hw

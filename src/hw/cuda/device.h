@@ -1,0 +1,41 @@
+// The current CUDA device, and what launchers of kernels ask of the CUDA runtime.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <string>
+
+#include "core/problem.h"
+#include "core/status.h"
+#include "hw/types.h"
+
+namespace tandem::hw {
+
+struct Device {
+  int ordinal, major, minor, sm_count;
+};
+
+/// The current device, if it is a Hopper GPU with a driver that can run the kernels; else why not.
+core::Status hopper_device(Device* device);
+core::Status device_usable();
+
+/// Name and multiprocessors of the current device; empty and 0 if there is none.
+struct DeviceDescription {
+  char name[256];
+  int sm_count;
+};
+DeviceDescription describe_device();
+
+/// Whether the address is device or managed memory; pinned host memory is not, though the GPU can reach it.
+bool is_device_memory(const void* address);
+
+/// OK if the GPU can reach what the argument `name` points to, or it is null.
+core::Status check_memory(const std::string& name, const void* address);
+
+/// Encodes a map that loads `rows` x 64 boxes of the tensor; `name` is the argument's.
+core::Status encode(const char* name, const core::Tensor& tensor, int rows, TensorMap* map);
+
+/// A failed call of the runtime as a status. Clears the runtime's last error: what we report must not surface
+/// again in the caller's next check.
+core::Status device_error(const std::string& what, cudaError_t error);
+
+}  // namespace tandem::hw

@@ -1,0 +1,57 @@
+// Ordinary accesses of global memory, atomics, fences.
+#pragma once
+
+#include "hw/hw.h"
+
+namespace tandem::hw {
+
+TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(address), "r"(words[0]), "r"(words[1]),
+               "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+TANDEM_DEVICE void store_global(float* address, float value) {
+  asm volatile("st.global.f32 [%0], %1;\n" ::"l"(address), "f"(value) : "memory");
+}
+TANDEM_DEVICE void store_global(std::uint32_t* address, std::uint32_t value) {
+  asm volatile("st.global.u32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
+}
+TANDEM_DEVICE void store_global(std::uint16_t* address, std::uint16_t value) {
+  asm volatile("st.global.u16 [%0], %1;\n" ::"l"(address), "h"(value) : "memory");
+}
+
+// Volatile keeps loads behind the barriers and atomics that they depend on; a memory clobber would also keep
+// them from moving across accesses of shared memory.
+TANDEM_DEVICE float load_global(const float* address) {
+  float value;
+  asm volatile("ld.global.f32 %0, [%1];\n" : "=f"(value) : "l"(address));
+  return value;
+}
+TANDEM_DEVICE std::uint32_t load_global(const std::uint32_t* address) {
+  std::uint32_t value;
+  asm volatile("ld.global.u32 %0, [%1];\n" : "=r"(value) : "l"(address));
+  return value;
+}
+TANDEM_DEVICE std::int32_t load_global(const std::int32_t* address) {
+  std::int32_t value;
+  asm volatile("ld.global.s32 %0, [%1];\n" : "=r"(value) : "l"(address));
+  return value;
+}
+TANDEM_DEVICE void load_global(std::uint32_t (&words)[4], const void* address) {
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "l"(address));
+}
+
+TANDEM_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value) {
+  std::uint32_t old;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;\n"
+               : "=r"(old)
+               : "l"(address), "r"(value)
+               : "memory");
+  return old;
+}
+
+TANDEM_DEVICE void fence_global() { asm volatile("fence.acq_rel.gpu;\n" ::: "memory"); }
+
+}  // namespace tandem::hw

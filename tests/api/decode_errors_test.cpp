@@ -1,0 +1,279 @@
+// Every way to call tandem_decode wrongly: its status, the words of its message, and outputs and cache left
+// alone.
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/api/request.h"
+
+namespace tandem::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t huge = std::int64_t{1} << 62;
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+struct Mistake {
+  std::string name;
+  std::function<void(tandem_decode_args&)> make;
+  std::vector<std::string> words;  ///< the argument, its value, what is allowed
+  tandem_status status = TANDEM_INVALID_ARGUMENT;
+};
+
+using Args = tandem_decode_args;
+
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+
+class DecodeMistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(DecodeMistakes, AreNamedAndLeaveTheOutputsAndTheCacheAlone) {
+  DecodeRequest request;
+  GetParam().make(request.args);
+  EXPECT_EQ(request.run(), GetParam().status);
+  for (const std::string& words : GetParam().words) EXPECT_THAT(tandem_last_error(), HasSubstr(words));
+  EXPECT_TRUE(request.outputs_untouched());
+}
+
+std::vector<Mistake> option_mistakes() {
+  return {
+      {"StructSizeOfZero", [](Args& a) { a.struct_size = 0; }, {"args->struct_size is 0", "sizeof"}},
+      {"StructOfALaterVersion",
+       [](Args& a) { a.struct_size += 8; },
+       {"args->struct_size is " + std::to_string(sizeof(Args) + 8), tandem_version()},
+       TANDEM_UNSUPPORTED},
+      {"Backend", [](Args& a) { store(a.backend, 17); }, {"backend is 17", "TANDEM_BACKEND_AUTO"}},
+      {"MaskKind", [](Args& a) { store(a.mask.kind, 3); }, {"mask.kind is 3", "TANDEM_MASK_FULL"}},
+      {"CausalMaskWithWindow",
+       [](Args& a) {
+         a.mask = {TANDEM_MASK_CAUSAL, 0, -1};
+       },
+       {"mask.window_right is -1", "set it to 0"}},
+      {"WindowLeft",
+       [](Args& a) {
+         a.mask = {TANDEM_MASK_WINDOW, -2, 0};
+       },
+       {"mask.window_left is -2", "TANDEM_UNLIMITED"}},
+      {"Scale", [](Args& a) { a.scale = -0.5f; }, {"scale is -0.5", "> 0"}},
+      {"Softcap", [](Args& a) { a.softcap = nan; }, {"softcap is nan", "finite"}},
+      {"SplitSizeNegative", [](Args& a) { a.split_size = -64; }, {"split_size is -64", "multiple of 64"}},
+      {"SplitSizeOdd", [](Args& a) { a.split_size = 100; }, {"split_size is 100", "multiple of 64"}},
+      {"Kernel", [](Args& a) { store(a.kernel, 4); }, {"kernel is 4", "TANDEM_DECODE_AUTO"}},
+      {"KernelNegative", [](Args& a) { store(a.kernel, -1); }, {"kernel is -1"}},
+  };
+}
+
+std::vector<Mistake> dtype_mistakes() {
+  return {
+      {"DtypeOfQ", [](Args& a) { store(a.q.dtype, 4); }, {"q.dtype is 4", "TANDEM_FP32"}},
+      {"DtypeOfKeys",
+       [](Args& a) { a.cache.k.dtype = TANDEM_BF16; },
+       {"cache.k.dtype is 1 (bf16)", "q.dtype is 3 (fp32)"}},
+      {"DtypeOfValues", [](Args& a) { store(a.cache.v.dtype, 9); }, {"cache.v.dtype is 9 (unknown)"}},
+      {"DtypeOfNewKeys", [](Args& a) { a.k_new.dtype = TANDEM_FP16; }, {"k_new.dtype is 2 (fp16)"}},
+      {"DtypeOfNewValues", [](Args& a) { a.v_new.dtype = TANDEM_FP16; }, {"v_new.dtype is 2 (fp16)"}},
+      {"DtypeOfO", [](Args& a) { a.o.dtype = TANDEM_FP16; }, {"o.dtype is 2 (fp16)"}},
+      {"DtypeOfLse", [](Args& a) { a.lse.dtype = TANDEM_BF16; }, {"lse.dtype is 1 (bf16)", "TANDEM_FP32"}},
+      {"DtypeOfAngles",
+       [](Args& a) { a.rotary.dtype = TANDEM_BF16; },
+       {"rotary.dtype is 1 (bf16)", "TANDEM_FP32 or q.dtype"}},
+  };
+}
+
+std::vector<Mistake> shape_mistakes() {
+  return {
+      {"NoQueries", [](Args& a) { a.q.shape[1] = 0; }, {"q.shape[1] (sequence length) is 0", "1 to 8"}},
+      {"NineQueries",
+       [](Args& a) { a.q.shape[1] = 9; },
+       {"q.shape[1] (sequence length) is 9", "1 to 8", "tandem_forward"}},
+      {"HeadDim", [](Args& a) { a.q.shape[3] = 12; }, {"q.shape[3] (head dim) is 12", "multiple of 8"}},
+      {"HeadDimOfKeys", [](Args& a) { a.cache.k.shape[3] = 8; }, {"cache.k.shape[3]", "is 8", "which is 16"}},
+      {"PagesOfValues",
+       [](Args& a) { a.cache.v.shape[0] = 3; },
+       {"cache.v.shape[0] (batch) is 3", "cache.k.shape[0]"}},
+      {"PageSizeOfValues",
+       [](Args& a) { a.cache.v.shape[1] = 4; },
+       {"cache.v.shape[1] (sequence length) is 4", "which is 8"}},
+      {"HeadsOfValues", [](Args& a) { a.cache.v.shape[2] = 1; }, {"cache.v.shape[2] (heads) is 1"}},
+      {"HeadDimOfValues", [](Args& a) { a.cache.v.shape[3] = 8; }, {"cache.v.shape[3] (head dim) is 8"}},
+      {"PagesNegative", [](Args& a) { a.cache.k.shape[0] = -1; }, {"cache.k.shape[0]", "is -1", "0 or more"}},
+      {"PagesOfNothing",
+       [](Args& a) { a.cache.k.shape[1] = a.cache.v.shape[1] = 0; },
+       {"cache.k.shape[1] (page size) is 0", "1 token"}},
+      {"HeadsThatDoNotDivide",
+       [](Args& a) { a.q.shape[2] = a.o.shape[2] = a.lse.shape[2] = 3; },
+       {"q.shape[2] (heads) is 3", "not a multiple of cache.k.shape[2] (heads), which is 2"}},
+      {"NoQueryHeads",
+       [](Args& a) { a.q.shape[2] = a.o.shape[2] = a.lse.shape[2] = 0; },
+       {"q.shape[2] (heads) is 0", "less than cache.k.shape[2]"}},
+      {"BatchOfNewKeys", [](Args& a) { a.k_new.shape[0] = 3; }, {"k_new.shape[0] (batch) is 3"}},
+      {"HeadsOfNewKeys", [](Args& a) { a.k_new.shape[2] = 4; }, {"k_new.shape[2] (heads) is 4", "cache.k"}},
+      {"HeadDimOfNewKeys", [](Args& a) { a.k_new.shape[3] = 8; }, {"k_new.shape[3] (head dim) is 8"}},
+      {"BatchOfNewValues", [](Args& a) { a.v_new.shape[0] = 1; }, {"v_new.shape[0] (batch) is 1"}},
+      {"LengthOfNewValues", [](Args& a) { a.v_new.shape[1] = 4; }, {"v_new.shape[1]", "is 4", "k_new"}},
+      {"HeadsOfNewValues", [](Args& a) { a.v_new.shape[2] = 4; }, {"v_new.shape[2] (heads) is 4"}},
+      {"HeadDimOfNewValues", [](Args& a) { a.v_new.shape[3] = 8; }, {"v_new.shape[3] (head dim) is 8"}},
+      {"MoreNewThanTheCapacity",
+       [](Args& a) { a.k_new.shape[1] = a.v_new.shape[1] = 49; },
+       {"k_new.shape[1] (sequence length) is 49", "capacity of the cache, 48"}},
+      {"LengthOfO", [](Args& a) { a.o.shape[1] = 5; }, {"o.shape[1] (sequence length) is 5"}},
+      {"HeadsOfLse", [](Args& a) { a.lse.shape[2] = 2; }, {"lse.shape[2] (heads) is 2"}},
+      {"LastOfLse", [](Args& a) { a.lse.shape[3] = 16; }, {"lse.shape[3] is 16", "has to be 1"}},
+  };
+}
+
+std::vector<Mistake> cache_mistakes() {
+  return {
+      {"PageTableStride",
+       [](Args& a) { a.cache.page_table_stride = -6; },
+       {"cache.page_table_stride is -6", "0 or more"}},
+      {"NoPagesPerSequence",
+       [](Args& a) { a.cache.pages_per_sequence = 0; },
+       {"cache.pages_per_sequence is 0", "1 slot or more"}},
+      {"CapacityOverflows",
+       [](Args& a) { a.cache.pages_per_sequence = huge; },
+       {"cache.pages_per_sequence is 4611686018427387904", "pages of 8 tokens"}},
+      {"TooFewEntries",
+       [](Args& a) {
+         a.cache.page_table = nullptr, a.cache.batch_index = nullptr;
+         a.cache.k.shape[0] = a.cache.v.shape[0] = 1;
+       },
+       {"cache.k.shape[0] (entries) is 1", "q.shape[0] (batch), 2", "cache.batch_index"}},
+      {"KeysWithoutValues",
+       [](Args& a) { a.v_new.data = nullptr; },
+       {"v_new.data is NULL, but k_new.data is not", "or neither"}},
+      {"ValuesWithoutKeys",
+       [](Args& a) { a.k_new.data = nullptr; },
+       {"k_new.data is NULL, but v_new.data is not"}},
+      {"RotaryPositions", [](Args& a) { a.rotary.positions = 0; }, {"rotary.positions is 0", "1 row"}},
+      {"RotaryDimZero", [](Args& a) { a.rotary.dim = 0; }, {"rotary.dim is 0", "multiple of 16"}},
+      {"RotaryDimOdd", [](Args& a) { a.rotary.dim = 8; }, {"rotary.dim is 8", "multiple of 16"}},
+      {"RotaryDimLarge", [](Args& a) { a.rotary.dim = 32; }, {"rotary.dim is 32", "head dim, which is 16"}},
+      {"RotaryStyle", [](Args& a) { a.rotary.interleaved = 2; }, {"rotary.interleaved is 2", "0 or 1"}},
+  };
+}
+
+/// An address `bytes` further.
+template <typename T>
+T* moved(T* address, std::ptrdiff_t bytes) {
+  return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(address) + static_cast<std::uintptr_t>(bytes));
+}
+
+std::vector<Mistake> memory_mistakes() {
+  return {
+      {"LastStrideOfKeys", [](Args& a) { a.cache.k.stride[3] = 2; }, {"cache.k.stride[3] (head dim) is 2"}},
+      {"OffsetOverflows", [](Args& a) { a.cache.v.stride[0] = huge; }, {"cache.v.stride [", "63 bits"}},
+      {"AppendToABroadcastCache",
+       [](Args& a) { a.cache.k.stride[2] = 0; },
+       {"cache.k.stride is [", "distinct"}},
+      {"OutputBroadcast", [](Args& a) { a.o.stride[2] = 0; }, {"o.stride is [", "distinct"}},
+      {"NullQ", [](Args& a) { a.q.data = nullptr; }, {"q.data is NULL"}},
+      {"NullKeys", [](Args& a) { a.cache.k.data = nullptr; }, {"cache.k.data is NULL"}},
+      {"NullValues", [](Args& a) { a.cache.v.data = nullptr; }, {"cache.v.data is NULL"}},
+      {"NullO", [](Args& a) { a.o.data = nullptr; }, {"o.data is NULL"}},
+      {"NullLengths", [](Args& a) { a.cache.lengths = nullptr; }, {"cache.lengths is NULL"}},
+      {"NullSines", [](Args& a) { a.rotary.sin = nullptr; }, {"rotary.sin is NULL"}},
+      {"MisalignedQ", [](Args& a) { a.q.data = moved(a.q.data, 2); }, {"q.data is 0x", "4 bytes"}},
+      {"MisalignedNewKeys", [](Args& a) { a.k_new.data = moved(a.k_new.data, 1); }, {"k_new.data is 0x"}},
+      {"MisalignedLengths",
+       [](Args& a) { a.cache.lengths = moved(a.cache.lengths, 2); },
+       {"cache.lengths is 0x", "not aligned", "4 bytes"}},
+      {"MisalignedIndex",
+       [](Args& a) { a.cache.batch_index = moved(a.cache.batch_index, 1); },
+       {"cache.batch_index is 0x", "not aligned"}},
+      {"MisalignedPageTable",
+       [](Args& a) { a.cache.page_table = moved(a.cache.page_table, 3); },
+       {"cache.page_table is 0x", "not aligned"}},
+      {"MisalignedCosines",
+       [](Args& a) { a.rotary.cos = moved(a.rotary.cos, 1); },
+       {"rotary.cos is 0x", "not aligned"}},
+      {"InPlace", [](Args& a) { a.o = a.q; }, {"o.data is 0x", "overlap those of q"}},
+      {"OutputIsTheCache",
+       [](Args& a) { a.o.data = a.cache.v.data; },
+       {"o.data is 0x", "overlap those of cache.v", "memory of its own"}},
+      {"KeysAreValues",
+       [](Args& a) { a.cache.v.data = a.cache.k.data; },
+       {"cache.v.data is 0x", "overlap those of cache.k"}},
+      {"CacheIsWhatIsAppended",
+       [](Args& a) { a.k_new.data = a.cache.k.data; },
+       {"cache.k.data is 0x", "overlap those of k_new"}},
+      {"LseIsTheLengths",
+       [](Args& a) { a.lse.data = const_cast<std::int32_t*>(a.cache.lengths); },
+       {"lse.data is 0x", "overlap those of cache.lengths (cache.lengths is 0x"}},
+  };
+}
+
+std::string name_of(const ::testing::TestParamInfo<Mistake>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Option, DecodeMistakes, ::testing::ValuesIn(option_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Dtype, DecodeMistakes, ::testing::ValuesIn(dtype_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Shape, DecodeMistakes, ::testing::ValuesIn(shape_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Cache, DecodeMistakes, ::testing::ValuesIn(cache_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Memory, DecodeMistakes, ::testing::ValuesIn(memory_mistakes()), name_of);
+
+// ---- Mistakes outside the struct
+
+TEST(DecodeErrors, NullArguments) {
+  EXPECT_EQ(tandem_decode(nullptr, nullptr, 0, nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("args is NULL; pass the address of a tandem_decode_args"));
+  EXPECT_EQ(tandem_decode_plan(nullptr, nullptr, 0, nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("args is NULL"));
+  for (const auto query : {tandem_decode_workspace, tandem_decode_plan_size}) {
+    std::size_t bytes = 17;
+    EXPECT_EQ(query(nullptr, &bytes), TANDEM_INVALID_ARGUMENT);
+    EXPECT_EQ(bytes, 17u);
+    DecodeRequest request;
+    EXPECT_EQ(query(&request.args, nullptr), TANDEM_INVALID_ARGUMENT);
+    EXPECT_THAT(tandem_last_error(), HasSubstr("bytes is NULL"));
+    request.args.q.shape[3] = 7;
+    EXPECT_EQ(query(&request.args, &bytes), TANDEM_INVALID_ARGUMENT);
+    EXPECT_THAT(tandem_last_error(), HasSubstr("q.shape[3] (head dim) is 7"));
+    EXPECT_EQ(bytes, 17u);
+  }
+}
+
+TEST(DecodeErrors, Workspace) {
+  DecodeRequest request;
+  std::size_t needed = 0;
+  ASSERT_EQ(tandem_decode_workspace(&request.args, &needed), TANDEM_OK) << tandem_last_error();
+  ASSERT_GT(needed, 0u);
+  std::byte* const data = request.workspace.front().bytes;
+  EXPECT_EQ(tandem_decode(&request.args, data, needed - 1, nullptr), TANDEM_WORKSPACE_TOO_SMALL);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("workspace_bytes is " + std::to_string(needed - 1)));
+  EXPECT_THAT(tandem_last_error(), HasSubstr("tandem_decode_workspace"));
+  EXPECT_EQ(tandem_decode(&request.args, nullptr, needed, nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("workspace is NULL"));
+  EXPECT_EQ(tandem_decode(&request.args, data + 128, needed, nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("not aligned to 256"));
+  EXPECT_TRUE(request.outputs_untouched());
+}
+
+TEST(DecodeErrors, HopperOnThisMachine) {
+  DecodeCase c = small_step();
+  c.dtype = TANDEM_BF16, c.head_dim = 64;
+  DecodeRequest request(c);
+  request.args.backend = TANDEM_BACKEND_HOPPER;
+  tandem_info info{};
+  info.struct_size = sizeof(info);
+  ASSERT_EQ(tandem_get_info(&info), TANDEM_OK);
+  std::size_t bytes = 0;
+  const tandem_status query = tandem_decode_workspace(&request.args, &bytes);
+  if (!info.hopper_built) {
+    EXPECT_EQ(query, TANDEM_UNSUPPORTED);
+    EXPECT_THAT(tandem_last_error(), HasSubstr("cmake --preset hopper"));
+    EXPECT_EQ(request.run(), TANDEM_UNSUPPORTED);
+  } else {
+    ASSERT_EQ(query, TANDEM_OK) << tandem_last_error();
+    std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
+    const tandem_status status = tandem_decode(&request.args, workspace.data(), bytes, nullptr);
+    EXPECT_EQ(status, info.hopper_usable ? TANDEM_INVALID_ARGUMENT : TANDEM_NO_DEVICE);
+    EXPECT_THAT(tandem_last_error(), HasSubstr(info.hopper_usable ? "host memory" : info.hopper_reason));
+  }
+  EXPECT_TRUE(request.outputs_untouched());
+}
+
+}  // namespace
+}  // namespace tandem::test

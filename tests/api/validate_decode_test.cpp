@@ -1,0 +1,77 @@
+// What validation makes of a decoding step that is right.
+#include <gtest/gtest.h>
+
+#include "api/validate.h"
+#include "tests/api/request.h"
+
+namespace tandem::test {
+namespace {
+
+core::DecodeProblem validated(const tandem_decode_args& args) {
+  core::DecodeProblem problem{};
+  const core::Status status = api::validate_decode(&args, /*need_data=*/true, &problem);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return problem;
+}
+
+TEST(ValidateDecode, PassesEverythingOn) {
+  DecodeCase c = small_step();
+  c.softcap = 3, c.split_size = 128, c.kernel = TANDEM_DECODE_SHARED_P, c.interleaved = true;
+  const DecodeRequest request(c);
+  tandem_decode_args args = request.args;
+  args.plan = &c;
+  const core::DecodeProblem p = validated(args), expected = request.tensors.problem();
+  EXPECT_EQ(p.q.data, expected.q.data);
+  EXPECT_EQ(p.k_cache.data, expected.k_cache.data);
+  EXPECT_EQ(p.v_cache.data, expected.v_cache.data);
+  EXPECT_EQ(p.k_new.data, expected.k_new.data);
+  EXPECT_EQ(p.v_new.data, expected.v_new.data);
+  EXPECT_EQ(p.page_table, expected.page_table);
+  EXPECT_EQ(p.lengths, expected.lengths);
+  EXPECT_EQ(p.batch_index, expected.batch_index);
+  EXPECT_EQ(p.page_table_stride, expected.page_table_stride);
+  EXPECT_EQ(p.capacity(), 48);
+  EXPECT_EQ(p.new_len(), 5);
+  EXPECT_EQ(p.rotary.cos, expected.rotary.cos);
+  EXPECT_EQ(p.rotary.sin, expected.rotary.sin);
+  EXPECT_EQ(p.rotary.positions, expected.rotary.positions);
+  EXPECT_EQ(p.rotary.dim, 16);
+  EXPECT_TRUE(p.rotary.interleaved);
+  EXPECT_EQ(p.scale, 0.25f);
+  EXPECT_EQ(p.softcap, 3);
+  EXPECT_EQ(p.split_size, 128);
+  EXPECT_EQ(p.plan, &c);
+  EXPECT_EQ(p.kernel, TANDEM_DECODE_SHARED_P);
+}
+
+TEST(ValidateDecode, DropsWhatIsNotThere) {
+  DecodeCase c = small_step();
+  c.page_size = 0, c.new_len = 0, c.rotary_dim = 0, c.lse = false, c.batch_index = false;
+  DecodeRequest request(c);
+  request.args.cache.page_table_stride = 77;
+  request.args.cache.pages_per_sequence = -5;
+  request.args.rotary.dim = 3;
+  request.args.k_new.shape[1] = request.args.lse.shape[0] = -9;
+  const core::DecodeProblem p = validated(request.args);
+  EXPECT_FALSE(p.paged());
+  EXPECT_EQ(p.capacity(), 48);
+  EXPECT_EQ(p.new_len(), 0);
+  EXPECT_EQ(p.rotary.cos, nullptr);
+  EXPECT_EQ(p.rotary.dim, 0);
+  EXPECT_EQ(p.lse.shape[0], 0);
+}
+
+TEST(ValidateDecode, AMaskThatHidesNothingForAnyLengthIsFull) {
+  DecodeCase c = small_step();
+  c.q_len = 1;
+  DecodeRequest request(c);
+  request.args.mask = {TANDEM_MASK_CAUSAL, 0, 0};
+  EXPECT_TRUE(validated(request.args).mask.is_full()) << "one query sees every key";
+  request.args.mask = {TANDEM_MASK_WINDOW, 47, 0};
+  EXPECT_TRUE(validated(request.args).mask.is_full()) << "the capacity is 48";
+  request.args.mask = {TANDEM_MASK_WINDOW, 46, 0};
+  EXPECT_EQ(validated(request.args).mask.left, 46);
+}
+
+}  // namespace
+}  // namespace tandem::test

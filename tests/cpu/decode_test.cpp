@@ -1,0 +1,227 @@
+// Decode on the CPU: the oracle against a plain loop, the fast backend against the oracle.
+#include "cpu/decode.h"
+
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <limits>
+#include <omp.h>
+
+#include "core/dtype.h"
+#include "tests/cpu/targets.h"
+#include "tests/cpu/workspace.h"
+#include "tests/support/compare.h"
+#include "tests/support/decode_case.h"
+
+namespace tandem::test {
+namespace {
+
+DecodeCase random_case(std::uint64_t seed) {
+  Random random(~seed);
+  const auto dtype = static_cast<tandem_dtype>(TANDEM_BF16 + random() % 3);
+  DecodeCase c = random_decode_case(seed, dtype, static_cast<std::int64_t>(8 + random() % 32 * 8));
+  // The CPU takes any page size and any strides.
+  if (random() % 4 == 0) c.page_size = 7, c.capacity = (c.capacity + 6) / 7 * 7;
+  for (Layout* layout : {&c.cache, &c.o, &c.lse_layout}) *layout = random_layout(random);
+  for (Layout* layout : {&c.q, &c.added}) *layout = random_input_layout(random);
+  return c;
+}
+
+std::uint64_t first_seed() {  // another one: --gtest_random_seed
+  return static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+}
+
+void run(DecodeTensors& t) {
+  const core::DecodeProblem problem = t.problem();
+  Workspace workspace(cpu::decode_workspace(problem));
+  cpu::decode(problem, workspace.data());
+  EXPECT_TRUE(workspace.guards_intact());
+}
+
+/// The outputs and the cache after a step.
+void expect_result(const DecodeTensors& after, const ForwardValues& standard,
+                   const cpu::ReferenceValues& reference, const DecodeTensors& before) {
+  const Comparison o = compare(after.o.values(), standard.o, reference.o);
+  EXPECT_TRUE(o) << "o: " << o;
+  EXPECT_TRUE(after.o.guards_intact());
+  EXPECT_EQ(after.cache_failure(before), "");
+  if (!after.setup.lse) {
+    EXPECT_TRUE(after.lse.untouched());
+    return;
+  }
+  const Comparison lse = compare(after.lse.values(), standard.lse, reference.lse);
+  EXPECT_TRUE(lse) << "lse: " << lse;
+  EXPECT_TRUE(after.lse.guards_intact());
+}
+
+void expect_correct(const DecodeCase& c) {
+  SCOPED_TRACE(::testing::PrintToString(c));
+  const DecodeTensors before(c);
+  const ForwardValues standard = standard_decode(before);
+  const cpu::ReferenceValues reference = cpu::reference_decode_values(before.problem());
+  on_each_target([&] {
+    DecodeTensors t(c);
+    run(t);
+    expect_result(t, standard, reference, before);
+  });
+}
+
+void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i]) continue;  // infinities
+    ASSERT_NEAR(a[i], b[i], tolerance * (1 + std::abs(b[i]))) << "at " << i;
+  }
+}
+
+TEST(ReferenceDecode, RandomStepsMatchAPlainLoop) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + 60; ++seed) {
+    const DecodeCase c = random_case(seed);
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const DecodeTensors t(c);
+    const cpu::ReferenceValues values = cpu::reference_decode_values(t.problem());
+    const ForwardValues expected = plain_decode(t);
+    expect_near(values.o, expected.o, 1e-5);  // the oracle keeps turned queries in fp32
+    expect_near(values.lse, expected.lse, 1e-5);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(ReferenceDecode, WritesItsValuesRoundedAndAppends) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + 30; ++seed) {
+    const DecodeCase c = random_case(seed);
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const DecodeTensors before(c);
+    DecodeTensors t(c);
+    cpu::reference_decode(t.problem());
+    expect_result(t, standard_decode(before), cpu::reference_decode_values(before.problem()), before);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(ReferenceDecode, AQuarterTurnByHand) {
+  DecodeCase c;
+  c.dtype = TANDEM_FP32, c.head_dim = 16, c.lengths = {0}, c.new_len = 1, c.rotary_dim = 16;
+  for (const bool interleaved : {false, true}) {
+    c.interleaved = interleaved;
+    DecodeTensors t(c);
+    t.cos.fill(0), t.sin.fill(1);
+    for (std::int64_t e = 0; e < 16; ++e) t.k_new.set(0, 0, 0, e, static_cast<float>(e + 1));
+    cpu::reference_decode(t.problem());
+    const double first = t.k_cache.at(0, 0, 0, 0), second = t.k_cache.at(0, 0, 0, interleaved ? 1 : 8);
+    EXPECT_EQ(first, interleaved ? -2 : -9);
+    EXPECT_EQ(second, 1);
+    EXPECT_EQ(t.v_cache.at(0, 0, 0, 3), t.v_new.at(0, 0, 0, 3));
+  }
+}
+
+TEST(CpuDecode, RandomStepsMatchTheOracle) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + 60; ++seed) {
+    expect_correct(random_case(seed));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(CpuDecode, LongCachesOfManyPages) {
+  for (const std::int64_t page_size : {0, 1, 16, 256}) {
+    DecodeCase c;
+    c.q_heads = 8, c.kv_heads = 2, c.head_dim = 128, c.lengths = {4000, 33}, c.capacity = 4096;
+    c.page_size = page_size, c.new_len = 1, c.rotary_dim = 128;
+    expect_correct(c);
+  }
+}
+
+TEST(CpuDecode, WithoutKeysOutputIsZeroAndLseMinusInfinity) {
+  DecodeCase c;
+  c.lengths = {0, -3}, c.q_heads = 4, c.q_len = 2;
+  DecodeTensors t(c);
+  run(t);
+  for (const double o : t.o.values()) ASSERT_EQ(o, 0);
+  for (const double lse : t.lse.values()) ASSERT_EQ(lse, -std::numeric_limits<double>::infinity());
+}
+
+TEST(CpuDecode, PagesThatDoNotExistCountAsZeros) {
+  DecodeCase c;
+  c.dtype = TANDEM_FP32, c.lengths = {30}, c.page_size = 16, c.new_len = 1, c.head_dim = 32;
+  for (const std::int32_t wild : {-1, std::numeric_limits<std::int32_t>::min(), 1 << 30}) {
+    DecodeTensors t(c);
+    t.page_table[0] = wild;  // keys 0 to 15
+    DecodeTensors oracle(c);
+    oracle.page_table[0] = wild;
+    const cpu::ReferenceValues expected = cpu::reference_decode_values(oracle.problem());
+    run(t);
+    expect_near(t.o.values(), expected.o, 1e-5);
+    expect_near(t.lse.values(), expected.lse, 1e-5);
+
+    t.page_table[1] = wild;  // and the place of the new token
+    run(t);
+    EXPECT_NEAR(t.lse.values()[0], std::log(31.0), 1e-6);
+    for (const double o : t.o.values()) ASSERT_EQ(o, 0);
+  }
+}
+
+/// All cells of the outputs and the cache.
+std::vector<std::byte> bytes_of(const DecodeTensors& t) {
+  std::vector<std::byte> bytes;
+  for (const HostTensor* tensor : {&t.o, &t.lse, &t.k_cache, &t.v_cache})
+    bytes.insert(bytes.end(), tensor->storage().begin(), tensor->storage().end());
+  return bytes;
+}
+
+TEST(CpuDecode, SameBitsForEveryNumberOfThreads) {
+  const int threads = omp_get_max_threads();
+  for (std::uint64_t seed = 900; seed < 912; ++seed) {
+    SCOPED_TRACE(::testing::PrintToString(random_case(seed)));
+    DecodeTensors one(random_case(seed));
+    omp_set_num_threads(1);
+    run(one);
+    for (const int count : {2, 3, 8}) {
+      DecodeTensors several(random_case(seed));
+      omp_set_num_threads(count);
+      run(several);
+      EXPECT_EQ(bytes_of(one), bytes_of(several)) << count << " threads";
+    }
+  }
+  omp_set_num_threads(threads);
+}
+
+TEST(CpuDecode, ASequenceHasTheSameBitsAloneAndInABatch) {
+  DecodeCase c;
+  c.q_heads = 8, c.kv_heads = 2, c.head_dim = 64, c.q_len = 2, c.new_len = 2, c.rotary_dim = 64;
+  c.lengths.assign(150, 40);  // a batch that alone would make tiles taller
+  c.lengths[3] = 17;
+  DecodeTensors batch(c);
+  run(batch);
+  DecodeTensors single(c);
+  core::DecodeProblem alone = single.problem();
+  const std::int32_t offset = 3;
+  for (core::Tensor* tensor : {&alone.q, &alone.k_new, &alone.v_new, &alone.o}) {
+    tensor->data = core::row_of<core::Bf16>(*tensor, offset, 0, 0);
+    tensor->shape[0] = 1;
+  }
+  alone.lse.data = core::row_of<float>(alone.lse, offset, 0, 0);
+  alone.lse.shape[0] = 1;
+  alone.lengths += offset;
+  alone.batch_index = &offset;
+  Workspace workspace(cpu::decode_workspace(alone));
+  cpu::decode(alone, workspace.data());
+  for (std::int64_t i = 0; i < c.q_len; ++i)
+    for (std::int64_t h = 0; h < c.q_heads; ++h) {
+      EXPECT_EQ(single.lse.at(3, i, h, 0), batch.lse.at(3, i, h, 0));
+      for (std::int64_t e = 0; e < c.head_dim; ++e)
+        ASSERT_EQ(single.o.at(3, i, h, e), batch.o.at(3, i, h, e));
+    }
+}
+
+TEST(CpuDecode, WorkspaceQueryNeedsNoData) {
+  DecodeCase c;
+  c.lengths.assign(200, 10), c.rotary_dim = 64, c.q_heads = 4;
+  const DecodeTensors t(c);
+  core::DecodeProblem p = t.problem();
+  const std::size_t bytes = cpu::decode_workspace(p);
+  p.q.data = p.o.data = p.k_cache.data = nullptr;
+  EXPECT_EQ(cpu::decode_workspace(p), bytes);
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""decode of the Python binding against float64 attention in NumPy, on the CPU backends."""
+
+import os
+import sys
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIPPED: the tests of the Python binding need NumPy (Debian: python3-numpy)")
+    sys.exit(77)
+
+import tandem
+from oracle import attention64, turned, visible
+
+SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
+
+
+class Step:
+    """A random decoding step, whose unused rows are NaN and whose unused page table slots are wild."""
+
+    def __init__(self, rng, dtype):
+        self.rng = rng
+        b, kv_heads, group, self.sq = rng.integers(1, 4), rng.integers(1, 3), rng.integers(1, 5), rng.integers(1, 9)
+        self.new, self.d = rng.integers(0, 4), 8 * rng.integers(2, 9)
+        self.page_size, slots = rng.choice([0, 1, 4, 16]), rng.integers(3, 6)
+        self.capacity = int(slots * self.page_size if self.page_size else rng.integers(4, 80))
+        self.new = int(min(self.new, self.capacity))
+        self.lengths = rng.integers(0, self.capacity - self.new + 1, b).astype(np.int32)
+        self.dtype = dtype
+        self.q = self.normal(b, self.sq, kv_heads * group, self.d)
+        self.k_new, self.v_new = (self.normal(b, self.new, kv_heads, self.d) for _ in "kv")
+        entries, tokens = (b * slots, self.page_size) if self.page_size else (b, self.capacity)
+        self.k_cache, self.v_cache = (np.full((entries, tokens, kv_heads, self.d), np.nan, dtype) for _ in "kv")
+        self.pages = rng.permutation(b * slots).astype(np.int32).reshape(b, slots)
+        for i, length in enumerate(self.lengths):
+            for s in range(length):
+                self.k_cache[self.place(i, s)], self.v_cache[self.place(i, s)] = self.normal(2, kv_heads, self.d)
+        self.page_table = self.pages.copy()
+        if self.page_size:
+            for i, length in enumerate(self.lengths):
+                self.page_table[i, -(-(length + self.new) // self.page_size):] = rng.integers(-2**31, 2**31)
+
+    def normal(self, *shape):
+        return self.rng.standard_normal(shape).astype(self.dtype)
+
+    def place(self, i, s):
+        return (self.pages[i, s // self.page_size], s % self.page_size) if self.page_size else (i, s)
+
+    def options(self):
+        options = {"page_table": self.page_table} if self.page_size else {}
+        return options | ({"k_new": self.k_new, "v_new": self.v_new} if self.new else {})
+
+    def keys_and_values(self, i):
+        """Of sequence i after the step, from the caches."""
+        places = [self.place(i, s) for s in range(self.lengths[i] + self.new)]
+        return (np.array([cache[place] for place in places]).reshape(1, -1, *cache.shape[2:])
+                for cache in (self.k_cache, self.v_cache))
+
+
+class DecodeTest(unittest.TestCase):
+    def setUp(self):
+        self.rng = np.random.default_rng(SEED)
+
+    def check(self, step, rotary=None, **options):
+        expected = [(step.k_new[i], step.v_new[i]) for i in range(len(step.lengths))]
+        if rotary:
+            options |= {"rotary": rotary}
+        workspace = tandem.DecodeWorkspace()
+        out, lse = tandem.decode(step.q, step.k_cache, step.v_cache, step.lengths, return_lse=True, workspace=workspace,
+                                 **step.options(), **options)
+        interleaved = options.get("rotary_interleaved", False)
+        tolerance = {"float32": 1e-5, "float16": 5e-3}[out.dtype.name]
+        for i, length in enumerate(step.lengths):
+            n = length + step.new
+            q, (k, v), k_new = step.q[i], step.keys_and_values(i), expected[i][0].astype(np.float64)
+            if rotary:
+                q = turned(q, np.arange(n - step.sq, n), *rotary, interleaved)
+                k_new = turned(k_new, np.arange(length, n), *rotary, interleaved)
+            np.testing.assert_allclose(k[0, length:], k_new, rtol=tolerance, atol=tolerance)
+            np.testing.assert_array_equal(v[0, length:], expected[i][1])
+            mask = visible(step.sq, n, None, 0 if options.get("causal") else None)
+            reference, lse64 = attention64(q[None], k, v, step.d ** -0.5, mask)
+            np.testing.assert_allclose(out[i], reference[0], rtol=0, atol=tolerance)
+            np.testing.assert_allclose(lse[i], lse64[0], rtol=1e-3 if rotary else 1e-5, atol=1e-3 if rotary else 1e-4)
+
+    def test_equals_float64_attention_on_random_steps(self):
+        for _ in range(25):
+            step = Step(self.rng, self.rng.choice([np.float32, np.float16]))
+            backend = str(self.rng.choice(["auto", "cpu", "reference"]))
+            with self.subTest(q=step.q.shape, lengths=step.lengths, new=step.new, page_size=step.page_size):
+                self.check(step, causal=bool(self.rng.integers(2)), backend=backend)
+
+    def test_rotary_embedding_turns_queries_and_new_keys(self):
+        for interleaved in (False, True):
+            for _ in range(5):
+                step = Step(self.rng, np.float32)
+                dim = 16 * self.rng.integers(1, step.d // 16 + 1)
+                angles = np.arange(step.capacity)[:, None] * 100.0 ** (-np.arange(dim // 2) / dim)
+                rotary = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+                with self.subTest(q=step.q.shape, dim=dim, interleaved=interleaved):
+                    self.check(step, rotary, rotary_interleaved=interleaved, causal=True)
+
+    def test_batch_index_names_the_entries(self):
+        q, cache = self.rng.standard_normal((2, 1, 2, 8)), self.rng.standard_normal((2, 5, 4, 2, 8))
+        q, (k, v) = q.astype(np.float32), cache.astype(np.float32)
+        lengths = np.array([4, 3], np.int32)
+        out = tandem.decode(q, k, v, lengths, batch_index=np.array([3, 1], np.int32))
+        np.testing.assert_array_equal(out, tandem.decode(q, k[[3, 1]], v[[3, 1]], lengths))
+
+    def test_the_host_needs_no_plan(self):
+        step = Step(self.rng, np.float32)
+        self.assertIsNone(tandem.decode_plan(step.q, step.k_cache, step.v_cache, step.lengths, **step.options()))
+
+    def assert_refused(self, pattern, *tensors, **options):
+        with self.assertRaisesRegex(tandem.TandemError, pattern) as caught:
+            tandem.decode(*tensors, **options)
+        self.assertEqual(caught.exception.status, "TANDEM_INVALID_ARGUMENT")
+
+    def test_refuses_what_contradicts_itself(self):
+        q, (k, v) = np.zeros((2, 1, 2, 16), np.float32), np.zeros((2, 2, 8, 2, 16), np.float32)
+        lengths = np.array([3, 8], np.int32)
+        step = q, k, v, lengths
+        self.assert_refused("lengths is int64", q, k, v, lengths.astype(np.int64))
+        self.assert_refused("lengths has 1 elements; q has a batch of 2", q, k, v, lengths[:1])
+        self.assert_refused("lengths has strides", q, k, v, np.zeros(4, np.int32)[::2])
+        self.assert_refused("page_table has 1 dimensions", *step, page_table=lengths)
+        self.assert_refused("page_table has 1 rows", *step, page_table=lengths[None])
+        self.assert_refused("batch_index is uint8", *step, batch_index=np.zeros(2, np.uint8))
+        self.assert_refused("kernel is 'fast'", *step, kernel="fast")
+        self.assert_refused("k_cache has 3 dimensions", q, k[0], v, lengths)
+        self.assert_refused("split_size is 100", *step, split_size=100)
+        self.assert_refused("v_new.data is NULL", *step, k_new=k[:, :1])
+        angles = np.zeros((8, 8), np.float32)
+        self.assert_refused("of one shape and dtype", *step, rotary=(angles, angles[:4]))
+        self.assert_refused("and contiguous", *step, rotary=(angles[::2], angles[::2]))
+        with self.assertRaisesRegex(TypeError, "q and lengths"):
+            tandem.decode(q, k, v, [3, 8])
+        k.flags.writeable = False
+        tandem.decode(q, k, v, lengths)
+        self.assert_refused("k_cache is read-only", *step, k_new=q, v_new=q)
+
+
+if __name__ == "__main__":
+    print(f"TANDEM_SEED={SEED}")
+    unittest.main()

@@ -1,0 +1,210 @@
+// Every decode variant on the software Hopper: random steps, all policies, against the oracle.
+//
+// TANDEM_SIM_RUNS sets how many steps each test draws; TANDEM_SIM_SEED replays a single one.
+#include "cpu/decode.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "apps/sim/decode_sim.h"
+#include "core/dtype.h"
+#include "decode/plan.h"
+#include "tests/support/compare.h"
+#include "tests/support/decode_case.h"
+
+namespace tandem {
+namespace {
+
+using decode::Algorithm;
+using decode::DecodeVariant;
+using hw::sim::Policy;
+using test::DecodeCase;
+using test::DecodeTensors;
+
+std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+/// Memory that lives as long as a workspace does: zeroed once, for calls of any shape.
+class Workspace {
+ public:
+  /// At least `bytes`; what was there stays.
+  std::span<std::byte> of(std::size_t bytes) {
+    if (bytes > blocks_.size() * sizeof(Block)) blocks_.resize(bytes / sizeof(Block) + 1);
+    return {blocks_.data()->bytes, bytes};
+  }
+
+ private:
+  struct alignas(256) Block {
+    std::byte bytes[256] = {};
+  };
+  std::vector<Block> blocks_;
+};
+
+/// A step that the variant serves: groups that fill a row tile, or one and a bit of the next.
+DecodeCase draw_case(const DecodeVariant& variant, std::uint64_t seed) {
+  const auto dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+  DecodeCase c = test::random_decode_case(seed, dtype, variant.head_dim);
+  test::Random random(seed + 77);
+  const auto most_rows = static_cast<std::uint64_t>(variant.columns + variant.columns / 4);
+  const std::int64_t group = 1 + static_cast<std::int64_t>(random() % most_rows) / c.q_len;
+  c.kv_heads = std::min<std::int64_t>(c.kv_heads, 2);
+  c.q_heads = c.kv_heads * group;
+  if (variant.algorithm == Algorithm::plain && c.lengths.size() > 3) c.lengths.resize(3);
+  return c;
+}
+
+/// Runs the step and returns its tensors; a fault fails the test.
+DecodeTensors run(const DecodeVariant& variant, const DecodeCase& c, Workspace& workspace,
+                  const sim::Machine& machine, std::span<std::int32_t> plan = {}) {
+  DecodeTensors tensors(c);
+  core::DecodeProblem problem = tensors.problem();
+  problem.plan = plan.empty() ? nullptr : plan.data();
+  const sim::DecodeMemory memory{workspace.of(decode::workspace_bytes(problem, variant)), tensors.page_table,
+                                 plan};
+  const hw::sim::Report report = sim::simulate_decode(problem, variant, memory, machine);
+  EXPECT_TRUE(report.ok()) << report.text();
+  return tensors;
+}
+
+void expect_correct(const DecodeTensors& after, const DecodeTensors& before) {
+  const DecodeCase& c = after.setup;
+  const cpu::ReferenceValues reference = cpu::reference_decode_values(before.problem());
+  const test::ForwardValues standard = test::standard_decode(before);
+  const test::Comparison o = test::compare(after.o.values(), standard.o, reference.o);
+  EXPECT_TRUE(o) << "o: " << o;
+  EXPECT_TRUE(after.o.guards_intact());
+  EXPECT_EQ(after.cache_failure(before), "");
+  if (!c.lse) {
+    EXPECT_TRUE(after.lse.untouched());
+    return;
+  }
+  const test::Comparison lse = test::compare(after.lse.values(), standard.lse, reference.lse);
+  EXPECT_TRUE(lse) << "lse: " << lse;
+  EXPECT_TRUE(after.lse.guards_intact());
+}
+
+bool same_bytes(const test::HostTensor& a, const test::HostTensor& b) {
+  return std::ranges::equal(a.storage(), b.storage());
+}
+
+/// One sequence of a step, as a step of its own over the same memory.
+core::DecodeProblem alone(core::DecodeProblem p, std::int64_t b) {
+  for (core::Tensor* t : {&p.q, &p.o, &p.lse, &p.k_new, &p.v_new}) {
+    if (t->data != nullptr)
+      t->data = static_cast<std::byte*>(t->data) +
+                static_cast<std::size_t>(b * t->stride[0]) * core::size_of(t->dtype);
+    t->shape[0] = 1;
+  }
+  p.lengths += b;
+  if (p.batch_index != nullptr) {
+    p.batch_index += b;
+  } else if (p.page_table != nullptr) {
+    p.page_table += b * p.page_table_stride;
+  } else {
+    for (core::Tensor* t : {&p.k_cache, &p.v_cache}) {
+      t->data = core::row_of<std::uint16_t>(*t, b, 0, 0);
+      t->shape[0] = 1;
+    }
+  }
+  return p;
+}
+
+class DecodeOnSim : public testing::TestWithParam<DecodeVariant> {
+ protected:
+  Workspace workspace_;
+};
+
+std::string test_name(const testing::TestParamInfo<DecodeVariant>& info) {
+  std::string name = sim::name_of(info.param);
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, DecodeOnSim, testing::ValuesIn(sim::decode_variants()), test_name);
+
+TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
+  const std::uint64_t runs = number_from_environment("TANDEM_SIM_RUNS", 4);
+  const std::uint64_t only = number_from_environment("TANDEM_SIM_SEED", 0);
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : runs); ++seed) {
+    const DecodeCase c = draw_case(GetParam(), seed);
+    const DecodeTensors before(c);
+    for (const Policy policy : {Policy::eager, Policy::late, Policy::random}) {
+      sim::Machine machine;
+      machine.policy = policy;
+      machine.seed = seed;
+      machine.multiprocessors = 1 + static_cast<int>(seed % 4);
+      machine.replay = "TANDEM_SIM_SEED=" + std::to_string(seed) +
+                       " bin/sim_decode_test --gtest_filter=Variants/DecodeOnSim." + test;
+      SCOPED_TRACE(testing::Message()
+                   << c << "\npolicy " << hw::sim::name_of(policy) << "\nreplay: " << machine.replay);
+      expect_correct(run(GetParam(), c, workspace_, machine), before);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(DecodeOnSim, APlanIsWhatEveryBlockFindsForItself) {
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    DecodeCase c = draw_case(GetParam(), seed);
+    if (seed == 2)
+      c.lengths.assign(70, 3), c.lengths[40] = 17, c.kv_heads = c.q_heads = 1;  // of three windows
+    SCOPED_TRACE(testing::PrintToString(c));
+    sim::Machine machine;
+    machine.multiprocessors = 3;
+    const DecodeTensors before(c), without = run(GetParam(), c, workspace_, machine);
+    const core::DecodeProblem problem = before.problem();
+    std::vector<std::int32_t> plan(decode::plan_bytes(problem, GetParam()) / sizeof(std::int32_t), -1);
+    const sim::DecodeMemory memory{workspace_.of(decode::workspace_bytes(problem, GetParam())),
+                                   before.page_table, plan};
+    const hw::sim::Report report = sim::simulate_plan(problem, GetParam(), memory, machine);
+    ASSERT_TRUE(report.ok()) << report.text();
+    const DecodeTensors with = run(GetParam(), c, workspace_, machine, plan);
+    expect_correct(with, before);
+    EXPECT_TRUE(same_bytes(with.o, without.o));
+    EXPECT_TRUE(same_bytes(with.lse, without.lse));
+  }
+}
+
+TEST_P(DecodeOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
+  DecodeCase c = draw_case(GetParam(), 7);
+  c.lengths = {300, 64, 0, 450};
+  c.page_size = 16, c.capacity = 480, c.split_size = 64, c.batch_index = false;
+  SCOPED_TRACE(testing::PrintToString(c));
+  sim::Machine machine;
+  machine.multiprocessors = 3;
+  const DecodeTensors before(c), batch = run(GetParam(), c, workspace_, machine);
+  expect_correct(batch, before);
+  const DecodeTensors single(c);
+  for (std::int64_t b = 0; b < c.batch(); ++b) {
+    machine.multiprocessors = 1 + static_cast<int>(b);
+    const core::DecodeProblem problem = alone(single.problem(), b);
+    const auto row =
+        std::span(single.page_table).subspan(static_cast<std::size_t>(b * single.page_table_stride));
+    const sim::DecodeMemory memory{workspace_.of(decode::workspace_bytes(problem, GetParam())), row, {}};
+    const hw::sim::Report report = sim::simulate_decode(problem, GetParam(), memory, machine);
+    ASSERT_TRUE(report.ok()) << report.text();
+  }
+  EXPECT_TRUE(same_bytes(single.o, batch.o));
+  EXPECT_TRUE(same_bytes(single.lse, batch.lse));
+}
+
+TEST_P(DecodeOnSim, ManyBlocksShareOneStream) {
+  DecodeCase c = draw_case(GetParam(), 5);
+  c.lengths = {2000}, c.page_size = 64, c.capacity = 2048, c.split_size = 0, c.batch_index = false;
+  c.mask = core::Mask::causal();
+  c.q_heads /= c.kv_heads, c.kv_heads = 1;
+  SCOPED_TRACE(testing::PrintToString(c));
+  sim::Machine machine;
+  machine.multiprocessors = 14;  // more than are merged at once
+  expect_correct(run(GetParam(), c, workspace_, machine), DecodeTensors(c));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,84 @@
+// Decoding steps for tests: one plain description, printable, and the tensors that belong to it.
+#pragma once
+
+#include <ostream>
+#include <vector>
+
+#include "core/decode_problem.h"
+#include "tests/support/host_tensor.h"
+#include "tests/support/standard.h"
+
+namespace tandem::test {
+
+/// Everything that defines a step, its values included.
+struct DecodeCase {
+  tandem_dtype dtype = TANDEM_BF16;
+  std::int64_t q_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64, new_len = 0;
+  std::vector<std::int32_t> lengths = {1};  ///< one a sequence; may be negative or above the capacity
+  std::int64_t capacity = 64;               ///< of a sequence, at least new_len; a multiple of page_size
+  std::int64_t page_size = 0;               ///< 0: contiguous
+  bool batch_index = false;                 ///< sequences stand in another order in the cache, with gaps
+  std::int64_t rotary_dim = 0;              ///< 0: no rotary embedding
+  bool interleaved = false;
+  tandem_dtype rotary_dtype = TANDEM_FP32;
+  core::Mask mask = core::Mask::full();
+  float scale = 0;  ///< 0: 1 / sqrt(head_dim)
+  float softcap = 0;
+  std::int64_t split_size = 0;
+  tandem_decode_kernel kernel = TANDEM_DECODE_AUTO;
+  bool lse = true;
+  Layout q = {}, cache = {}, added = {}, o = {}, lse_layout = {};
+  std::uint64_t seed = 1;
+
+  std::int64_t batch() const { return static_cast<std::int64_t>(lengths.size()); }
+  /// Tokens in the cache before the step, brought within its capacity.
+  std::int64_t length(std::int64_t b) const;
+};
+
+std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
+
+/// Shapes, lengths, masks and options that every backend of the dtype can take, values and layouts included:
+/// strides that TMA takes, page sizes that are powers of two.
+DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t head_dim);
+
+/// What one sequence attends with: rows of head_dim, keys and queries turned; keys as the cache's dtype holds
+/// them.
+struct SequenceValues {
+  std::int64_t keys;
+  std::vector<double> q;     ///< q_len x q_heads rows
+  std::vector<double> k, v;  ///< keys x kv_heads rows
+};
+
+/// Tensors of a case. Everything that a step may not read is poison: rows beyond a length, pages that nobody
+/// has, and slots of the page table beyond a length, which hold wild numbers.
+struct DecodeTensors {
+  explicit DecodeTensors(const DecodeCase& c);
+
+  /// As api::validate_decode would build it, over these tensors.
+  core::DecodeProblem problem() const;
+  /// Where token `position` of sequence `b` lies in the cache.
+  struct Place {
+    std::int64_t page, row;
+  };
+  Place place(std::int64_t b, std::int64_t position) const;
+
+  /// What the step has to do with sequence `b`, by the words of tandem.h. To be asked before the step, or
+  /// after.
+  SequenceValues sequence(std::int64_t b) const;
+  /// What is wrong with the cache after the step, whose state before was `before`: rows that were appended
+  /// hold their tokens within a rounding, all other bytes are as they were. "" if nothing is.
+  std::string cache_failure(const DecodeTensors& before) const;
+
+  DecodeCase setup;
+  HostTensor q, k_cache, v_cache, k_new, v_new, o, lse, cos, sin;
+  std::vector<std::int32_t> page_table, batch_index;
+  std::int64_t page_table_stride = 0;
+};
+
+/// The same-precision standard implementation: queries turned and rounded, then standard_forward.
+ForwardValues standard_decode(const DecodeTensors& tensors);
+
+/// The definition in float64, in loops that share nothing with a backend.
+ForwardValues plain_decode(const DecodeTensors& tensors);
+
+}  // namespace tandem::test
