@@ -3,6 +3,7 @@
 
 Each mutant is one textual change of a copy of the sources (tools/mutants.py); the copy is built and the forward tests
 run in the simulator. A mutant is caught if a test fails or never ends. Writes a CSV row per mutant and prints the score.
+tools/mutate_gpu.py does the same on a GPU, and tools/mutate_table.py puts the two side by side.
 """
 
 import argparse
@@ -71,11 +72,16 @@ def check_table():
     return not stale
 
 
+def mutated(mutant):
+    """The text of the mutant's file, changed."""
+    return (ROOT / mutant.file).read_text().replace(mutant.old, mutant.new)
+
+
 def run_mutant(mutant, copies, arguments):
     source, build = copies[mutant.head_dim]
     file = source / mutant.file
     original = file.read_text()
-    file.write_text(original.replace(mutant.old, mutant.new))
+    file.write_text(mutated(mutant))
     began = time.monotonic()
     try:
         outcome, by = build_and_test(build, arguments.runs, arguments.limit)

@@ -15,8 +15,6 @@ std::size_t scratch_floats(const core::ForwardProblem& p, const Tiling& tiling) 
 
 }  // namespace
 
-int thread_count() { return omp_get_max_threads(); }
-
 std::size_t forward_workspace(const core::ForwardProblem& p) {
   return static_cast<std::size_t>(thread_count()) * scratch_floats(p, Tiling(p)) * sizeof(float);
 }

@@ -71,6 +71,8 @@ void for_each_row(const core::ForwardProblem& p, Finish finish) {
 
 }  // namespace
 
+int thread_count() { return omp_get_max_threads(); }
+
 void reference_forward(const core::ForwardProblem& p) {
   for_each_row(p,
                [&](std::int64_t b, std::int64_t i, std::int64_t h, const std::vector<double>& o, double lse) {

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/mutate_gpu.py and mutate_table.py, with stand-ins for the compiler, the GPU and compute-sanitizer."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
+sys.path.insert(0, str(TOOLS))
+
+import mutate
+import mutate_gpu
+import mutate_table
+import mutants
+
+BANNER = "========= COMPUTE-SANITIZER\n"
+CLEAN = BANNER + "probe: right\n========= ERROR SUMMARY: 0 errors\n"
+RACE = BANNER + """probe: wrong
+========= Warning: Race reported between Write access at a.h:3 and Read access at b.h:4 [512 hazards]
+=========     Saved host backtrace up to driver entry point at kernel launch time
+========= Target application returned an error
+========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)
+"""
+INVALID = BANNER + """========= Invalid __shared__ read of size 4 bytes
+=========     at forward_kernel+0x10
+========= ERROR SUMMARY: 3 errors
+"""
+UNFINISHED = BANNER + "========= Barrier error detected. Invalid arguments\n=========     at x\nprobe: hang\n"
+HANG = BANNER + "probe: hang\n========= Error: process didn't terminate successfully\n"
+NO_DEVICE = BANNER + "========= Error: Device not supported\n"
+
+NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H200, 580.1'\n"
+# Objects are empty files. A program is a script that behaves as its mutated ring.h demands.
+NVCC = r"""#!/bin/sh
+include= depends= out= source=
+while [ $# -gt 0 ]; do
+  case $1 in
+    -I*) include="$include ${1#-I}" ;;
+    -MF) depends=$2; shift ;;
+    -o) out=$2; shift ;;
+    *.cu) source=$1 ;;
+  esac
+  shift
+done
+case $out in  # an object, or a program
+  *.o)
+    : > "$out"
+    set -- $include
+    if [ -n "$depends" ]; then find "$1" -name '*.h' > "$depends"; fi
+    if grep -rqs 'bytes / 2' "$1/tile/ring.h"; then echo 'error: no such thing' >&2; exit 2; fi
+    exit 0 ;;
+esac
+folder=$(dirname "$out")
+behaviour=right
+if [ -e "$folder/src/tile/ring.h" ]; then behaviour=wrong; fi
+if [ -e "$folder/src/tile/ring.h" ] && ! grep -q 'empty\[at.slot\], at.parity ^ 1u' "$folder/src/tile/ring.h"; then
+  behaviour=hang
+fi
+case $behaviour in
+  right) commands='echo "probe: right"' ;;
+  wrong) commands='echo "probe: wrong"; exit 1' ;;
+  hang) commands='exec sleep 60' ;;
+esac
+printf '#!/bin/sh\n%s\n' "$commands" > "$out"
+chmod +x "$out"
+"""
+SANITIZER = """#!/bin/sh
+[ "$1" = --version ] && { echo 'Version 2025.3.1'; exit; }
+[ "$1" = --help ] && { echo '  --port arg (=49152)'; exit; }
+tool=$2
+[ "$3" = --port ] || exit 9
+shift 4
+echo "========= COMPUTE-SANITIZER"
+said=$("$@")
+echo "$said"
+if [ $tool = "$BROKEN_TOOL" ]; then echo "========= Error: Device not supported"; exit 1; fi
+if [ $tool = racecheck ] && [ "$said" = "probe: wrong" ]; then
+  echo "========= Error: Race reported between Write access at a and Read access at b"
+  echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"
+else
+  echo "========= ERROR SUMMARY: 0 errors"
+fi
+"""
+
+
+class OutcomesTest(unittest.TestCase):
+    def test_a_plain_run_tells_by_its_exit_code(self):
+        for code, outcome in ((0, "right"), (1, "wrong result"), (2, "CUDA error"), (3, "hang"), (None, "hang")):
+            self.assertEqual(mutate_gpu.plain_outcome(code, "probe: ..."), outcome)
+        self.assertEqual(mutate_gpu.plain_outcome(-11, "a\nlast words\n"), "failed: exit code -11 last words")
+
+    def test_a_tool_tells_by_what_it_reports(self):
+        for code, output, outcome in (
+                (0, CLEAN, "clean"), (1, CLEAN.replace("right", "wrong"), "clean"),
+                (1, RACE, "reports: Warning: Race reported between Write access at a.h:3 and Read access at b.h:4 "
+                          "[512 hazards]"),
+                (1, INVALID, "reports: Invalid __shared__ read of size 4 bytes"),
+                (3, UNFINISHED, "reports: Barrier error detected. Invalid arguments"),
+                (None, INVALID.rpartition("=========")[0], "reports: Invalid __shared__ read of size 4 bytes"),
+                (3, HANG, "hang"), (None, BANNER, "hang"), (2, CLEAN.replace("right", "CUDA error: x"), "CUDA error"),
+                (1, NO_DEVICE, "failed: ========= Error: Device not supported"), (127, "", "failed: no output")):
+            with self.subTest(output=output):
+                self.assertEqual(mutate_gpu.tool_outcome(code, output), outcome)
+
+    def test_what_another_column_contradicts_is_looked_at_again(self):
+        def row(*cells):
+            return dict(zip(("plain", *mutate_gpu.TOOLS), cells))
+        self.assertEqual(mutate_gpu.doubtful(row("hang", "hang", "hang", "hang")), [])
+        self.assertEqual(mutate_gpu.doubtful(row("right", "hang", "clean", "failed: x")), ["memcheck", "synccheck"])
+        self.assertEqual(mutate_gpu.doubtful(row("CUDA error", "reports: x", "clean", "clean")), ["plain"])
+        self.assertEqual(mutate_gpu.doubtful(row("wrong result", "reports: x", "unusable", "clean")), [])
+
+
+class ProbesTest(unittest.TestCase):
+    def test_no_mutant_is_stale_and_each_meets_variants_of_its_own(self):
+        self.assertTrue(mutate.check_table())
+        for mutant in mutants.MUTANTS:
+            variants = mutate_gpu.variants_of(mutant)
+            self.assertEqual({v.head_dim for v in variants}, {mutant.head_dim}, mutant.name)
+            overlap = re.search(r"overlap_(\w+)\.h", mutant.file)
+            if overlap:
+                self.assertEqual({v.overlap for v in variants}, {overlap.group(1)}, mutant.name)
+            if mutant.kind == "turn":
+                self.assertEqual({v.turn for v in variants}, {"pingpong"}, mutant.name)
+            if "consumers() == 3" in mutant.old:
+                self.assertEqual({v.block_m for v in variants}, {192}, mutant.name)
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.root = Path(temporary.name)
+        (self.root / "path").mkdir()
+        for name, text in (("nvidia-smi", NVIDIA_SMI), ("nvcc", NVCC), ("compute-sanitizer", SANITIZER)):
+            (self.root / "path" / name).write_text(text)
+            (self.root / "path" / name).chmod(0o755)
+
+    def run_tool(self, only, **environment):
+        """The finished process and {mutant: row} of the rows that are not of unmutated kernels."""
+        code = ("import sys, mutate_gpu as m; m.PLAIN_PATIENCE = m.TOOL_PATIENCE = 0; m.START_SECONDS = 2; "
+                "sys.exit(m.main())")
+        done = subprocess.run([sys.executable, "-c", code, "--work", self.root / "work", "--out", self.root / "out.csv",
+                               "--only", only], capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "PYTHONPATH": str(TOOLS), "PYTHONDONTWRITEBYTECODE": "1",
+                                   "PATH": f"{self.root}/path:{os.environ['PATH']}", **environment})
+        with open(self.root / "out.csv", newline="") as file:
+            rows = {row["mutant"]: row for row in csv.DictReader(file) if row["kind"] != mutate_gpu.UNMUTATED}
+        return done, rows
+
+    def test_each_mutant_gets_a_row_and_keeps_it(self):
+        done, rows = self.run_tool("every lane releases")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        row = rows["every lane releases the slot"]
+        self.assertEqual([row[name] for name in ("kind", "head_dim", "plain", "memcheck", "synccheck")],
+                         ["arrival", "64", "wrong result", "clean", "clean"])
+        self.assertTrue(row["racecheck"].startswith("reports: Error: Race reported between"))
+        self.assertIn("1 mutants; compute-sanitizer reports 1", done.stdout)
+        done, again = self.run_tool("slot")
+        self.assertEqual(again["every lane releases the slot"], row)
+        self.assertGreater(len(again), 5)
+
+    def test_a_hang_is_one_and_a_mutant_that_does_not_build_says_so(self):
+        done, rows = self.run_tool("no wait for an empty slot")
+        self.assertEqual({rows["no wait for an empty slot"][how] for how in ("plain", *mutate_gpu.TOOLS)}, {"hang"})
+        done, rows = self.run_tool("half of the bytes")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(rows["half of the bytes expected"]["plain"], "did not build")
+
+    def test_a_tool_that_fails_on_the_unmutated_kernels_tells_nothing(self):
+        done, rows = self.run_tool("every lane releases", BROKEN_TOOL="racecheck")
+        self.assertIn("WARNING", done.stderr)
+        self.assertEqual(rows["every lane releases the slot"]["racecheck"], "unusable")
+
+
+class TableTest(unittest.TestCase):
+    def test_the_table_counts_what_each_side_sees(self):
+        simulator = {m.name: {"outcome": "caught", "by": "deadlock"} for m in mutants.MUTANTS}
+        gpu = {m.name: {"plain": "right", "memcheck": "clean", "racecheck": "clean", "synccheck": "unusable"}
+               for m in mutants.MUTANTS}
+        waits = [m.name for m in mutants.MUTANTS if m.kind == "wait"]
+        gpu[waits[0]].update(plain="hang", racecheck="reports: Error: Race")
+        gpu[waits[1]].update(plain="CUDA error", memcheck="reports: Program hit cudaErrorIllegalInstruction")
+        gpu[waits[2]].update(plain="wrong result", memcheck="hang")
+        gpu[waits[3]].update(memcheck="reports: Invalid read")
+        count = len(mutants.MUTANTS)
+        table, summary = mutate_table.table(simulator, gpu), mutate_table.summary(simulator, gpu)
+        self.assertIn(f"| wait | {len(waits)} | {len(waits)} | 3 | 3 |", table)
+        self.assertIn(f"| **all** | **{count}** | **{count}** | **3** | **3** |", table)
+        self.assertIn(f"reports **3 of {count}** (memcheck 2, racecheck 1, synccheck 0), 1 of them only by", summary)
+        self.assertIn(f"Neither shows {count - 4}.", summary)
+        self.assertIn(f"synccheck on {count}", summary)
+
+    def test_a_table_that_lacks_a_mutant_is_refused(self):
+        names = [m.name for m in mutants.MUTANTS]
+        rows = dict.fromkeys([*names[1:], "no such mutant"])
+        self.assertEqual(len(mutate_table.difference(Path("x.csv"), rows)), 2)
+        self.assertEqual(mutate_table.difference(Path("x.csv"), dict.fromkeys(names)), [])
+
+    def test_only_what_lies_between_the_marks_changes(self):
+        page = f"before\n{mutate_table.BEGIN}old\n{mutate_table.END}after\n"
+        self.assertEqual(mutate_table.with_scores(page, "new\n"), page.replace("old", "new"))
+        with self.assertRaises(SystemExit):
+            mutate_table.with_scores("no marks", "new\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
