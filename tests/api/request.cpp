@@ -3,15 +3,6 @@
 #include <algorithm>
 
 namespace tandem::test {
-namespace {
-
-tandem_mask mask_of(const core::Mask& mask) {
-  if (mask.is_full()) return {TANDEM_MASK_FULL, 0, 0};
-  const auto side = [](std::int64_t keys) { return keys == core::Mask::unlimited ? TANDEM_UNLIMITED : keys; };
-  return {TANDEM_MASK_WINDOW, side(mask.left), side(mask.right)};
-}
-
-}  // namespace
 
 Request::Request(const ForwardCase& c) : tensors(c) {
   args.struct_size = sizeof(args);
@@ -23,35 +14,15 @@ Request::Request(const ForwardCase& c) : tensors(c) {
   if (c.lse) args.lse = tensors.lse.view();
   args.scale = c.scale;
   args.softcap = c.softcap;
-  args.mask = mask_of(c.mask);
+  args.mask = to_c(c.mask);
   std::size_t bytes = 0;
   if (tandem_forward_workspace(&args, &bytes) == TANDEM_OK)
     workspace.resize(bytes / sizeof(WorkspaceBlock) + 1);
 }
 
 DecodeRequest::DecodeRequest(const DecodeCase& c) : tensors(c) {
-  const core::DecodeProblem problem = tensors.problem();
-  args.struct_size = sizeof(args);
+  args = to_c(tensors);
   args.backend = TANDEM_BACKEND_CPU;
-  args.q = problem.q;
-  args.cache = {problem.k_cache,
-                problem.v_cache,
-                problem.page_table,
-                problem.page_table_stride,
-                problem.pages_per_sequence,
-                problem.lengths,
-                problem.batch_index};
-  args.k_new = problem.k_new;
-  args.v_new = problem.v_new;
-  const core::Rotary& rotary = problem.rotary;
-  args.rotary = {rotary.cos, rotary.sin, rotary.dtype, rotary.positions, rotary.dim, rotary.interleaved};
-  args.o = problem.o;
-  args.lse = problem.lse;
-  args.mask = mask_of(c.mask);
-  args.scale = c.scale;
-  args.softcap = c.softcap;
-  args.split_size = c.split_size;
-  args.kernel = c.kernel;
   std::size_t bytes = 0;
   if (tandem_decode_workspace(&args, &bytes) == TANDEM_OK)
     workspace.resize(bytes / sizeof(WorkspaceBlock) + 1);

@@ -10,15 +10,6 @@
 namespace tandem::test {
 namespace {
 
-tandem_mask to_c(const core::Mask& mask) {
-  if (mask.is_full()) return {TANDEM_MASK_FULL, 0, 0};
-  const auto limit = [](std::int64_t keys) {
-    return keys == core::Mask::unlimited ? TANDEM_UNLIMITED : keys;
-  };
-  if (mask.left == core::Mask::unlimited && mask.right == 0) return {TANDEM_MASK_CAUSAL, 0, 0};
-  return {TANDEM_MASK_WINDOW, limit(mask.left), limit(mask.right)};
-}
-
 /// Different rows whose output is more than zeros.
 std::int64_t rows_with_keys(const ForwardCase& c) {
   std::int64_t rows = 0;

@@ -316,6 +316,32 @@ std::string DecodeTensors::cache_failure(const DecodeTensors& before) const {
   return failure.str().substr(0, 1000);
 }
 
+tandem_decode_args to_c(const DecodeTensors& t) {
+  const core::DecodeProblem problem = t.problem();
+  tandem_decode_args args{};
+  args.struct_size = sizeof(args);
+  args.q = problem.q;
+  args.cache = {problem.k_cache,
+                problem.v_cache,
+                problem.page_table,
+                problem.page_table_stride,
+                problem.pages_per_sequence,
+                problem.lengths,
+                problem.batch_index};
+  args.k_new = problem.k_new;
+  args.v_new = problem.v_new;
+  const core::Rotary& rotary = problem.rotary;
+  args.rotary = {rotary.cos, rotary.sin, rotary.dtype, rotary.positions, rotary.dim, rotary.interleaved};
+  args.o = problem.o;
+  args.lse = problem.lse;
+  args.mask = to_c(t.setup.mask);
+  args.scale = t.setup.scale;
+  args.softcap = t.setup.softcap;
+  args.split_size = t.setup.split_size;
+  args.kernel = t.setup.kernel;
+  return args;
+}
+
 ForwardValues standard_decode(const DecodeTensors& t) {
   const core::DecodeProblem p = t.problem();
   ForwardValues all;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/decode_problem.h"
+#include "tests/support/forward_case.h"
 #include "tests/support/host_tensor.h"
 #include "tests/support/standard.h"
 
@@ -74,6 +75,10 @@ struct DecodeTensors {
   std::vector<std::int32_t> page_table, batch_index;
   std::int64_t page_table_stride = 0;
 };
+
+/// The arguments of the step as callers of the C interface say them, over these tensors; backend and plan are
+/// left at their defaults.
+tandem_decode_args to_c(const DecodeTensors& tensors);
 
 /// The same-precision standard implementation: queries turned and rounded, then standard_forward.
 ForwardValues standard_decode(const DecodeTensors& tensors);

@@ -49,6 +49,15 @@ core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len) {
   }
 }
 
+tandem_mask to_c(const core::Mask& mask) {
+  if (mask.is_full()) return {TANDEM_MASK_FULL, 0, 0};
+  const auto limit = [](std::int64_t keys) {
+    return keys == core::Mask::unlimited ? TANDEM_UNLIMITED : keys;
+  };
+  if (mask.left == core::Mask::unlimited && mask.right == 0) return {TANDEM_MASK_CAUSAL, 0, 0};
+  return {TANDEM_MASK_WINDOW, limit(mask.left), limit(mask.right)};
+}
+
 ForwardTensors::ForwardTensors(const ForwardCase& c)
     : setup(c),
       q(c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, c.q),

@@ -25,6 +25,9 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
 /// Full, causal or a window, with limits around the lengths; often one that hides all keys from some queries.
 core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len);
 
+/// The mask as callers of the C interface say it.
+tandem_mask to_c(const core::Mask& mask);
+
 /// Tensors of a case: inputs filled, outputs poisoned.
 struct ForwardTensors {
   explicit ForwardTensors(const ForwardCase& c);

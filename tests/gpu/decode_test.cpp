@@ -1,0 +1,243 @@
+// The Hopper decode against the oracle: random steps, every compiled variant, long and ragged batches, and
+// what users rely on: plans, fixed splits, one workspace for all, CUDA graphs.
+#include <algorithm>
+#include <exception>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "decode/plan.h"
+#include "tests/gpu/device_decode.h"
+
+namespace tandem::test {
+namespace {
+
+using decode::Algorithm;
+using decode::DecodeVariant;
+
+constexpr tandem_decode_kernel kernels[] = {TANDEM_DECODE_AUTO, TANDEM_DECODE_PLAIN, TANDEM_DECODE_SHARED_P,
+                                            TANDEM_DECODE_REGISTER_P};
+
+DecodeCase random_case(std::uint64_t seed) {
+  static constexpr std::int64_t head_dims[] = {64, 128, 256};
+  Random random(~seed);
+  const auto dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+  DecodeCase c = random_decode_case(seed, dtype, head_dims[random() % 3]);
+  c.kernel = kernels[random() % 4];
+  if (random() % 8 == 0) c.q_heads = c.kv_heads * 64;
+  return c;
+}
+
+TEST_F(HopperDecode, RandomStepsMatchTheOracle) {
+  // Another seed: --gtest_random_seed.
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  constexpr int cases = 400;
+  std::vector<std::string> failures(cases);
+#pragma omp parallel
+  {
+    const Stream own;
+    DecodeWorkspace workspace;  // for steps of all shapes
+#pragma omp for schedule(dynamic)
+    for (int i = 0; i < cases; ++i) {
+      const DecodeCase c = random_case(first + static_cast<std::uint64_t>(i));
+      try {
+        failures[static_cast<std::size_t>(i)] = failure_of(c, workspace, own.get());
+      } catch (const std::exception& error) {
+        failures[static_cast<std::size_t>(i)] = error.what();
+      }
+    }
+  }
+  for (int i = 0; i < cases; ++i) {
+    EXPECT_EQ(failures[static_cast<std::size_t>(i)], "")
+        << random_case(first + static_cast<std::uint64_t>(i));
+  }
+}
+
+// ---- Variants
+
+tandem_decode_kernel kernel_of(Algorithm algorithm) {
+  return algorithm == Algorithm::plain      ? TANDEM_DECODE_PLAIN
+         : algorithm == Algorithm::shared_p ? TANDEM_DECODE_SHARED_P
+                                            : TANDEM_DECODE_REGISTER_P;
+}
+
+std::string name_of(const DecodeVariant& v) {
+  static constexpr const char* algorithms[] = {"_plain_", "_shared_p_", "_register_p_"};
+  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
+         algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.columns);
+}
+
+class EveryDecodeVariant : public HopperDecode, public testing::WithParamInterface<DecodeVariant> {};
+constexpr auto built = decode::all_variants();
+INSTANTIATE_TEST_SUITE_P(Built, EveryDecodeVariant, testing::ValuesIn(built),
+                         [](const auto& info) { return name_of(info.param); });
+
+/// A full tile of query rows, ragged lengths, pages, new tokens.
+DecodeCase case_for(const DecodeVariant& v) {
+  DecodeCase c;
+  c.dtype = v.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+  c.head_dim = v.head_dim;
+  c.kv_heads = 2, c.q_heads = 2 * v.columns;
+  c.lengths = {700, 0, 1023, 64, 5};
+  c.new_len = 1, c.capacity = 1024, c.page_size = 64, c.rotary_dim = 64;
+  c.kernel = kernel_of(v.algorithm);
+  return c;
+}
+
+TEST_P(EveryDecodeVariant, MatchesTheOracle) {
+  const DecodeVariant& variant = GetParam();
+  DecodeWorkspace workspace;
+  for (const std::int64_t page_size : {0, 1, 16, 64, 256}) {
+    DecodeCase c = case_for(variant);
+    c.page_size = page_size;
+    c.interleaved = page_size == 16;
+    if (page_size == 64) c.q_len = 4, c.q_heads /= 4, c.mask = core::Mask::causal();
+    if (page_size == 256) c.split_size = 128, c.softcap = 5;
+    const DecodeVariant* chosen = decode::choose_variant(DecodeTensors(c).problem());
+    ASSERT_NE(chosen, nullptr) << c;
+    ASSERT_EQ(*chosen, variant) << "chosen is " << name_of(*chosen) << " for " << c;
+    EXPECT_EQ(failure_of(c, workspace), "") << c;
+  }
+}
+
+// ---- Large and ragged
+
+TEST_F(HopperDecode, LongSequencesMatchTheOracle) {
+  DecodeWorkspace workspace;
+  for (const tandem_decode_kernel kernel : kernels) {
+    DecodeCase c{.q_heads = 4, .head_dim = 128, .lengths = {40'000}, .capacity = 40'960, .page_size = 64};
+    c.kernel = kernel;
+    EXPECT_EQ(failure_of(c, workspace), "") << c;
+  }
+}
+
+TEST_F(HopperDecode, RaggedBatchesMatchTheOracle) {
+  DecodeWorkspace workspace;
+  DecodeCase c{.q_heads = 8, .kv_heads = 2, .head_dim = 128, .capacity = 4096, .page_size = 16};
+  c.new_len = 1;
+  c.lengths.assign(100, 30);
+  for (std::size_t b = 0; b < c.lengths.size(); b += 7) c.lengths[b] = static_cast<std::int32_t>(40 * b);
+  for (const tandem_decode_kernel kernel : kernels) {
+    c.kernel = kernel;
+    EXPECT_EQ(failure_of(c, workspace), "") << c;
+  }
+}
+
+// ---- What users rely on
+
+/// A step with all features, whose streams are split over blocks.
+DecodeCase full_case() {
+  DecodeCase c{.q_len = 2, .q_heads = 8, .kv_heads = 2, .head_dim = 128, .new_len = 2};
+  c.lengths = {900, 3, 0, 2000}, c.capacity = 2048, c.page_size = 64, c.batch_index = true;
+  c.rotary_dim = 128, c.mask = core::Mask::causal();
+  return c;
+}
+
+bool same_outputs(const DecodeTensors& a, const DecodeTensors& b) {
+  return std::ranges::equal(a.o.storage(), b.o.storage()) &&
+         std::ranges::equal(a.lse.storage(), b.lse.storage());
+}
+
+TEST_F(HopperDecode, APlanChangesNoBit) {
+  DecodeWorkspace workspace;
+  const DecodeTensors before(full_case());
+  DecodeTensors without(full_case()), with(full_case());
+  DeviceDecode device(before);
+  ASSERT_EQ(device.run(workspace), TANDEM_OK) << tandem_last_error();
+  device.read(without);
+  device.write(before);
+  device.make_plan();
+  for (int layer = 0; layer < 3; ++layer) {
+    device.write(before);
+    ASSERT_EQ(device.run(workspace), TANDEM_OK) << tandem_last_error();
+    device.read(with);
+    EXPECT_EQ(difference(with, before), "");
+    EXPECT_TRUE(same_outputs(with, without)) << "layer " << layer;
+  }
+}
+
+TEST_F(HopperDecode, EveryCallGivesTheSameBitsInOneWorkspace) {
+  DecodeWorkspace workspace;
+  const DecodeTensors before(full_case());
+  DecodeTensors first(full_case());
+  for (int call = 0; call < 50; ++call) {
+    DecodeTensors after(full_case());
+    const DeviceDecode device(before);
+    ASSERT_EQ(device.run(workspace), TANDEM_OK) << tandem_last_error();
+    device.read(call == 0 ? first : after);
+    if (call > 0) {
+      ASSERT_TRUE(same_outputs(after, first)) << "call " << call;
+    }
+    DecodeCase other = random_case(static_cast<std::uint64_t>(call) + 1);  // leaves its counters at 0
+    const DeviceDecode other_device{DecodeTensors(other)};
+    ASSERT_EQ(other_device.run(workspace), TANDEM_OK) << other << tandem_last_error();
+  }
+}
+
+TEST_F(HopperDecode, FixedSplitsGiveASequenceTheSameBitsInAnyBatch) {
+  DecodeWorkspace workspace;
+  for (const tandem_decode_kernel kernel : kernels) {
+    DecodeCase c = full_case();
+    c.batch_index = false, c.split_size = 256, c.kernel = kernel;
+    DecodeTensors batch(c);
+    const DeviceDecode device(batch);
+    ASSERT_EQ(device.run(workspace), TANDEM_OK) << tandem_last_error();
+    device.read(batch);
+    const DecodeTensors before(c);
+    for (std::int64_t b = 0; b < c.batch(); ++b) {
+      DecodeTensors after(c);
+      const DeviceDecode all(before);
+      tandem_decode_args args = all.args();
+      for (tandem_tensor* t : {&args.q, &args.o, &args.lse, &args.k_new, &args.v_new}) {
+        t->data = static_cast<std::byte*>(t->data) +
+                  static_cast<std::size_t>(b * t->stride[0]) * core::size_of(t->dtype);
+        t->shape[0] = 1;
+      }
+      args.cache.lengths += b;
+      args.cache.page_table += b * args.cache.page_table_stride;
+      std::size_t bytes = 0;
+      ASSERT_EQ(tandem_decode_workspace(&args, &bytes), TANDEM_OK) << tandem_last_error();
+      ASSERT_EQ(tandem_decode(&args, workspace.of(bytes), workspace.bytes(), nullptr), TANDEM_OK)
+          << tandem_last_error();
+      all.read(after);
+      for (std::int64_t i = 0; i < c.q_len; ++i)
+        for (std::int64_t h = 0; h < c.q_heads; ++h) {
+          ASSERT_EQ(after.lse.at(b, i, h, 0), batch.lse.at(b, i, h, 0)) << "sequence " << b;
+          for (std::int64_t e = 0; e < c.head_dim; ++e)
+            ASSERT_EQ(after.o.at(b, i, h, e), batch.o.at(b, i, h, e)) << "sequence " << b;
+        }
+    }
+  }
+}
+
+TEST_F(HopperDecode, AGraphOfShortSequencesIsReplayedWithLongOnes) {
+  DecodeCase c = full_case();
+  c.new_len = 0;
+  const DecodeTensors before(c);
+  DeviceDecode device(before);
+  DecodeWorkspace workspace;
+  ASSERT_EQ(device.run(workspace), TANDEM_OK)
+      << tandem_last_error();  // the workspace has its size from here on
+  const Stream stream;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  device.write_lengths({1, 0, 0, 5});
+  check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
+  for (int layer = 0; layer < 3; ++layer) ASSERT_EQ(device.run(workspace, stream.get()), TANDEM_OK);
+  check_cuda(cudaStreamEndCapture(stream.get(), &graph), "end of the capture");
+  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiation of the graph");
+  for (int replay = 0; replay < 5; ++replay) {
+    device.write(before);
+    check_cuda(cudaGraphLaunch(executable, stream.get()), "launch of the graph");
+    stream.wait();
+    DecodeTensors after(c);
+    device.read(after);
+    EXPECT_EQ(difference(after, before), "") << "replay " << replay;
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+}  // namespace
+}  // namespace tandem::test
