@@ -246,4 +246,46 @@ INSTANTIATE_TEST_SUITE_P(Machine, PackTest, testing::ValuesIn(machine::modes()),
 TEST_P(PackTest, RoundsToNearestEvenBf16) { check<hw::Operand::bf16, core::Bf16>("pack_bf16"); }
 TEST_P(PackTest, RoundsToNearestEvenFp16) { check<hw::Operand::fp16, core::Fp16>("pack_fp16"); }
 
+/// Unpacks the word that holds the thread's number and its complement.
+template <hw::Operand operand>
+struct Unpack {
+  static constexpr int threads = 128;
+  using Shared = NoShared;
+  float *low, *high;
+
+  TANDEM_DEVICE void operator()() const {
+    const std::uint32_t i = hw::block_index() * threads + hw::thread_index();
+    const std::uint32_t word = i | (0xffffu - i) << 16;
+    low[i] = hw::unpack_low<operand>(word);
+    high[i] = hw::unpack_high<operand>(word);
+  }
+};
+
+class UnpackTest : public ArithmeticVerbs {
+ protected:
+  /// All 65536 elements.
+  template <hw::Operand operand, typename Element>
+  void check() const {
+    constexpr std::size_t count = 1 << 16;
+    const machine::Buffer low(poisoned<float>(count)), high(poisoned<float>(count));
+    run(Unpack<operand>{low.data(), high.data()}, count / Unpack<operand>::threads);
+    const std::vector<float> lows = low.read(), highs = high.read();
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto value = static_cast<float>(Element{static_cast<std::uint16_t>(i)});
+      for (const float unpacked : {lows[i], highs[count - 1 - i]}) {
+        if (std::isnan(value)) {
+          ASSERT_TRUE(std::isnan(unpacked)) << i;
+        } else {
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(unpacked), std::bit_cast<std::uint32_t>(value)) << i;
+        }
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Machine, UnpackTest, testing::ValuesIn(machine::modes()),
+                         testing::PrintToStringParamName());
+
+TEST_P(UnpackTest, IsExactForBf16) { check<hw::Operand::bf16, core::Bf16>(); }
+TEST_P(UnpackTest, IsExactForFp16) { check<hw::Operand::fp16, core::Fp16>(); }
+
 }  // namespace tandem::test
