@@ -1,5 +1,5 @@
 #include "apps/sim/forward_kernels.h"
 
 namespace tandem::sim {
-std::span<const Kernel> kernels_d128() { return kernels<128>(); }
+template std::span<const Kernel> kernels<128, forward::Purpose::best>();
 }  // namespace tandem::sim

@@ -1,5 +1,5 @@
 #include "apps/sim/forward_kernels.h"
 
 namespace tandem::sim {
-std::span<const Kernel> kernels_d256() { return kernels<256>(); }
+template std::span<const Kernel> kernels<256, forward::Purpose::best>();
 }  // namespace tandem::sim

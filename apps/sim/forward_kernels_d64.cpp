@@ -1,5 +1,5 @@
 #include "apps/sim/forward_kernels.h"
 
 namespace tandem::sim {
-std::span<const Kernel> kernels_d64() { return kernels<64>(); }
+template std::span<const Kernel> kernels<64, forward::Purpose::best>();
 }  // namespace tandem::sim

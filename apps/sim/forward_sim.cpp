@@ -10,12 +10,15 @@ namespace tandem::sim {
 namespace {
 
 const Kernel& find_kernel(const forward::ForwardVariant& variant) {
-  for (std::span<const Kernel> kernels : {kernels_d64(), kernels_d128(), kernels_d256()}) {
-    for (const Kernel& kernel : kernels) {
-      if (kernel.variant == variant) return kernel;
+  const Kernel* found = nullptr;
+  forward::for_each_built([&]<int head_dim, forward::Purpose purpose>() {
+    for (const Kernel& kernel : kernels<head_dim, purpose>()) {
+      if (kernel.variant == variant) found = &kernel;
     }
-  }
-  throw std::invalid_argument("this variant is not compiled for the simulator: " + name_of(variant));
+  });
+  if (found == nullptr)
+    throw std::invalid_argument("this variant is not compiled for the simulator: " + name_of(variant));
+  return *found;
 }
 
 hw::sim::LaunchConfig launch_config(const core::ForwardProblem& problem,
@@ -33,13 +36,7 @@ hw::sim::LaunchConfig launch_config(const core::ForwardProblem& problem,
 
 std::vector<forward::ForwardVariant> forward_variants() {
   std::vector<forward::ForwardVariant> variants;
-  for (std::span<const Kernel> kernels : {kernels_d64(), kernels_d128(), kernels_d256()}) {
-    for (const Kernel& kernel : kernels) {
-      if (std::find(variants.begin(), variants.end(), kernel.variant) == variants.end()) {
-        variants.push_back(kernel.variant);
-      }
-    }
-  }
+  for (const forward::Candidate& candidate : forward::all_candidates()) variants.push_back(candidate.variant);
   return variants;
 }
 

@@ -10,7 +10,7 @@
 
 namespace tandem::sim {
 
-/// Every variant that is compiled for the simulator: the built ones, and each overlap and turn policy.
+/// Every variant that is compiled for the simulator: the same as for the chip.
 std::vector<forward::ForwardVariant> forward_variants();
 
 /// "bf16 d64 band softcap two-stage pingpong 192x128x2".

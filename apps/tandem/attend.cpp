@@ -23,6 +23,7 @@ struct AttendOptions {
   float scale = 0, softcap = 0;
   double tolerance = -1;  ///< negative: by dtype
   bool lse = false, check = false;
+  StudyOptions study;
   TimingOptions timing{2, 20, 2};
 };
 
@@ -79,6 +80,8 @@ Call read_call(const SafetensorsFile& file, const std::string& layer, const Atte
   call.mask = parse_mask(options.mask);
   call.scale = options.scale;
   call.softcap = options.softcap;
+  call.overlap = options.study.c_overlap();
+  call.turn = options.study.c_turn();
   call.want_lse = options.lse || options.check;
   call.o_layout = call.lse_layout = layout_of(options);
   call.if_invalid = Exit::bad_input;
@@ -301,6 +304,7 @@ void add_attend(CLI::App& app, Exit& result) {
   const auto options = std::make_shared<AttendOptions>();
   add_tensor_options(*command, *options);
   add_attention_options(*command, *options);
+  add_study_options(*command, options->study);
   command->add_flag("--check", options->check, "Compare with the float64 oracle (slow), and judge");
   command
       ->add_option("--tolerance", options->tolerance,

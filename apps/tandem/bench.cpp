@@ -68,15 +68,17 @@ std::vector<BenchCase> cases_of(const BenchOptions& options) {
   return cases;
 }
 
-BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, const TimingOptions& timing) {
+BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, const BenchOptions& options) {
   Call call;
   call.backend = backend;
   call.q = normal_tensor(shape.dtype, {shape.batch, shape.q_len, shape.q_heads, shape.head_dim});
   call.k = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
   call.v = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
   call.mask = shape.mask;
+  call.overlap = options.study.c_overlap();
+  call.turn = options.study.c_turn();
   PreparedCall prepared(place, call);
-  const Timing result = measure([&](int runs) { return prepared.time(runs); }, timing);
+  const Timing result = measure([&](int runs) { return prepared.time(runs); }, options.timing);
   return {shape, backend, result, result.median_ms > 0 ? flops_of(call) / result.median_ms * 1e-9 : 0};
 }
 
@@ -93,7 +95,7 @@ void write_csv(std::ostream& out, const BenchRow& row, const BenchOptions& optio
   out << "fwd," << name_of(c.dtype) << "," << c.head_dim << "," << (c.mask.kind == TANDEM_MASK_CAUSAL ? 1 : 0)
       << "," << c.batch << "," << c.q_heads << "," << c.kv_heads << "," << c.q_len << "," << c.k_len
       << ",tandem," << fixed(row.timing.median_ms, 4) << "," << fixed(row.timing.min_ms, 4) << ","
-      << general(row.tflops, 4) << ",\"" << name_of(row.backend) << " " << spelled(c.mask) << "\","
+      << general(row.tflops, 4) << ",\"" << name_of(row.backend) << " " << spelled(c.mask) << options.study.arguments() << "\","
       << options.commit << "," << options.clock
       << std::endl;  // row by row, so that an interrupted run keeps what it measured
 }
@@ -121,7 +123,7 @@ Exit run_bench(const BenchOptions& options) {
     progress.show(rows.size(), described(shape));
     const tandem_backend backend = resolve_backend(requested, shape.dtype);
     const std::unique_ptr<Place> place = make_place(backend);
-    rows.push_back(run_case(*place, backend, shape, options.timing));
+    rows.push_back(run_case(*place, backend, shape, options));
     if (csv.wanted()) write_csv(csv.stream(), rows.back(), options);
   }
   progress.clear();
@@ -216,6 +218,7 @@ void add_bench(CLI::App& app, Exit& result) {
       ->check(backend_validator())
       ->type_name("BACKEND")
       ->capture_default_str();
+  add_study_options(*command, options->study);
   command->add_option("--warmup", options->timing.warmup, "Untimed runs of each shape")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();

@@ -106,6 +106,8 @@ PreparedCall::PreparedCall(Place& place, const Call& call)
   args_.mask = call.mask;
   args_.scale = call.scale;
   args_.softcap = call.softcap;
+  args_.overlap = call.overlap;
+  args_.turn = call.turn;
   require(tandem_forward_workspace(&args_, &workspace_bytes_), if_invalid_);
   workspace_ = std::make_unique<Buffer>(place_, workspace_bytes_);
 }

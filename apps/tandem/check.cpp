@@ -21,6 +21,7 @@ struct CheckOptions {
   double time_limit = 60;
   bool decode = false;
   std::string kernel = "auto";
+  StudyOptions study;
 };
 
 struct Tally {
@@ -55,9 +56,18 @@ Trial try_decode(Place& place, DecodeCall call, const CheckOptions& options) {
   return {described(call), verify(call, prepared.fetch())};
 }
 
+/// Case of a seed. Kernels for study have no cap on the scores, so where one is asked for no case has.
+Call make_case(std::uint64_t seed, tandem_backend backend, const StudyOptions& study) {
+  Call call = random_call(seed, backend);
+  call.overlap = study.c_overlap();
+  call.turn = study.c_turn();
+  if (study.asks()) call.softcap = 0;
+  return call;
+}
+
 Trial try_case(Place& place, std::uint64_t seed, tandem_backend backend, const CheckOptions& options) {
   return options.decode ? try_decode(place, random_step(seed, backend), options)
-                        : try_forward(place, random_call(seed, backend));
+                        : try_forward(place, make_case(seed, backend, options.study));
 }
 
 void report_failure(std::uint64_t seed, const Trial& trial, tandem_backend backend,
@@ -65,7 +75,7 @@ void report_failure(std::uint64_t seed, const Trial& trial, tandem_backend backe
   std::cout << "FAILED  " << trial.description << "\n  " << trial.verdict.complaint
             << "\n  replay: tandem check " << (options.decode ? "--decode " : "")
             << (options.kernel != "auto" ? "--kernel " + options.kernel + " " : "") << "--backend "
-            << name_of(backend) << " --cases 1 --seed " << seed << std::endl;
+            << name_of(backend) << options.study.arguments() << " --cases 1 --seed " << seed << std::endl;
 }
 
 Exit run_check(const CheckOptions& options) {
@@ -113,6 +123,7 @@ void add_check(CLI::App& app, Exit& result) {
       ->check(backend_validator())
       ->type_name("BACKEND")
       ->capture_default_str();
+  add_study_options(*command, options->study);
   command->add_option("--time-limit", options->time_limit, "Start no further case after this many seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -72,6 +72,36 @@ CLI::Validator mask_validator() {
 CLI::Validator dtype_validator() { return CLI::IsMember({"bf16", "fp16", "fp32"}); }
 CLI::Validator backend_validator() { return CLI::IsMember({"auto", "cpu", "hopper", "reference"}); }
 
+tandem_overlap StudyOptions::c_overlap() const {
+  if (overlap == "serial") return TANDEM_OVERLAP_SERIAL;
+  if (overlap == "two-stage") return TANDEM_OVERLAP_TWO_STAGE;
+  return overlap == "three-stage" ? TANDEM_OVERLAP_THREE_STAGE : TANDEM_OVERLAP_AUTO;
+}
+
+tandem_turn StudyOptions::c_turn() const {
+  if (turn == "free") return TANDEM_TURN_FREE;
+  return turn == "pingpong" ? TANDEM_TURN_PINGPONG : TANDEM_TURN_AUTO;
+}
+
+std::string StudyOptions::arguments() const {
+  return (overlap == "auto" ? "" : " --overlap " + overlap) + (turn == "auto" ? "" : " --turn " + turn);
+}
+
+void add_study_options(CLI::App& command, StudyOptions& options) {
+  command
+      .add_option("--overlap", options.overlap,
+                  "How a Hopper kernel overlaps products and softmax, for study; the CPU has no such thing")
+      ->check(CLI::IsMember({"auto", "serial", "two-stage", "three-stage"}))
+      ->type_name("OVERLAP")
+      ->capture_default_str();
+  command
+      .add_option("--turn", options.turn,
+                  "Whether a Hopper kernel's warpgroups take turns at the tensor cores, for study")
+      ->check(CLI::IsMember({"auto", "free", "pingpong"}))
+      ->type_name("TURN")
+      ->capture_default_str();
+}
+
 std::string built_commit() { return TANDEM_COMMIT; }
 
 }  // namespace tandem::cli

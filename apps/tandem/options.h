@@ -29,6 +29,19 @@ CLI::Validator mask_validator();
 CLI::Validator dtype_validator();
 CLI::Validator backend_validator();
 
+/// Which Hopper kernel is asked for, as users spell it.
+struct StudyOptions {
+  std::string overlap = "auto", turn = "auto";
+
+  tandem_overlap c_overlap() const;
+  tandem_turn c_turn() const;
+  bool asks() const { return overlap != "auto" || turn != "auto"; }
+  /// " --overlap two-stage --turn free", or "" where nothing is asked for.
+  std::string arguments() const;
+};
+/// --overlap and --turn.
+void add_study_options(CLI::App& command, StudyOptions& options);
+
 /// The commit that the tool was built from, "" if unknown.
 std::string built_commit();
 

@@ -19,11 +19,11 @@ namespace {
 
 struct SimOptions {
   std::int64_t batch = 1, q_heads = 2, kv_heads = 1, q_len = 200, k_len = 300, head_dim = 128;
-  std::string dtype = "bf16", mask = "full", policy = "random", overlap, timeline;
+  std::string dtype = "bf16", mask = "full", policy = "random", timeline;
+  StudyOptions study;
   float softcap = 0;
   std::uint64_t seed = 1;
   int runs = 1, multiprocessors = 2;
-  bool pingpong = false;
 };
 
 HostTensor random_tensor(const SimOptions& options, std::int64_t length, std::int64_t heads,
@@ -53,24 +53,19 @@ core::Mask mask_of(const tandem_mask& mask) {
   return {side(mask.window_left), side(mask.window_right)};
 }
 
-core::ForwardProblem problem_of(Call& call, Output& output) {
+core::ForwardProblem problem_of(Call& call, Output& output, const StudyOptions& study) {
   const auto view = [](HostTensor& tensor) { return tensor.view(tensor.storage.data()); };
   const float scale = call.scale > 0 ? call.scale : 1.f / std::sqrt(static_cast<float>(call.q.shape[3]));
-  return {view(call.q),     view(call.k),       view(call.v), view(output.o),
-          view(output.lse), mask_of(call.mask), scale,        call.softcap};
-}
-
-forward::ForwardVariant variant_for(const core::ForwardProblem& problem, const SimOptions& options) {
-  const forward::ForwardVariant* built = forward::choose_variant(problem);
-  if (built == nullptr)
-    throw Failure(Exit::unavailable, "no Hopper kernel is built for this dtype and head dim");
-  forward::ForwardVariant variant = *built;
-  if (options.overlap == "serial") variant.overlap = forward::Overlap::serial;
-  if (options.overlap == "two-stage") variant.overlap = forward::Overlap::two_stage;
-  if (options.overlap == "three-stage") variant.overlap = forward::Overlap::three_stage;
-  if (!options.overlap.empty())
-    variant.turn = options.pingpong ? forward::TurnPolicy::pingpong : forward::TurnPolicy::free;
-  return variant;
+  return {.q = view(call.q),
+          .k = view(call.k),
+          .v = view(call.v),
+          .o = view(output.o),
+          .lse = view(output.lse),
+          .mask = mask_of(call.mask),
+          .scale = scale,
+          .softcap = call.softcap,
+          .overlap = study.c_overlap(),
+          .turn = study.c_turn()};
 }
 
 /// Chrome's trace event format; chrome://tracing and Perfetto show it.
@@ -101,8 +96,7 @@ std::string replay(const SimOptions& o, std::uint64_t seed) {
          number(o.kv_heads) + " --sq" + number(o.q_len) + " --sk" + number(o.k_len) + " --dim" +
          number(o.head_dim) + " --dtype " + o.dtype + " --mask " + o.mask + " --softcap " +
          std::to_string(o.softcap) + " --blocks" + number(o.multiprocessors) +
-         (o.overlap.empty() ? "" : " --overlap " + o.overlap) + (o.pingpong ? " --pingpong" : "") +
-         " --policy " + o.policy + " --seed " + std::to_string(seed);
+         o.study.arguments() + " --policy " + o.policy + " --seed " + std::to_string(seed);
 }
 
 hw::sim::Policy policy_of(const std::string& text) {
@@ -115,8 +109,10 @@ bool run_once(const SimOptions& options, std::uint64_t seed) {
   Output output{
       HostTensor::poisoned(call.q.dtype, call.q.shape, Layout::bshd()),
       HostTensor::poisoned(TANDEM_FP32, {options.batch, options.q_len, options.q_heads, 1}, Layout::bshd())};
-  const core::ForwardProblem problem = problem_of(call, output);
-  const forward::ForwardVariant variant = variant_for(problem, options);
+  const core::ForwardProblem problem = problem_of(call, output, options.study);
+  const forward::ForwardVariant* chosen = forward::choose_variant(problem);
+  if (chosen == nullptr) throw Failure(Exit::unavailable, forward::no_variant(problem).message());
+  const forward::ForwardVariant& variant = *chosen;
   hw::sim::Trace trace;
   sim::Machine machine;
   machine.multiprocessors = options.multiprocessors;
@@ -190,11 +186,7 @@ void add_sim(CLI::App& app, Exit& result) {
   command->add_option("--blocks", options->multiprocessors, "Blocks of the persistent grid")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command
-      ->add_option("--overlap", options->overlap,
-                   "Another overlap policy than the built one (bf16 with a mask)")
-      ->check(CLI::IsMember({"serial", "two-stage", "three-stage"}));
-  command->add_flag("--pingpong", options->pingpong, "With --overlap: consumers take turns");
+  add_study_options(*command, options->study);
   command->add_option("--timeline", options->timeline, "Write the last run's timeline (Chrome trace format)")
       ->type_name("FILE.json");
   command->footer(

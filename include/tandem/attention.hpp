@@ -135,6 +135,9 @@ struct ForwardOptions {
   /// b, sq, q_heads, 1; written if given: the natural log of the sum of exponentials.
   std::optional<Tensor<float>> lse = std::nullopt;
   tandem_backend backend = TANDEM_BACKEND_AUTO;
+  /// For study: which Hopper kernel serves. The CPU backends ignore both.
+  tandem_overlap overlap = TANDEM_OVERLAP_AUTO;
+  tandem_turn turn = TANDEM_TURN_AUTO;
   /// In the backend's memory, aligned to 256; attention_forward_workspace says how much.
   std::span<std::byte> workspace = {};
   /// A cudaStream_t, for Hopper.
@@ -161,6 +164,8 @@ tandem_forward_args forward_args(const Input<T>& q, const Input<T>& k, const Inp
   args.mask = options.mask.c_mask();
   args.scale = options.scale;
   args.softcap = options.softcap;
+  args.overlap = options.overlap;
+  args.turn = options.turn;
   return args;
 }
 

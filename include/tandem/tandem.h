@@ -68,6 +68,22 @@ typedef struct tandem_mask {
   int64_t window_right; /* keys to the right of it, >= 0 or TANDEM_UNLIMITED */
 } tandem_mask;
 
+/* How the matrix products and the softmax of a Hopper kernel overlap, and whether its two or three consumer
+ * warpgroups take turns at the tensor cores: a choice for study, with the same result up to rounding. AUTO is
+ * what measures best for the shape (docs/performance.md). */
+typedef enum tandem_overlap {
+  TANDEM_OVERLAP_AUTO = 0,
+  TANDEM_OVERLAP_SERIAL = 1,     /* FlashAttention-3's Algorithm 1: each product is waited for at once */
+  TANDEM_OVERLAP_TWO_STAGE = 2,  /* Algorithm 2: the softmax of a block while P V of the block before runs */
+  TANDEM_OVERLAP_THREE_STAGE = 3 /* Algorithm 4: and while Q K^T of the block after runs */
+} tandem_overlap;
+
+typedef enum tandem_turn {
+  TANDEM_TURN_AUTO = 0,
+  TANDEM_TURN_FREE = 1,    /* as the hardware arbitrates */
+  TANDEM_TURN_PINGPONG = 2 /* in turns: the products of one warpgroup while the others are in their softmax */
+} tandem_turn;
+
 /* One forward call: o = softmax(scale * q k^T + mask) v, and the natural log of the sum of exponentials.
  *
  * Zero-initialise it, set struct_size = sizeof(tandem_forward_args), then fill in what is needed. */
@@ -82,6 +98,10 @@ typedef struct tandem_forward_args {
   tandem_mask mask;       /* default: full */
   float scale;            /* > 0; 0 means 1 / sqrt(d) */
   float softcap;          /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
+  /* For study. A choice that the Hopper backend has no kernel for is TANDEM_UNSUPPORTED. The backends CPU and
+   * REFERENCE have neither stages nor turns, and ignore both. */
+  tandem_overlap overlap; /* default: TANDEM_OVERLAP_AUTO */
+  tandem_turn turn;       /* default: TANDEM_TURN_AUTO */
 } tandem_forward_args;
 
 /* Bytes of workspace that tandem_forward needs for these arguments, in the memory of the backend that serves

@@ -5,14 +5,14 @@ import ctypes
 
 from ._arrays import arrays_of, describe
 from ._decode import DecodeWorkspace, decode, decode_plan
-from ._library import ForwardArgs, Info, TandemError, check, library
-from ._options import as_backend, as_mask, as_scale, check_together
+from ._library import OVERLAPS, TURNS, ForwardArgs, Info, TandemError, check, library
+from ._options import as_backend, as_mask, as_scale, check_together, choice
 
 __all__ = ["DecodeWorkspace", "TandemError", "decode", "decode_plan", "forward", "info", "version"]
 
 
 def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
-            backend="auto"):
+            backend="auto", overlap="auto", turn="auto"):
     """softmax(scale * q k^T + mask) v, with any strides whose last one is 1.
 
     q: b, sq, q_heads, d; k, v: b, sk, kv_heads, d; q_heads a multiple of kv_heads, d a multiple of 8 up to 256.
@@ -22,7 +22,8 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     causal: the last query sees every key (bottom-right aligned). window: (left, right), the number of keys seen on
     either side of the query's own position, None for no limit. scale: default 1 / sqrt(d). softcap: > 0 turns scores
     s into softcap * tanh(s / softcap). out: where to write, shape and dtype of q (default: a new array).
-    backend: "auto", "cpu", "hopper" or "reference".
+    backend: "auto", "cpu", "hopper" or "reference". For study, which Hopper kernel serves: overlap ("auto", "serial",
+    "two-stage" or "three-stage") and turn ("auto", "free" or "pingpong"); the other backends ignore both.
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.
@@ -35,7 +36,8 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
     args = ForwardArgs(struct_size=ctypes.sizeof(ForwardArgs), backend=backend, mask=as_mask(causal, window),
-                       scale=as_scale(scale), softcap=softcap)
+                       scale=as_scale(scale), softcap=softcap,
+                       overlap=choice("overlap", overlap, OVERLAPS), turn=choice("turn", turn, TURNS))
     args.q, args.k, args.v, args.o = (describe(arrays, name, x) for name, x in tensors.items())
     if return_lse:
         args.lse = describe(arrays, "lse", lse)

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 
 DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3}
+OVERLAPS = {"auto": 0, "serial": 1, "two-stage": 2, "three-stage": 3}
+TURNS = {"auto": 0, "free": 1, "pingpong": 2}
 BACKENDS = {"auto": 0, "cpu": 1, "hopper": 2, "reference": 3}
 DECODE_KERNELS = {"auto": 0, "plain": 1, "shared_p": 2, "register_p": 3}
 MASK_FULL, MASK_CAUSAL, MASK_WINDOW = 0, 1, 2
@@ -26,7 +28,8 @@ class Mask(ctypes.Structure):
 class ForwardArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
                 ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
-                ("mask", Mask), ("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
+                ("mask", Mask), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
+                ("overlap", ctypes.c_int), ("turn", ctypes.c_int)]
 
 
 class Cache(ctypes.Structure):

@@ -28,8 +28,22 @@ std::vector<Named> tensors_of(const Args& args) {
   return all;
 }
 
+/// What was asked for, for study, is one of those that tandem.h names.
+Status check_study(const Args& args) {
+  const int overlap = number_of(args.overlap), turn = number_of(args.turn);
+  if (overlap < TANDEM_OVERLAP_AUTO || overlap > TANDEM_OVERLAP_THREE_STAGE)
+    return invalid("overlap is ", overlap,
+                   ", which is no tandem_overlap; use TANDEM_OVERLAP_AUTO, _SERIAL, _TWO_STAGE or ",
+                   "_THREE_STAGE");
+  if (turn < TANDEM_TURN_AUTO || turn > TANDEM_TURN_PINGPONG)
+    return invalid("turn is ", turn,
+                   ", which is no tandem_turn; use TANDEM_TURN_AUTO, _FREE or _PINGPONG");
+  return {};
+}
+
 Status check_options(const Args& args) {
   if (Status s = check_backend(args.backend); !s.ok()) return s;
+  if (Status s = check_study(args); !s.ok()) return s;
   if (Status s = check_mask(args.mask); !s.ok()) return s;
   return check_scales(args.scale, args.softcap);
 }
@@ -82,7 +96,9 @@ Status validate(const tandem_forward_args* args, bool need_data, core::ForwardPr
               .lse = wants_lse(known) ? known.lse : Tensor{},
               .mask = resolve_mask(known.mask, known.q.shape[1], known.k.shape[1]),
               .scale = resolve_scale(known.scale, known.q.shape[3]),
-              .softcap = known.softcap};
+              .softcap = known.softcap,
+              .overlap = known.overlap,
+              .turn = known.turn};
   return {};
 }
 

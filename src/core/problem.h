@@ -26,6 +26,9 @@ struct ForwardProblem {
   Mask mask;
   float scale;    ///< > 0
   float softcap;  ///< 0: off
+  /// Which Hopper kernel was asked for. Backends without stages and turns ignore both.
+  tandem_overlap overlap = TANDEM_OVERLAP_AUTO;
+  tandem_turn turn = TANDEM_TURN_AUTO;
 
   std::int64_t batch() const { return q.shape[0]; }
   std::int64_t q_len() const { return q.shape[1]; }

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "forward/table.h"
 #include "forward/variant.h"
 
 namespace tandem::forward {
@@ -14,9 +15,8 @@ struct Kernel {
   const void* handle;
 };
 
-/// Kernels of one head dim, each compiled in a file of its own.
-std::span<const Kernel> kernels_d64();
-std::span<const Kernel> kernels_d128();
-std::span<const Kernel> kernels_d256();
+/// Kernels of one head dim and purpose, each pair compiled in a file of its own.
+template <int head_dim, Purpose purpose>
+std::span<const Kernel> kernels();
 
 }  // namespace tandem::forward

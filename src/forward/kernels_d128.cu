@@ -1,6 +1,6 @@
-// Forward kernels for head dim 128.
+// Forward kernels, head dim 128.
 #include "forward/trampoline.cuh"
 
 namespace tandem::forward {
-std::span<const Kernel> kernels_d128() { return kernels<128>(); }
+template std::span<const Kernel> kernels<128, Purpose::best>();
 }  // namespace tandem::forward

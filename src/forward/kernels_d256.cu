@@ -1,6 +1,6 @@
-// Forward kernels for head dim 256.
+// Forward kernels, head dim 256.
 #include "forward/trampoline.cuh"
 
 namespace tandem::forward {
-std::span<const Kernel> kernels_d256() { return kernels<256>(); }
+template std::span<const Kernel> kernels<256, Purpose::best>();
 }  // namespace tandem::forward

@@ -1,6 +1,6 @@
-// Forward kernels for head dim 64.
+// Forward kernels, head dim 64.
 #include "forward/trampoline.cuh"
 
 namespace tandem::forward {
-std::span<const Kernel> kernels_d64() { return kernels<64>(); }
+template std::span<const Kernel> kernels<64, Purpose::best>();
 }  // namespace tandem::forward

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 #include <string>
 
-#include "core/dtype.h"
 #include "forward/kernels.h"
 #include "forward/plan.h"
 #include "hw/cuda/device.h"
@@ -30,30 +29,27 @@ Status encode_maps(const core::ForwardProblem& problem, const ForwardVariant& va
 }
 
 const Kernel* find_kernel(const ForwardVariant& variant) {
-  for (std::span<const Kernel> kernels : {kernels_d64(), kernels_d128(), kernels_d256()}) {
-    for (const Kernel& kernel : kernels) {
-      if (kernel.variant == variant) return &kernel;
+  const Kernel* found = nullptr;
+  for_each_built([&]<int head_dim, Purpose purpose>() {
+    if (head_dim != variant.head_dim) return;
+    for (const Kernel& kernel : kernels<head_dim, purpose>()) {
+      if (kernel.variant == variant) found = &kernel;
     }
-  }
-  return nullptr;
+  });
+  return found;
 }
 
 }  // namespace
 
 Status supported(const core::ForwardProblem& problem) {
-  if (choose_variant(problem) == nullptr) {
-    return {TANDEM_UNSUPPORTED, std::string("no Hopper kernel is built for dtype ") +
-                                    core::name_of(problem.dtype()) + " with head dim " +
-                                    std::to_string(problem.head_dim()) +
-                                    "; built are bf16 and fp16 with head dims up to 256"};
-  }
+  const ForwardVariant* chosen = choose_variant(problem);
+  if (chosen == nullptr) return no_variant(problem);
   for (auto [name, tensor] :
        {std::pair{"q", &problem.q}, {"k", &problem.k}, {"v", &problem.v}, {"o", &problem.o}}) {
     if (Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;
   }
-  const ForwardVariant& variant = *choose_variant(problem);
-  if (tile_count(problem, variant) >= max_tiles) {
-    return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(variant.block_m) +
+  if (tile_count(problem, *chosen) >= max_tiles) {
+    return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +
                                     ") exceeds 2^30 tiles; split the batch"};
   }
   return {};

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <numbers>
+#include <string>
+
+#include "core/dtype.h"
 
 namespace tandem::forward {
 namespace {
@@ -23,22 +26,77 @@ core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardV
               : core::Schedule(m_blocks, heads, batch);
 }
 
+/// Whether AUTO takes the candidate at this length.
+bool is_preferred(const Candidate& candidate, const core::ForwardProblem& problem) {
+  return problem.k_len() >= candidate.min_keys;
+}
+
+bool is_asked_for(const ForwardVariant& variant, const core::ForwardProblem& problem) {
+  static constexpr tandem_overlap overlaps[] = {TANDEM_OVERLAP_SERIAL, TANDEM_OVERLAP_TWO_STAGE,
+                                                TANDEM_OVERLAP_THREE_STAGE};
+  const auto turn = variant.turn == TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
+  return (problem.overlap == TANDEM_OVERLAP_AUTO ||
+          problem.overlap == overlaps[static_cast<int>(variant.overlap)]) &&
+         (problem.turn == TANDEM_TURN_AUTO || problem.turn == turn);
+}
+
+MaskKind mask_kind(const core::ForwardProblem& problem) {
+  return problem.mask.is_full() ? MaskKind::full : MaskKind::band;
+}
+
+/// Whether the candidate's kernel computes the problem as asked. One for band masks also serves full ones.
+bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) {
+  const ForwardVariant& variant = candidate.variant;
+  const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
+  const bool anything = problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO;
+  return variant.operand == operand && variant.head_dim >= problem.head_dim() &&
+         variant.softcap == (problem.softcap > 0) &&
+         (variant.mask == MaskKind::band || mask_kind(problem) == MaskKind::full) &&
+         (anything ? is_preferred(candidate, problem) : is_asked_for(variant, problem));
+}
+
+/// Whether `a` serves the problem better than `b`, where both can: with less padding, without a mask that is
+/// not needed, preferred at this length, and by the last line of the table for it.
+bool is_better(const Candidate& a, const Candidate& b, const core::ForwardProblem& problem) {
+  if (a.variant.head_dim != b.variant.head_dim) return a.variant.head_dim < b.variant.head_dim;
+  if (a.variant.mask != b.variant.mask) return a.variant.mask == mask_kind(problem);
+  const bool preferred = is_preferred(a, problem);
+  if (preferred != is_preferred(b, problem)) return preferred;
+  return preferred && a.min_keys >= b.min_keys;
+}
+
+const char* name_of(tandem_overlap overlap) {
+  static constexpr const char* names[] = {"TANDEM_OVERLAP_AUTO", "TANDEM_OVERLAP_SERIAL",
+                                          "TANDEM_OVERLAP_TWO_STAGE", "TANDEM_OVERLAP_THREE_STAGE"};
+  return names[overlap];
+}
+
+const char* name_of(tandem_turn turn) {
+  static constexpr const char* names[] = {"TANDEM_TURN_AUTO", "TANDEM_TURN_FREE", "TANDEM_TURN_PINGPONG"};
+  return names[turn];
+}
+
 }  // namespace
 
 const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
   static constexpr auto table = all_candidates();
   if (problem.dtype() == TANDEM_FP32) return nullptr;
-  const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
-  const auto mask = problem.mask.is_full() ? MaskKind::full : MaskKind::band;
-  const ForwardVariant* chosen = nullptr;
-  for (const auto& [variant, min_keys] : table) {
-    if (chosen != nullptr && variant.head_dim > chosen->head_dim) break;  // would only pad more
-    if (variant.operand == operand && variant.mask == mask && variant.softcap == (problem.softcap > 0) &&
-        variant.head_dim >= problem.head_dim() && problem.k_len() >= min_keys) {
-      chosen = &variant;
-    }
+  const Candidate* chosen = nullptr;
+  for (const Candidate& candidate : table) {
+    if (can_serve(candidate, problem) && (chosen == nullptr || is_better(candidate, *chosen, problem)))
+      chosen = &candidate;
   }
-  return chosen;
+  return chosen == nullptr ? nullptr : &chosen->variant;
+}
+
+core::Status no_variant(const core::ForwardProblem& problem) {
+  return {TANDEM_UNSUPPORTED,
+          std::string("no Hopper kernel is built for dtype ") + core::name_of(problem.dtype()) +
+              " with head dim " + std::to_string(problem.head_dim()) +
+              (problem.softcap > 0 ? ", a softcap, overlap " : ", overlap ") + name_of(problem.overlap) +
+              " and turn " + name_of(problem.turn) +
+              "; built are bf16 and fp16 with head dims up to 256, and overlaps and turns other than the "
+              "default ones without a softcap"};
 }
 
 std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVariant& variant) {

@@ -4,13 +4,18 @@
 #include <cstdint>
 
 #include "core/problem.h"
+#include "core/status.h"
 #include "forward/arguments.h"
-#include "forward/variants.h"
+#include "forward/table.h"
 
 namespace tandem::forward {
 
-/// The variant that serves the problem, or nullptr if none is built for it.
+/// The variant that serves the problem with the overlap and the turns that are asked for, or nullptr if none is
+/// built for it. Of several it is the one for the mask's kind; of those, the one preferred at this length.
 const ForwardVariant* choose_variant(const core::ForwardProblem& problem);
+
+/// Where there is no variant: what was asked for, and what is built.
+core::Status no_variant(const core::ForwardProblem& problem);
 
 /// Tiles of queries over all heads and batch entries.
 std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVariant& variant);

@@ -85,6 +85,21 @@ TEST(CppForward, PassesEveryOptionOn) {
   EXPECT_EQ(cpp_call.tensors.lse.values(), c_call.tensors.lse.values());
 }
 
+TEST(CppForward, PassesOnWhatIsAskedForStudy) {
+  Request request;
+  const auto run = [&](const ForwardOptions& options) {
+    return attention_forward(typed<const float>(request.args.q), typed<float>(request.args.k),
+                             typed<const float>(request.args.v), typed<float>(request.args.o), options);
+  };
+  const Status overlap = run({.overlap = static_cast<tandem_overlap>(3 + TANDEM_OVERLAP_AUTO),
+                              .turn = static_cast<tandem_turn>(3)});
+  EXPECT_THAT(overlap.message(), ::testing::HasSubstr("turn is 3"));
+  EXPECT_TRUE(run({.backend = TANDEM_BACKEND_REFERENCE,
+                   .overlap = TANDEM_OVERLAP_THREE_STAGE,
+                   .turn = TANDEM_TURN_PINGPONG}))
+      << "backends without stages and turns ignore both";
+}
+
 TEST(CppForward, AsksForTheWorkspaceThatItNeeds) {
   Request request;
   const auto q = typed<const float>(request.args.q), k = typed<const float>(request.args.k),

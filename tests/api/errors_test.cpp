@@ -40,8 +40,8 @@ std::vector<Mistake> struct_mistakes() {
   return {
       {"StructSizeOfZero", [](Request& r) { r.args.struct_size = 0; }, {"args->struct_size is 0", "sizeof"}},
       {"StructOlderThanTheFirst",
-       [](Request& r) { --r.args.struct_size; },
-       {"args->struct_size is " + std::to_string(sizeof(tandem_forward_args) - 1)}},
+       [](Request& r) { r.args.struct_size = 447; },
+       {"args->struct_size is 447", "448"}},
       {"StructOfALaterVersion",
        [](Request& r) { r.args.struct_size += 8; },
        {"args->struct_size is " + std::to_string(sizeof(tandem_forward_args) + 8), tandem_version()},
@@ -57,6 +57,10 @@ std::vector<Mistake> option_mistakes() {
   return {
       {"Backend", [](Request& r) { store(r.args.backend, 17); }, {"backend is 17", "TANDEM_BACKEND_AUTO"}},
       {"BackendNegative", [](Request& r) { store(r.args.backend, -1); }, {"backend is -1"}},
+      {"Overlap", [](Request& r) { store(r.args.overlap, 4); }, {"overlap is 4", "TANDEM_OVERLAP_AUTO"}},
+      {"OverlapNegative", [](Request& r) { store(r.args.overlap, -1); }, {"overlap is -1"}},
+      {"Turn", [](Request& r) { store(r.args.turn, 3); }, {"turn is 3", "TANDEM_TURN_AUTO"}},
+      {"TurnNegative", [](Request& r) { store(r.args.turn, -1); }, {"turn is -1"}},
       {"MaskKind", [](Request& r) { store(r.args.mask.kind, 3); }, {"mask.kind is 3", "TANDEM_MASK_FULL"}},
       {"FullMaskWithWindow",
        [](Request& r) {

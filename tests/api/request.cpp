@@ -14,6 +14,8 @@ Request::Request(const ForwardCase& c) : tensors(c) {
   if (c.lse) args.lse = tensors.lse.view();
   args.scale = c.scale;
   args.softcap = c.softcap;
+  args.overlap = c.overlap;
+  args.turn = c.turn;
   args.mask = to_c(c.mask);
   std::size_t bytes = 0;
   if (tandem_forward_workspace(&args, &bytes) == TANDEM_OK)

@@ -1,6 +1,8 @@
 // What validation makes of arguments that are right.
 #include "api/validate.h"
 
+#include <cstddef>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
 
@@ -40,6 +42,26 @@ TEST(Validate, DropsLseThatIsNotWanted) {
   const core::ForwardProblem problem = validated(request.args);
   EXPECT_EQ(problem.lse.data, nullptr);
   EXPECT_EQ(problem.lse.shape[1], 0);
+}
+
+TEST(Validate, CarriesWhatIsAskedForStudy) {
+  Request request;
+  request.args.overlap = TANDEM_OVERLAP_THREE_STAGE;
+  request.args.turn = TANDEM_TURN_PINGPONG;
+  const core::ForwardProblem problem = validated(request.args);
+  EXPECT_EQ(problem.overlap, TANDEM_OVERLAP_THREE_STAGE);
+  EXPECT_EQ(problem.turn, TANDEM_TURN_PINGPONG);
+}
+
+TEST(Validate, AStructOfTheFirstVersionAsksForNothingThatItDoesNotKnow) {
+  Request request;
+  request.args.struct_size = offsetof(tandem_forward_args, softcap) + sizeof(float);
+  // What lies behind an older caller's struct is not the library's to read.
+  std::memset(&request.args.overlap, 0x5a, sizeof(request.args.overlap));
+  std::memset(&request.args.turn, 0x5a, sizeof(request.args.turn));
+  const core::ForwardProblem problem = validated(request.args);
+  EXPECT_EQ(problem.overlap, TANDEM_OVERLAP_AUTO);
+  EXPECT_EQ(problem.turn, TANDEM_TURN_AUTO);
 }
 
 /// tandem.h's words about masks, key by key.

@@ -31,6 +31,8 @@ tandem_forward_args options_of(const ForwardCase& c) {
   args.mask = to_c(c.mask);
   args.scale = c.scale;
   args.softcap = c.softcap;
+  args.overlap = c.overlap;
+  args.turn = c.turn;
   return args;
 }
 

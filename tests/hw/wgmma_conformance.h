@@ -142,7 +142,7 @@ struct Sizes {
   }
 };
 /// Every n of hw/sm90/wgmma.h.
-using AllSizes = Sizes<8, 16, 32, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256>;
+using AllSizes = Sizes<8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256>;
 /// For the two forms that no kernel uses yet.
 using SomeSizes = Sizes<8, 64, 80, 256>;
 /// Columns of decode's products.

@@ -28,7 +28,8 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
   print_limit(out, c.mask.left);
   out << " right ";
   print_limit(out, c.mask.right);
-  out << " scale " << c.scale << " softcap " << c.softcap << (c.lse ? " lse" : "") << " seed " << c.seed;
+  out << " scale " << c.scale << " softcap " << c.softcap << (c.lse ? " lse" : "") << " overlap " << c.overlap
+      << " turn " << c.turn << " seed " << c.seed;
   return out << " layouts q " << c.q << " k " << c.k << " v " << c.v << " o " << c.o << " lse "
              << c.lse_layout;
 }
@@ -80,6 +81,8 @@ core::ForwardProblem ForwardTensors::problem() const {
   p.mask = setup.mask;
   p.scale = setup.scale > 0 ? setup.scale : 1.0f / std::sqrt(static_cast<float>(setup.head_dim));
   p.softcap = setup.softcap;
+  p.overlap = setup.overlap;
+  p.turn = setup.turn;
   return p;
 }
 

@@ -16,6 +16,8 @@ struct ForwardCase {
   float scale = 0;  ///< 0: 1 / sqrt(head_dim)
   float softcap = 0;
   bool lse = true;
+  tandem_overlap overlap = TANDEM_OVERLAP_AUTO;  ///< which kernel serves, on Hopper
+  tandem_turn turn = TANDEM_TURN_AUTO;
   Layout q = {}, k = {}, v = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;  ///< of the normally distributed values
 };

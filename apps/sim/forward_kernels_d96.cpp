@@ -1,0 +1,5 @@
+#include "apps/sim/forward_kernels.h"
+
+namespace tandem::sim {
+template std::span<const Kernel> kernels<96, forward::Purpose::best>();
+}  // namespace tandem::sim

@@ -1,0 +1,5 @@
+#include "apps/sim/forward_kernels.h"
+
+namespace tandem::sim {
+template std::span<const Kernel> kernels<64, forward::Purpose::study>();
+}  // namespace tandem::sim

@@ -1,0 +1,75 @@
+// What is built for study: every overlap with and without turns, whatever is fastest.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+#include "forward/variants.h"
+
+namespace tandem::forward {
+
+/// As `min_keys`: serves only where its overlap or its turns are asked for.
+inline constexpr int only_on_request = std::numeric_limits<int>::max();
+
+struct StudyTile {
+  int block_m, block_n;
+};
+
+/// The largest tiles whose registers suffice with either turn and operand type; what larger ones lack is in
+/// docs/performance.md, "Registers of the overlaps". tools/tile_search finds them.
+template <int head_dim>
+constexpr StudyTile study_tile(Overlap overlap) {
+  const auto of = [overlap](StudyTile serial, StudyTile two_stage, StudyTile three_stage) {
+    return overlap == Overlap::serial ? serial : overlap == Overlap::two_stage ? two_stage : three_stage;
+  };
+  if constexpr (head_dim == 64) return of({192, 128}, {192, 112}, {128, 128});
+  if constexpr (head_dim == 96) return of({128, 176}, {128, 176}, {128, 112});
+  if constexpr (head_dim == 128) return of({128, 176}, {128, 176}, {128, 112});
+  if constexpr (head_dim == 192) return of({128, 112}, {128, 112}, {128, 80});
+  if constexpr (head_dim == 256) return of({128, 80}, {128, 80}, {128, 48});
+}
+
+/// Whether a default candidate serves all masks with the study's overlap and turns.
+template <int head_dim>
+constexpr bool is_built_by_default(const ForwardVariant& study) {
+  for (const Candidate& c : candidates<head_dim>()) {
+    if (c.variant.operand == study.operand && c.variant.mask == MaskKind::band && !c.variant.softcap &&
+        c.variant.overlap == study.overlap && c.variant.turn == study.turn) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Calls `visit(variant)` for what one head dim lacks. Masks are bands, which full ones are too, and there is no
+/// cap: for study that is enough, and the build stays lean.
+template <int head_dim, typename Visit>
+constexpr void for_each_study(Visit&& visit) {
+  for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
+    for (Overlap overlap : {Overlap::serial, Overlap::two_stage, Overlap::three_stage}) {
+      for (TurnPolicy turn : {TurnPolicy::free, TurnPolicy::pingpong}) {
+        const auto [block_m, block_n] = study_tile<head_dim>(overlap);
+        const ForwardVariant variant{operand, head_dim, MaskKind::band, false, overlap,
+                                     turn,    block_m,  block_n,        2};
+        if (!is_built_by_default<head_dim>(variant)) visit(variant);
+      }
+    }
+  }
+}
+
+/// Everything that is built for study for one head dim.
+template <int head_dim>
+constexpr auto study_candidates() {
+  constexpr std::size_t count = [] {
+    std::size_t n = 0;
+    for_each_study<head_dim>([&n](const ForwardVariant&) { ++n; });
+    return n;
+  }();
+  std::array<Candidate, count> all{};
+  std::size_t i = 0;
+  for_each_study<head_dim>([&](const ForwardVariant& variant) { all[i++] = {variant, only_on_request}; });
+  return all;
+}
+
+}  // namespace tandem::forward

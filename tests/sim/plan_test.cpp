@@ -1,0 +1,128 @@
+// Which variant serves a problem: by default, and where an overlap or turns are asked for.
+#include "forward/plan.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string>
+#include <utility>
+
+#include "apps/sim/forward_sim.h"
+#include "tests/support/forward_case.h"
+
+namespace tandem::test {
+namespace {
+
+using forward::choose_variant;
+using forward::ForwardVariant;
+using forward::MaskKind;
+using forward::Overlap;
+using forward::TurnPolicy;
+
+core::ForwardProblem problem_of(const ForwardCase& c) {
+  // Choosing reads shapes only.
+  core::ForwardProblem p{};
+  p.q = {nullptr, c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, {}};
+  p.k = p.v = {nullptr, c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, {}};
+  p.mask = c.mask;
+  p.softcap = c.softcap;
+  p.overlap = c.overlap;
+  p.turn = c.turn;
+  return p;
+}
+
+/// Every dtype, head dim and mask that Hopper takes, at a short and a long length.
+template <typename Visit>
+void for_each_case(Visit&& visit) {
+  for (const tandem_dtype dtype : {TANDEM_BF16, TANDEM_FP16})
+    for (std::int64_t head_dim = 8; head_dim <= 256; head_dim += 8)
+      for (const core::Mask mask : {core::Mask::full(), core::Mask::causal(), core::Mask{100, 30}})
+        for (const std::int64_t length : {100, 16384}) {
+          ForwardCase c;
+          c.dtype = dtype, c.head_dim = head_dim, c.mask = mask, c.q_len = c.k_len = length;
+          visit(c);
+        }
+}
+
+TEST(ChooseVariant, ServesEveryDtypeHeadDimAndMaskWithTheLeastPadding) {
+  static constexpr int built[] = {64, 96, 128, 192, 256};
+  for_each_case([](ForwardCase c) {
+    for (const float softcap : {0.f, 30.f}) {
+      c.softcap = softcap;
+      const ForwardVariant* v = choose_variant(problem_of(c));
+      ASSERT_NE(v, nullptr) << c;
+      EXPECT_EQ(v->head_dim, *std::lower_bound(built, std::end(built), c.head_dim)) << c;
+      EXPECT_EQ(v->mask, c.mask.is_full() ? MaskKind::full : MaskKind::band) << c;
+      EXPECT_EQ(v->operand, c.dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16) << c;
+      EXPECT_EQ(v->softcap, softcap > 0) << c;
+    }
+  });
+}
+
+TEST(ChooseVariant, HonoursEveryOverlapWithEitherTurn) {
+  const std::pair<tandem_overlap, Overlap> overlaps[] = {{TANDEM_OVERLAP_SERIAL, Overlap::serial},
+                                                         {TANDEM_OVERLAP_TWO_STAGE, Overlap::two_stage},
+                                                         {TANDEM_OVERLAP_THREE_STAGE, Overlap::three_stage}};
+  const std::pair<tandem_turn, TurnPolicy> turns[] = {{TANDEM_TURN_FREE, TurnPolicy::free},
+                                                      {TANDEM_TURN_PINGPONG, TurnPolicy::pingpong}};
+  for_each_case([&](ForwardCase c) {
+    const int head_dim = choose_variant(problem_of(c))->head_dim;
+    for (const auto& [overlap, expected_overlap] : overlaps)
+      for (const auto& [turn, expected_turn] : turns) {
+        c.overlap = overlap, c.turn = turn;
+        const ForwardVariant* v = choose_variant(problem_of(c));
+        ASSERT_NE(v, nullptr) << c;
+        EXPECT_EQ(v->overlap, expected_overlap) << c;
+        EXPECT_EQ(v->turn, expected_turn) << c;
+        EXPECT_EQ(v->head_dim, head_dim) << c;
+        EXPECT_TRUE(v->mask == MaskKind::band || c.mask.is_full()) << c;
+        EXPECT_EQ(v->operand, c.dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16) << c;
+      }
+  });
+}
+
+TEST(ChooseVariant, HonoursOneOfOverlapAndTurnWithAnyOfTheOther) {
+  ForwardCase c;
+  c.head_dim = 128, c.q_len = c.k_len = 300;
+  c.overlap = TANDEM_OVERLAP_THREE_STAGE;
+  EXPECT_EQ(choose_variant(problem_of(c))->overlap, Overlap::three_stage);
+  c.overlap = TANDEM_OVERLAP_AUTO;
+  for (const auto& [asked, expected] : {std::pair{TANDEM_TURN_FREE, TurnPolicy::free},
+                                        std::pair{TANDEM_TURN_PINGPONG, TurnPolicy::pingpong}}) {
+    c.turn = asked;
+    EXPECT_EQ(choose_variant(problem_of(c))->turn, expected);
+  }
+}
+
+TEST(ChooseVariant, WhatIsPreferredByDefaultAlsoServesWhoAsksForIt) {
+  for_each_case([](ForwardCase c) {
+    const ForwardVariant* by_default = choose_variant(problem_of(c));
+    c.overlap = static_cast<tandem_overlap>(static_cast<int>(by_default->overlap) + TANDEM_OVERLAP_SERIAL);
+    c.turn = by_default->turn == TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
+    EXPECT_EQ(choose_variant(problem_of(c)), by_default) << c;
+  });
+}
+
+TEST(ChooseVariant, NamesWhatWasAskedForWhereItIsNotBuilt) {
+  ForwardCase c;
+  c.dtype = TANDEM_FP16, c.head_dim = 128, c.softcap = 20;
+  c.overlap = TANDEM_OVERLAP_THREE_STAGE, c.turn = TANDEM_TURN_PINGPONG;
+  ASSERT_EQ(choose_variant(problem_of(c)), nullptr) << "kernels for study have no cap";
+  const core::Status status = forward::no_variant(problem_of(c));
+  EXPECT_EQ(status.code(), TANDEM_UNSUPPORTED);
+  for (const char* words :
+       {"fp16", "head dim 128", "softcap", "TANDEM_OVERLAP_THREE_STAGE", "TANDEM_TURN_PINGPONG"})
+    EXPECT_THAT(status.message(), testing::HasSubstr(words));
+  c.dtype = TANDEM_FP32, c.softcap = 0;
+  EXPECT_EQ(choose_variant(problem_of(c)), nullptr);
+}
+
+TEST(Table, HasEveryVariantOnce) {
+  std::vector<std::string> names;
+  for (const ForwardVariant& variant : sim::forward_variants()) names.push_back(sim::name_of(variant));
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+}
+
+}  // namespace
+}  // namespace tandem::test
