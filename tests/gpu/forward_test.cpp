@@ -115,7 +115,8 @@ std::string name_of(const ForwardVariant& v) {
   static constexpr const char* overlaps[] = {"serial", "two_stage", "three_stage"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
          (v.mask == MaskKind::full ? "_full_" : "_band_") + (v.softcap ? "softcap_" : "") +
-         overlaps[static_cast<int>(v.overlap)] + "_" + std::to_string(v.block_m) + "x" +
+         overlaps[static_cast<int>(v.overlap)] +
+         (v.turn == forward::TurnPolicy::free ? "_free_" : "_pingpong_") + std::to_string(v.block_m) + "x" +
          std::to_string(v.block_n);
 }
 
@@ -123,14 +124,24 @@ class EveryVariant : public HopperForward, public testing::WithParamInterface<fo
 INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(forward::all_candidates()),
                          [](const auto& info) { return name_of(info.param.variant); });
 
+bool for_study(const forward::Candidate& candidate) {
+  return candidate.min_keys == forward::only_on_request;
+}
+
 /// More than two tiles of queries and three blocks of keys, ragged; as many keys as the variant is preferred
-/// from.
+/// from, or a request for it.
 ForwardCase case_for(const forward::Candidate& candidate) {
   const ForwardVariant& v = candidate.variant;
   ForwardCase c;
   c.dtype = v.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   c.q_len = 2 * v.block_m + 17;
-  c.k_len = std::max(3 * v.block_n + 5, candidate.min_keys + 1);
+  c.k_len = 3 * v.block_n + 5;
+  if (for_study(candidate)) {
+    c.overlap = static_cast<tandem_overlap>(TANDEM_OVERLAP_SERIAL + static_cast<int>(v.overlap));
+    c.turn = v.turn == forward::TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
+  } else {
+    c.k_len = std::max<std::int64_t>(c.k_len, candidate.min_keys + 1);
+  }
   c.q_heads = 2;
   c.head_dim = v.head_dim;
   c.softcap = v.softcap ? 5.f : 0.f;
@@ -147,7 +158,8 @@ void expect_served_by(const ForwardVariant& v, const ForwardCase& c) {
 TEST_P(EveryVariant, MatchesTheOracle) {
   ForwardCase c = case_for(GetParam());
   const ForwardVariant& variant = GetParam().variant;
-  if (variant.mask == MaskKind::full) return expect_served_by(variant, c);
+  if (variant.mask == MaskKind::full || for_study(GetParam())) expect_served_by(variant, c);
+  if (variant.mask == MaskKind::full) return;
   for (const core::Mask mask :
        {core::Mask::causal(), core::Mask{150, 40}, core::Mask{core::Mask::unlimited, 90},
         core::Mask{30, core::Mask::unlimited}}) {
