@@ -24,6 +24,7 @@ struct SimOptions {
   float softcap = 0;
   std::uint64_t seed = 1;
   int runs = 1, multiprocessors = 2;
+  bool list_variants = false;
 };
 
 HostTensor random_tensor(const SimOptions& options, std::int64_t length, std::int64_t heads,
@@ -135,7 +136,33 @@ bool run_once(const SimOptions& options, std::uint64_t seed) {
   return verdict.complaint.empty();
 }
 
+const char* name_of(forward::Overlap overlap) {
+  if (overlap == forward::Overlap::serial) return "serial";
+  return overlap == forward::Overlap::two_stage ? "two-stage" : "three-stage";
+}
+
+/// Every compiled variant as CSV; `index` is its place among the kernels of its head dim and purpose, which the
+/// names of the chip's kernels carry.
+void print_variants(std::ostream& out) {
+  out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages\n";
+  forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {
+    int index = 0;
+    for (const auto& [v, min_keys] : forward::built<head_dim, purpose>()) {
+      out << head_dim << ',' << static_cast<int>(purpose) << ',' << index++ << ','
+          << (v.operand == hw::Operand::bf16 ? "bf16," : "fp16,")
+          << (v.mask == forward::MaskKind::full ? "full," : "band,") << v.softcap << ','
+          << name_of(v.overlap) << ','
+          << (v.turn == forward::TurnPolicy::free ? "free," : "pingpong,") << v.block_m << ',' << v.block_n
+          << ',' << v.kv_stages << '\n';
+    }
+  });
+}
+
 Exit run_sim(const SimOptions& options) {
+  if (options.list_variants) {
+    print_variants(std::cout);
+    return Exit::ok;
+  }
   int failed = 0;
   for (int i = 0; i < options.runs; ++i)
     failed += !run_once(options, options.seed + static_cast<std::uint64_t>(i));
@@ -187,6 +214,8 @@ void add_sim(CLI::App& app, Exit& result) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   add_study_options(*command, options->study);
+  command->add_flag("--variants", options->list_variants,
+                    "Print the table of all variants that are built, as CSV, and run nothing");
   command->add_option("--timeline", options->timeline, "Write the last run's timeline (Chrome trace format)")
       ->type_name("FILE.json");
   command->footer(

@@ -50,6 +50,18 @@ find_nvcc() {
   return 1
 }
 
+# provide_cuobjdump: sees to it that tools/sass_overlap finds one. Small CUDA installations lack it; the package triton
+# brings it.
+provide_cuobjdump() {
+  [[ -x $(command -v cuobjdump || echo "${CUDA_HOME:-/usr/local/cuda}/bin/cuobjdump") ]] && return
+  compgen -G '.venv/lib/python*/site-packages/triton/backends/nvidia/bin/cuobjdump' >/dev/null && return
+  install_missing python3-venv
+  say "Installing the package triton into .venv, for its cuobjdump"
+  if ! { python3 -m venv .venv && .venv/bin/pip install -q triton; }; then
+    say "WITHOUT cuobjdump: what the kernels overlap will not be checked"
+  fi
+}
+
 # configure [PRESET] [CMAKE-ARGUMENT...]: configures; sets $preset and $build. PRESET "" or "auto": hopper if there is
 # a CUDA toolkit, else cpu.
 configure() {
