@@ -9,14 +9,17 @@ RESULTS = Path(__file__).resolve().parent / "results/h200"
 RECORDED_PEERS = RESULTS / "peers-2026-11-21.csv"
 
 # rate: TFLOP/s. ms, ms_min: median and least time of one call. clock_mhz, power_w: medians over the whole case, in
-# which all its peers took turns.
-COLUMNS = ["kind", "dtype", "d", "causal", "b", "hq", "hk", "sq", "sk", "peer", "ms", "ms_min", "rate", "note", "commit",
-           "clock_mhz", "power_w"]
+# which all its peers took turns. window: how many keys a query sees at most, its own position's and those before;
+# empty: all.
+COLUMNS = ["kind", "dtype", "d", "causal", "b", "hq", "hk", "sq", "sk", "window", "peer", "ms", "ms_min", "rate", "note",
+           "commit", "clock_mhz", "power_w"]
 
 # The paper's setting: hidden dimension 2048, 16k tokens in total.
 HIDDEN, TOKENS = 2048, 16384
 SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 HEAD_DIMS = (64, 128, 256)
+# The paper's Table 2, and Algorithm 4 beside it: overlaps and turns.
+ABLATION = [(overlap, turn) for overlap in ("serial", "two-stage", "three-stage") for turn in ("free", "pingpong")]
 
 
 @dataclass(frozen=True)
@@ -26,23 +29,48 @@ class ForwardCase:
     causal: bool
     b: int
     heads: int
-    s: int
+    s: int  # queries
+    kv_heads: int = 0  # 0: as many as heads
+    keys: int = 0  # 0: as many as queries
+    window: int = 0  # causal, and at most so many keys a query; 0: no limit
+    kind: str = "fwd"
+
+    @property
+    def hk(self):
+        return self.kv_heads or self.heads
+
+    @property
+    def sk(self):
+        return self.keys or self.s
 
     @property
     def flops(self):
-        """4 b h sq sk d, halved when causal."""
-        return 4 * self.b * self.heads * self.s * self.s * self.d // (2 if self.causal else 1)
+        """4 b h d for each query-key pair. The diagonal's own half is not counted where causal, as in the paper."""
+        pairs = self.s * self.sk
+        if self.window:
+            pairs = self.s * self.window - self.window * (self.window - 1) // 2
+        elif self.causal:
+            pairs //= 2
+        return 4 * self.b * self.heads * self.d * pairs
 
     def tera_rate(self, milliseconds):
         return self.flops / milliseconds * 1e-9
 
     def columns(self):
-        return {"kind": "fwd", "dtype": self.dtype, "d": self.d, "causal": int(self.causal), "b": self.b,
-                "hq": self.heads, "hk": self.heads, "sq": self.s, "sk": self.s}
+        return {"kind": self.kind, "dtype": self.dtype, "d": self.d, "causal": int(self.causal), "b": self.b,
+                "hq": self.heads, "hk": self.hk, "sq": self.s, "sk": self.sk, "window": self.window or ""}
 
     def __str__(self):
-        mask = "causal" if self.causal else "full"
-        return f"{self.dtype} d{self.d} {mask:6} b{self.b} h{self.heads} s{self.s}"
+        return case_name({name: str(value) for name, value in self.columns().items()})
+
+
+def case_name(row):
+    """For example "bf16 d128 causal b2 h32/8 s4096x8192 window 1024"; what is the same as before is left out."""
+    mask = "causal" if row["causal"] == "1" else "full"
+    heads = row["hq"] if row["hq"] == row["hk"] else f"{row['hq']}/{row['hk']}"
+    lengths = row["sq"] if row["sq"] == row["sk"] else f"{row['sq']}x{row['sk']}"
+    window = f" window {row['window']}" if row.get("window") else ""
+    return f"{row['dtype']} d{row['d']} {mask} b{row['b']} h{heads} s{lengths}{window}"
 
 
 def ablation_case(dtype):
@@ -53,6 +81,27 @@ def ablation_case(dtype):
 def paper_grid(dtype, head_dims=HEAD_DIMS, seqlens=SEQLENS, masks=(False, True)):
     return [ForwardCase(dtype, d, causal, TOKENS // s, HIDDEN // d, s)
             for d in head_dims for causal in masks for s in seqlens]
+
+
+def beyond_grid(dtype):
+    """What the paper's grid leaves out: ragged lengths, grouped heads, few queries on a long cache, a window, head dims
+    in between. As there, about 16k tokens."""
+    def cases(d, b, heads, s, masks=(False, True), **more):
+        return [ForwardCase(dtype, d, causal, b, heads, s, kind="beyond", **more) for causal in masks]
+
+    grid = []
+    for d in HEAD_DIMS:
+        grid += cases(d, 5, HIDDEN // d, 3001)
+    for heads in (32, 64):
+        for s in (4096, 8192):
+            grid += cases(128, TOKENS // s, heads, s, kv_heads=8)
+    grid += cases(128, 8, 32, 131, (False,), kv_heads=8, keys=8192)
+    for d in (64, 128):
+        grid += cases(d, 1, HIDDEN // d, TOKENS, (True,), window=1024)
+    for d, heads in ((80, 24), (96, 20), (192, 10)):  # hidden dims around 2048
+        for s in (1024, 4096, TOKENS):
+            grid += cases(d, TOKENS // s, heads, s)
+    return grid
 
 
 def read_rows(*paths):
@@ -74,4 +123,4 @@ def curve(rows, peer, d, causal):
 
 def row_key(row):
     """What was measured, without who was measured and how it went; the same for every peer."""
-    return tuple(str(row[name]) for name in COLUMNS[:COLUMNS.index("peer")])
+    return tuple(str(row.get(name) or "") for name in COLUMNS[:COLUMNS.index("peer")])

@@ -3,14 +3,16 @@
 """Times Tandem's forward pass beside cuDNN and FlashAttention-2 on a Hopper GPU, all taking turns in one process.
 
 Runs the grid of the FlashAttention-3 paper (hidden dimension 2048, 16k tokens, s 512 to 16k, d 64, 128 and 256, full
-and causal), the shape of its ablation, and a GEMM as the ceiling. Inputs are random normal numbers. Each peer's output
-is checked once per case against float64. Rows are written as they come; the run ends in a table.
+and causal), its ablation (every overlap with and without pingpong beside cuDNN, b4 h16 s8448 d128), and a GEMM as the
+ceiling. --grid beyond: what that grid leaves out, and the grid itself in fp16. Inputs are random normal numbers. Each
+peer's output is checked once per case against float64. Rows are written as they come; the run ends in a table.
 
 Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python/ on PYTHONPATH. The commit that is
 written beside the results is $TANDEM_COMMIT.
 """
 
 import argparse
+import dataclasses
 import statistics
 import sys
 import time
@@ -18,8 +20,9 @@ from pathlib import Path
 
 import torch
 
-from cases import (COLUMNS, HEAD_DIMS, RECORDED_PEERS, SEQLENS, ablation_case, paper_grid, read_rows, row_key)
-from peers import DTYPES, PEERS, check_output, make_inputs
+from cases import (ABLATION, COLUMNS, HEAD_DIMS, RECORDED_PEERS, SEQLENS, ablation_case, beyond_grid, case_name,
+                   paper_grid, read_rows, row_key)
+from peers import DTYPES, PEERS, check_output, make_inputs, tandem_variant
 from results import Results, measure
 from timing import Telemetry
 
@@ -44,12 +47,13 @@ def run_ceiling(arguments, telemetry, results):
 
 
 def usable_calls(case, peers):
-    """{peer: call} of the peers that compute this case rightly, and {peer: reason} of the others."""
+    """{peer: call} of the peers, {name: what makes a call}, that compute this case rightly, and {peer: reason} of the
+    others."""
     inputs = make_inputs(case, SEED)
     calls, reasons = {}, {}
     for peer in peers:
         try:
-            call = PEERS[peer](case, *inputs)
+            call = peers[peer](case, *inputs)
             reason = check_output(case, *inputs, call(), SEED)
         except RuntimeError as error:  # TandemError is one, and so are PyTorch's "no available kernel" and CUDA errors
             reason = " ".join(str(error).split())
@@ -60,8 +64,16 @@ def usable_calls(case, peers):
     return calls, reasons
 
 
+def peers_of(case, arguments):
+    """{name: what makes a call} of those that take turns in this case."""
+    if case.kind != "ablation":
+        return {name: PEERS[name] for name in arguments.peers}
+    variants = {f"tandem {overlap} {turn}": tandem_variant(overlap, turn) for overlap, turn in ABLATION}
+    return variants | {name: PEERS[name] for name in arguments.peers if name in ("tandem", "cudnn")}
+
+
 def run_case(case, arguments, telemetry, results):
-    calls, reasons = usable_calls(case, arguments.peers)
+    calls, reasons = usable_calls(case, peers_of(case, arguments))
     for peer, reason in reasons.items():
         print(f"{case}: {peer}: {reason}", file=sys.stderr)
         results.add({**case.columns(), "peer": peer, "note": reason[:200]})
@@ -76,20 +88,21 @@ def table(rows, recorded):
     """A line per case: TFLOP/s of each peer, Tandem's speed against the best of this run, and against recorded FA3."""
     nan = float("nan")
     cells = {}
-    for row in [row for row in rows if row["kind"] == "fwd"]:
+    for row in [row for row in rows if row["kind"] in ("fwd", "beyond")]:
         cells.setdefault(row_key(row), {})[row["peer"]] = (float(row["rate"] or nan), float(row["ms"] or nan))
+    names = {row_key(row): case_name({name: str(value) for name, value in row.items()}) for row in rows}
     fa3 = {row_key(row): (float(row["rate"]), float(row["ms"])) for row in recorded if row["peer"] == "fa3"}
 
-    lines = [f"{'case':32} {'tandem':>7} {'cudnn':>7} {'fa2':>7} {'/best':>6} {'fa3*':>7} {'/fa3*':>6}"]
+    lines = [f"{'case':44} {'tandem':>7} {'cudnn':>7} {'fa2':>7} {'/best':>6} {'fa3*':>7} {'/fa3*':>6}"]
     for key, peers in cells.items():
-        _, dtype, d, causal, b, heads, _, s, _ = key
-        name = f"{dtype} d{d} {'causal' if causal == '1' else 'full'} b{b} h{heads} s{s}"
         peers = {**dict.fromkeys(PEERS, (nan, nan)), "fa3": fa3.get(key, (nan, nan)), **peers}
         best = min((ms for peer, (_, ms) in peers.items() if peer in PEERS and peer != "tandem" and ms == ms),
                    default=nan)
         rate, ms = peers["tandem"]
-        lines.append(f"{name:32} {rate:7.1f} {peers['cudnn'][0]:7.1f} {peers['fa2'][0]:7.1f} {best / ms:6.3f} "
+        lines.append(f"{names[key]:44} {rate:7.1f} {peers['cudnn'][0]:7.1f} {peers['fa2'][0]:7.1f} {best / ms:6.3f} "
                      f"{peers['fa3'][0]:7.1f} {peers['fa3'][1] / ms:6.3f}")
+    lines += [f"ablation: {case_name({n: str(v) for n, v in row.items()}):32} {row['peer']:28} {row['rate'] or row['note']}"
+              for row in rows if row["kind"] == "ablation"]
     lines += [f"ceiling: GEMM {row['sq']}^3 bf16 {row['rate']} TFLOP/s" for row in rows if row["kind"] == "ceiling"]
     return "\n".join([*lines, "* FA3 as recorded on another day; everything else is of this run (TFLOP/s)"])
 
@@ -99,9 +112,12 @@ def parse_arguments():
     parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
     parser.add_argument("--parts", nargs="+", choices=["ceiling", "ablation", "grid"],
                         default=["ceiling", "ablation", "grid"], help="default: all")
-    parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS), help="head dims of the grid")
-    parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS), help="sequence lengths of the grid")
-    parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"])
+    parser.add_argument("--ablation", dest="parts", action="store_const", const=["ablation"],
+                        help="the ablation alone: --parts ablation")
+    parser.add_argument("--grid", choices=["paper", "beyond"], default="paper", help="default: paper")
+    parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS), help="head dims of the paper's grid")
+    parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS), help="its sequence lengths")
+    parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"], help="its masks")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["bf16"])
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--seconds-per-case", type=float, default=1.5, help="GPU time of a case (default: 1.5)")
@@ -112,10 +128,18 @@ def parse_arguments():
 
 def chosen_cases(arguments):
     masks = [name == "causal" for name in arguments.masks]
+
+    def paper(dtype):
+        return paper_grid(dtype, arguments.d, arguments.seqlens, masks)
+
     cases = []
     for dtype in arguments.dtypes:
-        cases += [ablation_case(dtype)] if "ablation" in arguments.parts else []
-        cases += paper_grid(dtype, arguments.d, arguments.seqlens, masks) if "grid" in arguments.parts else []
+        if "ablation" in arguments.parts:
+            cases += [ablation_case(dtype), dataclasses.replace(ablation_case(dtype), kind="ablation")]
+        if "grid" in arguments.parts:
+            cases += beyond_grid(dtype) if arguments.grid == "beyond" else paper(dtype)
+    if "grid" in arguments.parts and arguments.grid == "beyond" and "fp16" not in arguments.dtypes:
+        cases += paper("fp16")
     return cases
 
 
@@ -137,7 +161,7 @@ def main():
     print(table(results.rows, read_rows(RECORDED_PEERS)))
     if left_out:
         print(f"{left_out} of {len(cases)} cases were left out: the budget of {arguments.budget_seconds:.0f} s was spent")
-    return 1 if any(row["peer"] == "tandem" and not row["ms"] for row in results.rows) else 0
+    return 1 if any(row["peer"].startswith("tandem") and not row["ms"] for row in results.rows) else 0
 
 
 if __name__ == "__main__":

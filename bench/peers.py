@@ -14,29 +14,46 @@ CHECKED_QUERIES = 64
 def make_inputs(case, seed):
     """q, k, v ~ N(0, 1), each b, s, h, d."""
     generator = torch.Generator("cuda").manual_seed(seed)
-    shape = (case.b, case.s, case.heads, case.d)
-    return [torch.randn(shape, generator=generator, device="cuda", dtype=DTYPES[case.dtype]) for _ in "qkv"]
+    shapes = [(case.b, case.s, case.heads, case.d)] + 2 * [(case.b, case.sk, case.hk, case.d)]
+    return [torch.randn(shape, generator=generator, device="cuda", dtype=DTYPES[case.dtype]) for shape in shapes]
 
 
-def _tandem_call(case, q, k, v):
-    out = torch.full_like(q, float("nan"))
-    return lambda: tandem.forward(q, k, v, causal=case.causal, out=out)
+def tandem_variant(overlap, turn):
+    """A peer: Tandem with an overlap and turns asked for."""
+    def make(case, q, k, v):
+        out = torch.full_like(q, float("nan"))
+        window = (case.window - 1, 0) if case.window else None
+        return lambda: tandem.forward(q, k, v, causal=case.causal and not window, window=window, out=out,
+                                      overlap=overlap, turn=turn)
+    return make
 
 
 def _sdpa_call(backend):
     def make(case, q, k, v):
+        if case.window:
+            raise RuntimeError("PyTorch's scaled_dot_product_attention has no windows without a mask tensor")
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        grouped = case.hk != case.heads
 
         def call():
             with sdpa_kernel(backend):
-                return functional.scaled_dot_product_attention(q, k, v, is_causal=case.causal).transpose(1, 2)
+                return functional.scaled_dot_product_attention(q, k, v, is_causal=case.causal,
+                                                               enable_gqa=grouped).transpose(1, 2)
         return call
     return make
 
 
+def _fa2_call(case, q, k, v):
+    """FlashAttention-2 as PyTorch carries it; the windows of its own operator, which the public function hides."""
+    if not case.window:
+        return _sdpa_call(SDPBackend.FLASH_ATTENTION)(case, q, k, v)
+    forward = torch.ops.aten._flash_attention_forward
+    return lambda: forward(q, k, v, None, None, case.s, case.sk, 0.0, False, False, window_size_left=case.window - 1,
+                           window_size_right=0)[0]
+
+
 # {name: (case, q, k, v) -> call}; a call enqueues one forward pass and returns o, b, s, h, d.
-PEERS = {"tandem": _tandem_call, "cudnn": _sdpa_call(SDPBackend.CUDNN_ATTENTION),
-         "fa2": _sdpa_call(SDPBackend.FLASH_ATTENTION)}
+PEERS = {"tandem": tandem_variant("auto", "auto"), "cudnn": _sdpa_call(SDPBackend.CUDNN_ATTENTION), "fa2": _fa2_call}
 
 
 def standard_attention(q, k, v, visible, scale, *, dtype, round_to):
@@ -56,9 +73,13 @@ def check_output(case, q, k, v, out, seed):
     rows = torch.randint(case.s, (CHECKED_QUERIES,), generator=generator)
     rows[:2] = torch.tensor([0, case.s - 1])
     rows = rows.cuda()
-    visible = torch.arange(case.s, device="cuda")[None, :] <= rows[:, None] if case.causal else torch.ones(
-        1, 1, dtype=torch.bool, device="cuda")
-    queries, keys, values = (x.transpose(0, 1) for x in (q[b, rows], k[b], v[b]))
+    ahead = torch.arange(case.sk, device="cuda")[None, :] - rows[:, None]
+    visible = ahead <= (0 if case.causal else case.sk)
+    if case.window:
+        visible &= ahead > -case.window
+    group = case.heads // case.hk
+    queries = q[b, rows].transpose(0, 1)
+    keys, values = (x[b].transpose(0, 1).repeat_interleave(group, 0) for x in (k, v))
     scale = case.d ** -0.5
     reference = standard_attention(queries, keys, values, visible, scale, dtype=torch.float64, round_to=torch.float64)
     standard = standard_attention(queries, keys, values, visible, scale, dtype=torch.float32, round_to=q.dtype)

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the README's figure and table of measured rates from bench/results/h200/forward.csv, between its two marks.
+"""Writes tables of measured rates into the documents, between two marks each: from bench/results/h200/forward.csv the
+README's figure and rates, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
+docs/performance.md.
 
-With --check it writes nothing and sees that the README already says so: exit code 1 if not, 77 if nothing was measured.
+With --check it writes nothing and sees that the documents already say so: exit code 1 if not, 77 if nothing was measured.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from cases import HEAD_DIMS, RESULTS, SEQLENS, curve, read_rows
+from cases import HEAD_DIMS, RESULTS, SEQLENS, case_name, curve, read_rows, row_key
 from marks import update
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
-BEGIN, END = "<!-- rates: written by bench/table.py -->\n", "<!-- end of rates -->\n"
 SETTING = """Forward on one NVIDIA H200, bf16, TFLOP/s, in the setting of the FlashAttention-3 paper (hidden dim 2048, 16k tokens),
 beside cuDNN taking turns in the same process ([every row, and how](bench/results/h200/README.md)):
 """
@@ -23,31 +23,65 @@ DTYPE = "bf16"
 NOT_MEASURED = 77
 
 
+def markdown(lines):
+    """Lines of cells, the first of them the head."""
+    return "".join("| " + " | ".join(line) + " |\n" for line in [lines[0], ["---"] * len(lines[0]), *lines[1:]])
+
+
 def cells(rows, d, causal):
     """'Tandem / cuDNN' for each length that both ran."""
     tandem, cudnn = (dict(zip(*curve(rows, peer, d, causal))) for peer in ("tandem", "cudnn"))
     return [f"{tandem[s]:.0f} / {cudnn[s]:.0f}" if s in tandem and s in cudnn else "" for s in SEQLENS]
 
 
-def table(rows):
+def rates(rows):
     rows = [row for row in rows if row["kind"] == "fwd" and row["dtype"] == DTYPE]
     head = ["Tandem / cuDNN"] + [f"{s // 1024}k" if s >= 1024 else str(s) for s in SEQLENS]
-    lines = [head, ["---"] * len(head)]
-    lines += [[f"d{d} {'causal' if causal else 'full'}"] + cells(rows, d, causal)
-              for d in HEAD_DIMS for causal in (0, 1)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return f"\n{SETTING}\n{FIGURE}\n" + markdown([head] + [
+        [f"d{d} {'causal' if causal else 'full'}"] + cells(rows, d, causal) for d in HEAD_DIMS for causal in (0, 1)]) + "\n"
+
+
+def ablation(rows):
+    """A line for each case and peer of the ablation, in the order in which they were measured."""
+    lines = [["case", "peer", "TFLOP/s", "ms"]]
+    lines += [[case_name(row), row["peer"], f"{float(row['rate']):.0f}", f"{float(row['ms']):.3f}"]
+              for row in rows if row["kind"] == "ablation"]
+    return "\n" + markdown(lines) + "\n"
+
+
+def beyond(rows):
+    """A line for each case off the paper's grid: TFLOP/s of each peer, and Tandem's speed against the best other."""
+    cases = {}
+    for row in rows:
+        if row["kind"] == "beyond":
+            cases.setdefault(row_key(row), {})[row["peer"]] = row
+    lines = [["case", "Tandem", "cuDNN", "FlashAttention-2", "Tandem / best"]]
+    for peers in cases.values():
+        others = [float(row["ms"]) for peer, row in peers.items() if peer != "tandem"]
+        ratio = f"{min(others) / float(peers['tandem']['ms']):.2f}" if others and "tandem" in peers else ""
+        lines.append([case_name(next(iter(peers.values()))),
+                      *(f"{float(peers[peer]['rate']):.0f}" if peer in peers else "" for peer in ("tandem", "cudnn", "fa2")),
+                      ratio])
+    return "\n" + markdown(lines) + "\n"
+
+
+# (what to write between the marks, document, file of results)
+TABLES = [(rates, ROOT / "README.md", RESULTS / "forward.csv"),
+          (ablation, ROOT / "docs/performance.md", RESULTS / "ablation.csv"),
+          (beyond, ROOT / "docs/performance.md", RESULTS / "beyond.csv")]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
-    results = RESULTS / "forward.csv"
-    if not results.exists():
-        print(f"nothing was measured: {results.relative_to(ROOT)} is not there")
+    measured = [(render, path, results) for render, path, results in TABLES if results.exists()]
+    if not measured:
+        print(f"nothing was measured: {RESULTS.relative_to(ROOT)} has no results")
         return NOT_MEASURED
-    rates = f"\n{SETTING}\n{FIGURE}\n{table(read_rows(results))}\n"
-    return update(README, (BEGIN, END), rates, check)
+    stale = [update(page, (f"<!-- {render.__name__}: written by bench/table.py -->\n", f"<!-- end of {render.__name__} -->\n"),
+                    render(read_rows(results)), check) for render, page, results in measured]
+    return max(stale)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bench/ counts and writes, without a GPU."""
+
+import random
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+
+import cases
+import table
+
+
+def row(peer, rate, **columns):
+    return {**cases.ForwardCase("bf16", 128, False, 2, 32, 4096, kv_heads=8, kind="beyond").columns(), "peer": peer,
+            "rate": rate, "ms": str(1000 / float(rate)), **columns}
+
+
+def as_read(rows):
+    """Rows as a CSV file gives them back."""
+    return [{name: str(value) for name, value in row.items()} for row in rows]
+
+
+class Cases(unittest.TestCase):
+    def test_flops_of_a_window_count_every_pair_that_a_query_sees(self):
+        generator = random.Random(seed := random.randrange(1 << 32))
+        for _ in range(50):
+            s = generator.randint(1, 60)
+            window, heads = generator.randint(1, s), generator.randint(1, 4)
+            pairs = sum(1 for i in range(s) for j in range(s) if 0 <= i - j < window)
+            case = cases.ForwardCase("bf16", 8, True, 3, heads, s, window=window)
+            self.assertEqual(case.flops, 4 * 3 * heads * 8 * pairs, f"seed {seed}, {case}")
+
+    def test_flops_without_a_window_follow_the_paper(self):
+        self.assertEqual(cases.ForwardCase("bf16", 64, False, 2, 4, 131, keys=8192).flops, 4 * 2 * 4 * 131 * 8192 * 64)
+        self.assertEqual(cases.ForwardCase("bf16", 64, True, 2, 4, 100).flops, 4 * 2 * 4 * 100 * 100 * 64 // 2)
+
+    def test_names_say_what_differs(self):
+        self.assertEqual(str(cases.ForwardCase("fp16", 64, True, 1, 32, 512)), "fp16 d64 causal b1 h32 s512")
+        self.assertEqual(str(cases.ForwardCase("bf16", 128, False, 8, 32, 131, kv_heads=8, keys=8192)),
+                         "bf16 d128 full b8 h32/8 s131x8192")
+        self.assertIn("s16384 window 1024", str(cases.ForwardCase("bf16", 64, True, 1, 32, 16384, window=1024)))
+
+    def test_no_two_cases_of_a_grid_have_one_key(self):
+        grid = [case.columns() for case in cases.beyond_grid("bf16") + cases.paper_grid("bf16")]
+        self.assertEqual(len({cases.row_key({**columns, "peer": ""}) for columns in grid}), len(grid))
+
+    def test_the_beyond_grid_has_what_the_paper_leaves_out(self):
+        grid = cases.beyond_grid("bf16")
+        for wanted in ({"s": 3001}, {"heads": 32, "hk": 8, "s": 8192}, {"heads": 64, "hk": 8, "s": 4096},
+                       {"s": 131, "sk": 8192, "hk": 8}, {"window": 1024, "s": 16384}, {"d": 80}, {"d": 96}, {"d": 192}):
+            self.assertTrue([case for case in grid if all(getattr(case, name) == value for name, value in wanted.items())],
+                            wanted)
+        self.assertTrue(all(case.heads % case.hk == 0 and case.d % 8 == 0 for case in grid))
+
+    def test_keys_of_rows_recorded_before_windows_are_those_of_today(self):
+        old = as_read([cases.ForwardCase("bf16", 64, True, 1, 32, 512).columns() | {"peer": "fa3"}])[0]
+        today = dict(old)
+        del old["window"]
+        self.assertEqual(cases.row_key(old), cases.row_key(today))
+
+
+class Tables(unittest.TestCase):
+    def test_ablation_has_a_line_for_each_peer_in_order(self):
+        rows = as_read([row("tandem serial free", "500.0", kind="ablation"), row("cudnn", "640.4", kind="ablation"),
+                        row("tandem", "700")])
+        lines = table.ablation(rows).strip().splitlines()
+        self.assertEqual(lines[2:], ["| bf16 d128 full b2 h32/8 s4096 | tandem serial free | 500 | 2.000 |",
+                                     "| bf16 d128 full b2 h32/8 s4096 | cudnn | 640 | 1.562 |"])
+
+    def test_beyond_compares_with_the_best_other_peer(self):
+        rows = as_read([row("tandem", "600"), row("cudnn", "400"), row("fa2", "500"), row("tandem", "300", window=1024)])
+        lines = table.beyond(rows).strip().splitlines()
+        self.assertEqual(lines[2:], ["| bf16 d128 full b2 h32/8 s4096 | 600 | 400 | 500 | 1.20 |",
+                                     "| bf16 d128 full b2 h32/8 s4096 window 1024 | 300 |  |  |  |"])
+
+
+if __name__ == "__main__":
+    unittest.main()
