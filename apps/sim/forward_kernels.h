@@ -1,5 +1,5 @@
-// The compiled kernels, as the simulator's launcher finds them. One file for each head dim and purpose, like the
-// .cu files.
+// The compiled kernels, as the simulator's launcher finds them. One file for each head dim and purpose, like
+// the .cu files.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ constexpr auto make_kernels(std::index_sequence<i...>) {
 
 template <int head_dim, forward::Purpose purpose>
 std::span<const Kernel> kernels() {
-  static const auto table = make_kernels<head_dim, purpose>(
-      std::make_index_sequence<forward::built<head_dim, purpose>().size()>{});
+  static const auto table =
+      make_kernels<head_dim, purpose>(std::make_index_sequence<forward::built<head_dim, purpose>().size()>{});
   return table;
 }
 

@@ -95,8 +95,8 @@ void write_csv(std::ostream& out, const BenchRow& row, const BenchOptions& optio
   out << "fwd," << name_of(c.dtype) << "," << c.head_dim << "," << (c.mask.kind == TANDEM_MASK_CAUSAL ? 1 : 0)
       << "," << c.batch << "," << c.q_heads << "," << c.kv_heads << "," << c.q_len << "," << c.k_len
       << ",tandem," << fixed(row.timing.median_ms, 4) << "," << fixed(row.timing.min_ms, 4) << ","
-      << general(row.tflops, 4) << ",\"" << name_of(row.backend) << " " << spelled(c.mask) << options.study.arguments() << "\","
-      << options.commit << "," << options.clock
+      << general(row.tflops, 4) << ",\"" << name_of(row.backend) << " " << spelled(c.mask)
+      << options.study.arguments() << "\"," << options.commit << "," << options.clock
       << std::endl;  // row by row, so that an interrupted run keeps what it measured
 }
 

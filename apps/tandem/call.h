@@ -30,8 +30,8 @@ struct Call {
   tandem_backend backend = TANDEM_BACKEND_CPU;  ///< resolved: not AUTO
   HostTensor q, k, v;
   tandem_mask mask{};
-  float scale = 0;    ///< 0: 1 / sqrt(head dim)
-  float softcap = 0;  ///< 0: off
+  float scale = 0;                               ///< 0: 1 / sqrt(head dim)
+  float softcap = 0;                             ///< 0: off
   tandem_overlap overlap = TANDEM_OVERLAP_AUTO;  ///< which kernel serves, on Hopper
   tandem_turn turn = TANDEM_TURN_AUTO;
   bool want_lse = true;

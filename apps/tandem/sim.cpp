@@ -96,8 +96,8 @@ std::string replay(const SimOptions& o, std::uint64_t seed) {
   return "tandem sim --batch" + number(o.batch) + " --heads" + number(o.q_heads) + " --kv-heads" +
          number(o.kv_heads) + " --sq" + number(o.q_len) + " --sk" + number(o.k_len) + " --dim" +
          number(o.head_dim) + " --dtype " + o.dtype + " --mask " + o.mask + " --softcap " +
-         std::to_string(o.softcap) + " --blocks" + number(o.multiprocessors) +
-         o.study.arguments() + " --policy " + o.policy + " --seed " + std::to_string(seed);
+         std::to_string(o.softcap) + " --blocks" + number(o.multiprocessors) + o.study.arguments() +
+         " --policy " + o.policy + " --seed " + std::to_string(seed);
 }
 
 hw::sim::Policy policy_of(const std::string& text) {
@@ -141,8 +141,8 @@ const char* name_of(forward::Overlap overlap) {
   return overlap == forward::Overlap::two_stage ? "two-stage" : "three-stage";
 }
 
-/// Every compiled variant as CSV; `index` is its place among the kernels of its head dim and purpose, which the
-/// names of the chip's kernels carry.
+/// Every compiled variant as CSV; `index` is its place among the kernels of its head dim and purpose, which
+/// the names of the chip's kernels carry.
 void print_variants(std::ostream& out) {
   out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages\n";
   forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {
@@ -150,10 +150,9 @@ void print_variants(std::ostream& out) {
     for (const auto& [v, min_keys] : forward::built<head_dim, purpose>()) {
       out << head_dim << ',' << static_cast<int>(purpose) << ',' << index++ << ','
           << (v.operand == hw::Operand::bf16 ? "bf16," : "fp16,")
-          << (v.mask == forward::MaskKind::full ? "full," : "band,") << v.softcap << ','
-          << name_of(v.overlap) << ','
-          << (v.turn == forward::TurnPolicy::free ? "free," : "pingpong,") << v.block_m << ',' << v.block_n
-          << ',' << v.kv_stages << '\n';
+          << (v.mask == forward::MaskKind::full ? "full," : "band,") << v.softcap << ',' << name_of(v.overlap)
+          << ',' << (v.turn == forward::TurnPolicy::free ? "free," : "pingpong,") << v.block_m << ','
+          << v.block_n << ',' << v.kv_stages << '\n';
     }
   });
 }

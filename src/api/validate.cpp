@@ -36,8 +36,7 @@ Status check_study(const Args& args) {
                    ", which is no tandem_overlap; use TANDEM_OVERLAP_AUTO, _SERIAL, _TWO_STAGE or ",
                    "_THREE_STAGE");
   if (turn < TANDEM_TURN_AUTO || turn > TANDEM_TURN_PINGPONG)
-    return invalid("turn is ", turn,
-                   ", which is no tandem_turn; use TANDEM_TURN_AUTO, _FREE or _PINGPONG");
+    return invalid("turn is ", turn, ", which is no tandem_turn; use TANDEM_TURN_AUTO, _FREE or _PINGPONG");
   return {};
 }
 

@@ -10,8 +10,8 @@
 
 namespace tandem::forward {
 
-/// The variant that serves the problem with the overlap and the turns that are asked for, or nullptr if none is
-/// built for it. Of several it is the one for the mask's kind; of those, the one preferred at this length.
+/// The variant that serves the problem with the overlap and the turns that are asked for, or nullptr if none
+/// is built for it. Of several it is the one for the mask's kind; of those, the one preferred at this length.
 const ForwardVariant* choose_variant(const core::ForwardProblem& problem);
 
 /// Where there is no variant: what was asked for, and what is built.

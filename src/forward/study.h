@@ -42,8 +42,8 @@ constexpr bool is_built_by_default(const ForwardVariant& study) {
   return false;
 }
 
-/// Calls `visit(variant)` for what one head dim lacks. Masks are bands, which full ones are too, and there is no
-/// cap: for study that is enough, and the build stays lean.
+/// Calls `visit(variant)` for what one head dim lacks. Masks are bands, which full ones are too, and there is
+/// no cap: for study that is enough, and the build stays lean.
 template <int head_dim, typename Visit>
 constexpr void for_each_study(Visit&& visit) {
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {

@@ -91,8 +91,8 @@ TEST(CppForward, PassesOnWhatIsAskedForStudy) {
     return attention_forward(typed<const float>(request.args.q), typed<float>(request.args.k),
                              typed<const float>(request.args.v), typed<float>(request.args.o), options);
   };
-  const Status overlap = run({.overlap = static_cast<tandem_overlap>(3 + TANDEM_OVERLAP_AUTO),
-                              .turn = static_cast<tandem_turn>(3)});
+  const Status overlap = run(
+      {.overlap = static_cast<tandem_overlap>(3 + TANDEM_OVERLAP_AUTO), .turn = static_cast<tandem_turn>(3)});
   EXPECT_THAT(overlap.message(), ::testing::HasSubstr("turn is 3"));
   EXPECT_TRUE(run({.backend = TANDEM_BACKEND_REFERENCE,
                    .overlap = TANDEM_OVERLAP_THREE_STAGE,

@@ -124,9 +124,7 @@ class EveryVariant : public HopperForward, public testing::WithParamInterface<fo
 INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(forward::all_candidates()),
                          [](const auto& info) { return name_of(info.param.variant); });
 
-bool for_study(const forward::Candidate& candidate) {
-  return candidate.min_keys == forward::only_on_request;
-}
+bool for_study(const forward::Candidate& candidate) { return candidate.min_keys == forward::only_on_request; }
 
 /// More than two tiles of queries and three blocks of keys, ragged; as many keys as the variant is preferred
 /// from, or a request for it.
