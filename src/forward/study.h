@@ -16,8 +16,8 @@ struct StudyTile {
   int block_m, block_n;
 };
 
-/// The largest tiles whose registers suffice with either turn and operand type; what larger ones lack is in
-/// docs/performance.md, "Registers of the overlaps". tools/tile_search finds them.
+/// Tiles whose registers suffice with either turn and operand type. What fits at most, and what keeps the next
+/// larger one out, is in docs/performance.md, "Registers of the overlaps".
 template <int head_dim>
 constexpr StudyTile study_tile(Overlap overlap) {
   const auto of = [overlap](StudyTile serial, StudyTile two_stage, StudyTile three_stage) {

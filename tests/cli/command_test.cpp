@@ -46,6 +46,8 @@ TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
       {{"bench", "--mask", "window:3"}, "window:3"},
       {{"bench", "--mask", "window:-2,0"}, "window:-2,0"},
       {{"bench", "--seqlen", "-5"}, "--seqlen"},
+      {{"bench", "--overlap", "four-stage"}, "three-stage"},
+      {{"check", "--turn", "last"}, "pingpong"},
       {{"bench", "--grid", "paper", "--seqlen", "64"}, "--grid"},
       {{"bench", "--wgmma", "--seqlen", "64"}, "--wgmma"},
       {{"bench", "--decode", "--seqlen", "64"}, "--decode"},
@@ -189,6 +191,21 @@ TEST(Bench, DecodeCsvHasOneRowAStep) {
   EXPECT_THAT(lines[64], testing::StartsWith("decode,bf16,64,2,4,2,3,64,16,64,plain,tandem,"));
   EXPECT_THAT(lines[1], testing::EndsWith(",cpu planned,abc,"));
   EXPECT_THAT(outcome.out, HasSubstr("GB/s"));
+}
+
+TEST(Bench, TheNoteSaysWhichKernelWasAskedFor) {
+  const Outcome outcome = run_tool({"bench", "--backend", "cpu", "--seqlen", "16", "--repeats", "1", "--csv",
+                                    "-", "--overlap", "two-stage", "--turn", "free"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_THAT(outcome.out, HasSubstr("\"cpu full --overlap two-stage --turn free\""));
+}
+
+TEST(Check, ReplaysWithTheKernelThatWasAskedFor) {
+  const Outcome outcome = run_tool_with_wrong_backend({"check", "--backend", "cpu", "--seed", "1", "--cases",
+                                                       "3", "--overlap", "serial", "--turn", "pingpong"});
+  ASSERT_EQ(outcome.exit_code, 1) << outcome;
+  EXPECT_THAT(outcome.out, HasSubstr("--overlap serial --turn pingpong --cases 1 --seed "));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("softcap"))) << "kernels for study have none";
 }
 
 TEST(Bench, CsvOnStdoutIsNothingButCsv) {
