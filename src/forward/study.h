@@ -16,8 +16,8 @@ struct StudyTile {
   int block_m, block_n;
 };
 
-/// Tiles whose registers suffice with either turn and operand type. What fits at most, and what keeps the next
-/// larger one out, is in docs/performance.md, "Registers of the overlaps".
+/// Tiles whose registers suffice with either turn and operand type. What fits at most, and what keeps the
+/// next larger one out, is in docs/performance.md, "Registers of the overlaps".
 template <int head_dim>
 constexpr StudyTile study_tile(Overlap overlap) {
   const auto of = [overlap](StudyTile serial, StudyTile two_stage, StudyTile three_stage) {

@@ -121,10 +121,22 @@ std::string name_of(const ForwardVariant& v) {
 }
 
 class EveryVariant : public HopperForward, public testing::WithParamInterface<forward::Candidate> {};
-INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(forward::all_candidates()),
-                         [](const auto& info) { return name_of(info.param.variant); });
-
 bool for_study(const forward::Candidate& candidate) { return candidate.min_keys == forward::only_on_request; }
+
+std::vector<forward::Candidate> built_candidates(bool study) {
+  std::vector<forward::Candidate> chosen;
+  for (const forward::Candidate& candidate : forward::all_candidates()) {
+    if (for_study(candidate) == study) chosen.push_back(candidate);
+  }
+  return chosen;
+}
+
+std::string test_name(const testing::TestParamInfo<forward::Candidate>& info) {
+  return name_of(info.param.variant);
+}
+
+INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(built_candidates(false)), test_name);
+INSTANTIATE_TEST_SUITE_P(ForStudy, EveryVariant, testing::ValuesIn(built_candidates(true)), test_name);
 
 /// More than two tiles of queries and three blocks of keys, ragged; as many keys as the variant is preferred
 /// from, or a request for it.
