@@ -166,7 +166,7 @@ void add_shape_options(CLI::App& command, BenchOptions& options) {
 void add_decode_options(CLI::App& command, BenchOptions& options) {
   CLI::Option* decode = command.add_flag("--decode", options.decode,
                                          "Time decoding steps instead, whose shapes these lists give:");
-  for (const char* name : {"--seqlen", "--seqlen-k", "--mask", "--grid"})
+  for (const char* name : {"--seqlen", "--seqlen-k", "--mask", "--grid", "--overlap", "--turn"})
     decode->excludes(command.get_option(name));
   const auto needs_decode = [decode](CLI::Option* option) {
     return option->needs(decode)->capture_default_str();
@@ -213,12 +213,12 @@ void add_bench(CLI::App& app, Exit& result) {
        {"--batch", "--heads", "--kv-heads", "--seqlen", "--seqlen-k", "--head-dim", "--mask"}) {
     grid->excludes(command->get_option(name));
   }
+  add_study_options(*command, options->study);
   add_decode_options(*command, *options);
   command->add_option("--backend", options->backend, "auto: hopper where it can run, else cpu")
       ->check(backend_validator())
       ->type_name("BACKEND")
       ->capture_default_str();
-  add_study_options(*command, options->study);
   command->add_option("--warmup", options->timing.warmup, "Untimed runs of each shape")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();

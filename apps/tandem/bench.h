@@ -15,6 +15,7 @@ struct BenchOptions {
   std::vector<std::int64_t> batch{1}, heads{16}, kv_heads, seqlen{2048}, seqlen_k, head_dim{128};
   std::vector<std::string> mask{"full"}, dtype{"bf16"};
   std::string backend = "auto", grid, csv, commit = built_commit(), clock;
+  StudyOptions study;
   TimingOptions timing;
   bool wgmma = false, decode = false, plan = false;
   std::vector<std::int64_t> cache{8192}, page_size{0}, tokens{1}, split_size{0};
