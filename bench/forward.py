@@ -11,8 +11,6 @@ written beside the results is $TANDEM_COMMIT.
 """
 
 import argparse
-import csv
-import os
 import statistics
 import sys
 import time
@@ -22,40 +20,17 @@ import torch
 
 from cases import (COLUMNS, HEAD_DIMS, RECORDED_PEERS, SEQLENS, ablation_case, paper_grid, read_rows, row_key)
 from peers import DTYPES, PEERS, check_output, make_inputs
-from timing import Telemetry, interleave
+from results import Results, measure
+from timing import Telemetry
 
 SEED = 20261121
 GEMM_SIZE = 8192
-
-
-class Results:
-    """The rows of this run, in memory and in a CSV file that is complete after every row."""
-
-    def __init__(self, path):
-        self.rows = []
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("w", newline="")
-        self._writer = csv.DictWriter(self._file, COLUMNS, lineterminator="\n")
-        self._writer.writeheader()
-
-    def add(self, columns):
-        row = {**dict.fromkeys(COLUMNS, ""), "commit": os.environ.get("TANDEM_COMMIT", ""), **columns}
-        self.rows.append(row)
-        self._writer.writerow(row)
-        self._file.flush()
 
 
 def timed_columns(times, rate):
     """times: milliseconds of one call; rate: milliseconds -> TFLOP/s."""
     median = statistics.median(times)
     return {"ms": f"{median:.4f}", "ms_min": f"{min(times):.4f}", "rate": f"{rate(median):.1f}"}
-
-
-def measure(calls, seconds, telemetry):
-    """Times of each call, and the clock and power columns of the whole measurement."""
-    start = time.monotonic()
-    times = interleave(calls, seconds)
-    return times, telemetry.between(start, time.monotonic())
 
 
 def run_ceiling(arguments, telemetry, results):
@@ -147,7 +122,7 @@ def chosen_cases(arguments):
 def main():
     arguments = parse_arguments()
     begin = time.monotonic()
-    telemetry, results, left_out = Telemetry(), Results(arguments.output), 0
+    telemetry, results, left_out = Telemetry(), Results(arguments.output, COLUMNS), 0
     if "ceiling" in arguments.parts:
         run_ceiling(arguments, telemetry, results)
     cases = chosen_cases(arguments)

@@ -39,7 +39,7 @@ PEERS = {"tandem": _tandem_call, "cudnn": _sdpa_call(SDPBackend.CUDNN_ATTENTION)
          "fa2": _sdpa_call(SDPBackend.FLASH_ATTENTION)}
 
 
-def _attention(q, k, v, visible, scale, *, dtype, round_to):
+def standard_attention(q, k, v, visible, scale, *, dtype, round_to):
     """Standard attention of h, r, d queries in dtype arithmetic, probabilities and result rounded to round_to."""
     q, k, v = (x.to(dtype) for x in (q, k, v))
     scores = (q @ k.transpose(1, 2) * scale).masked_fill(~visible, float("-inf"))
@@ -60,8 +60,8 @@ def check_output(case, q, k, v, out, seed):
         1, 1, dtype=torch.bool, device="cuda")
     queries, keys, values = (x.transpose(0, 1) for x in (q[b, rows], k[b], v[b]))
     scale = case.d ** -0.5
-    reference = _attention(queries, keys, values, visible, scale, dtype=torch.float64, round_to=torch.float64)
-    standard = _attention(queries, keys, values, visible, scale, dtype=torch.float32, round_to=q.dtype)
+    reference = standard_attention(queries, keys, values, visible, scale, dtype=torch.float64, round_to=torch.float64)
+    standard = standard_attention(queries, keys, values, visible, scale, dtype=torch.float32, round_to=q.dtype)
     allowed = 2 * (standard - reference).abs().max().item() + 1e-5
     error = (out[b, rows].transpose(0, 1).double() - reference).abs().max().item()
     return "" if error <= allowed else f"wrong: error {error:.1e}; allowed {allowed:.1e}"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from cases import HEAD_DIMS, RESULTS, SEQLENS, curve, read_rows
+from marks import update
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -37,15 +38,6 @@ def table(rows):
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def with_rates(readme, rates):
-    """The README with `rates` between its marks."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        sys.exit(f"README.md has no marks {BEGIN.strip()} and {END.strip()}")
-    return before + begin + rates + end + after
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
@@ -54,14 +46,8 @@ def main():
     if not results.exists():
         print(f"nothing was measured: {results.relative_to(ROOT)} is not there")
         return NOT_MEASURED
-    old = README.read_text()
-    new = with_rates(old, f"\n{SETTING}\n{FIGURE}\n{table(read_rows(results))}\n")
-    if check and new != old:
-        print(f"README.md does not say what {results.relative_to(ROOT)} says; run bench/table.py")
-        return 1
-    if not check:
-        README.write_text(new)
-    return 0
+    rates = f"\n{SETTING}\n{FIGURE}\n{table(read_rows(results))}\n"
+    return update(README, (BEGIN, END), rates, check)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // tandem bench: times the forward call, or decoding steps, over lists of shapes.
 #include "bench.h"
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 
@@ -180,6 +181,17 @@ void add_decode_options(CLI::App& command, BenchOptions& options) {
   needs_decode(command.add_flag("--plan", options.plan, "Balance with a plan made beforehand"));
 }
 
+/// After all others, most of which it excludes.
+void add_matrix_rates_option(CLI::App& command, BenchOptions& options) {
+  CLI::Option* wgmma = command.add_flag(
+      "--wgmma", options.wgmma,
+      "Instead: the rates of the matrix units' instructions, on a Hopper GPU (docs/decode.md)");
+  const std::vector<std::string> taken = {"--help", "--wgmma", "--csv", "--commit", "--clock"};
+  for (CLI::Option* option : command.get_options()) {
+    if (std::find(taken.begin(), taken.end(), option->get_name()) == taken.end()) wgmma->excludes(option);
+  }
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Exit& result) {
@@ -230,7 +242,12 @@ void add_bench(CLI::App& app, Exit& result) {
       "counting\n"
       "4 x batch x heads x head dim x visible query-key pairs. Inputs are normally distributed. Caches stay "
       "warm.");
+  add_matrix_rates_option(*command, *options);
   command->callback([options, command, &result] {
+    if (options->wgmma) {
+      result = run_matrix_rates(*options);
+      return;
+    }
     if (options->decode) {
       if (command->count("--heads") == 0) options->heads = {32};
       if (command->count("--kv-heads") == 0) options->kv_heads = {8};

@@ -16,7 +16,7 @@ struct BenchOptions {
   std::vector<std::string> mask{"full"}, dtype{"bf16"};
   std::string backend = "auto", grid, csv, commit = built_commit(), clock;
   TimingOptions timing;
-  bool decode = false, plan = false;
+  bool wgmma = false, decode = false, plan = false;
   std::vector<std::int64_t> cache{8192}, page_size{0}, tokens{1}, split_size{0};
   std::vector<std::string> kernel{"auto"};
 };
@@ -43,5 +43,8 @@ HostTensor normal_tensor(tandem_dtype dtype, const Shape& shape);
 
 /// tandem bench --decode.
 Exit run_decode_bench(const BenchOptions& options);
+/// tandem bench --wgmma: how fast the matrix units are, instruction by instruction. Throws
+/// Failure(Exit::unavailable) where there is no Hopper GPU.
+Exit run_matrix_rates(const BenchOptions& options);
 
 }  // namespace tandem::cli

@@ -135,7 +135,8 @@ typedef struct tandem_cache {
  * their positions. The cache holds keys that are turned already. A position that the tables do not have takes
  * the nearest that they have. */
 typedef struct tandem_rotary {
-  const void* cos;     /* positions x dim / 2, contiguous; NULL: no rotary embedding, all ignored */
+  const void* cos;     /* positions x dim / 2, contiguous, on Hopper aligned to 16 bytes; NULL: no rotary
+                          embedding, all ignored */
   const void* sin;     /* the same */
   tandem_dtype dtype;  /* of cos and sin: fp32, or that of q */
   int64_t positions;   /* rows of the tables, >= 1 */
@@ -155,7 +156,7 @@ typedef struct tandem_decode_args {
   size_t struct_size;     /* sizeof(tandem_decode_args) of the header that the caller was compiled with */
   tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
   tandem_tensor q;     /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 256, on Hopper 64, 128, 256 */
-  tandem_cache cache;  /* q_heads is a multiple of kv_heads, on Hopper at most 64 times as many */
+  tandem_cache cache;  /* q_heads is a multiple of kv_heads; pages on Hopper have a power of two of tokens */
   tandem_tensor k_new; /* b, s_new, kv_heads, d: appended at positions lengths[i] ...; dtype of q. data ==
                           NULL: nothing is appended, all ignored. No two sequences may append to one place */
   tandem_tensor v_new; /* the same; data == NULL exactly if k_new's is */

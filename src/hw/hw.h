@@ -101,7 +101,8 @@ TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes
 // x n, fp32 in registers) = A (64 x 16) B (16 x n) [+ D]. PTX wgmma.mma_async, m64nNk16. Thread t of the
 // warpgroup (warp w = t / 32, lane l = t % 32) holds in accumulators[4 * j + 2 * i + c] row 16 * w + l / 4 +
 // 8 * i, column 8 * j + 2 * (l % 4) + c; and in the A fragment register 2 * h + i the columns 8 * h + 2 * (l
-// % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i.
+// % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i. Of 8-bit types K is 32, both operands are
+// K-major, and that register holds columns 16 * h + 4 * (l % 4) + {0 ... 3}.
 
 /// Warpgroup: orders register accesses before later WGMMAs. Needed before the first and whenever registers
 /// that a WGMMA reads or writes were touched. PTX wgmma.fence.

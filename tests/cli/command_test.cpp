@@ -47,6 +47,7 @@ TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
       {{"bench", "--mask", "window:-2,0"}, "window:-2,0"},
       {{"bench", "--seqlen", "-5"}, "--seqlen"},
       {{"bench", "--grid", "paper", "--seqlen", "64"}, "--grid"},
+      {{"bench", "--wgmma", "--seqlen", "64"}, "--wgmma"},
       {{"bench", "--decode", "--seqlen", "64"}, "--decode"},
       {{"bench", "--page-size", "16"}, "--decode"},
       {{"bench", "--decode", "--kernel", "fast"}, "fast"},
@@ -76,6 +77,15 @@ TEST(Info, TextNamesTheBackendThatServes) {
   const Outcome outcome = run_tool({"info"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("--backend auto, bf16"), HasSubstr("Hopper usable here")));
+}
+
+TEST(Hopper, RatesOfTheMatrixUnitsNeedOne) {
+  if (nlohmann::json::parse(run_tool({"info", "--json"}).out)["hopper_usable"])
+    GTEST_SKIP() << "it can run here";
+  const Outcome outcome = run_tool({"bench", "--wgmma"});
+  EXPECT_EQ(outcome.exit_code, 4) << outcome;
+  EXPECT_THAT(outcome.err, HasSubstr("Hopper GPU"));
+  EXPECT_EQ(outcome.out, "");
 }
 
 TEST(Hopper, WhereItCantRunAskingForItEndsWithFour) {

@@ -90,8 +90,8 @@ struct MoveMatrices {
     for (int i = lane; i < rows * 8; i += threads) shared.elements[place(i / 8) + i % 8] = values[i];
     hw::sync_block();
     std::uint32_t own[count];
-    // Lanes beyond the rows have an address that must not be used.
-    std::uint16_t* row = lane < rows ? &shared.elements[place(lane)] : nullptr;
+    // Lanes beyond the rows name another row, which must not be used.
+    std::uint16_t* row = &shared.elements[place(lane < rows ? lane : (lane * 3 + 1) % rows)];
     if constexpr (transposed) {
       hw::load_matrices_transposed(own, row);
     } else {

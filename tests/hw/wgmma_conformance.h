@@ -4,6 +4,7 @@
 // compared bit for bit, whatever the order of the sums.
 #pragma once
 
+#include <numeric>
 #include <string>
 #include <type_traits>
 
@@ -185,6 +186,47 @@ TEST_P(MatrixVerbs, ProductsOfRealNumbersAreFp32Accurate) {
   expect_close_product<fp16, hw::Major::k, SourceOfA::shared>(GetParam(), "wgmma_ss_fp16");
   expect_close_product<bf16, hw::Major::mn, SourceOfA::registers>(GetParam(), "wgmma_rs_bf16");
   expect_close_product<fp16, hw::Major::mn, SourceOfA::registers>(GetParam(), "wgmma_rs_fp16");
+}
+
+/// 8-bit operands: the tiles' 16-bit columns are two elements each.
+template <int n, SourceOfA source>
+void expect_exact_product_of_e4m3(const machine::Mode& mode) {
+  SCOPED_TRACE("n = " + std::to_string(n));
+  using Body = Multiply<e4m3, n, hw::Major::k, source>;
+  constexpr int k = 2 * wgmma_k;
+  std::mt19937 random(n);
+  // Integers from -3 to 3, whose sums any accumulator holds.
+  constexpr std::uint8_t encodings[] = {0xc4, 0xc0, 0xb8, 0x00, 0x38, 0x40, 0x44};
+  const auto draw = [&](int rows, std::vector<int>& values) {
+    std::vector<std::uint16_t> pairs(static_cast<std::size_t>(rows * k / 2));
+    for (std::size_t i = 0; i < 2 * pairs.size(); ++i) {
+      const auto choice = static_cast<int>(random() % 7);
+      values.push_back(choice - 3);
+      pairs[i / 2] = static_cast<std::uint16_t>(pairs[i / 2] | encodings[choice] << 8 * (i % 2));
+    }
+    return pairs;
+  };
+  std::vector<int> a, b;
+  const machine::Buffer device_a(draw(wgmma_m, a)), device_b(draw(n, b));
+  std::vector<float> before(wgmma_m * n), expected(wgmma_m * n);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::size_t row = i / n * k, column = i % n * k;
+    before[i] = static_cast<float>(i % 11);
+    expected[i] = before[i] + static_cast<float>(std::inner_product(&a[row], &a[row] + k, &b[column], 0));
+  }
+  const machine::Buffer d(before);
+  machine::run(mode, 1,
+               Body{machine::encode(matrix_request(device_a.data(), wgmma_m, wgmma_k, wgmma_m)),
+                    machine::encode(matrix_request(device_b.data(), n, wgmma_k, n)), device_a.data(),
+                    d.data(), hw::Accumulate::add});
+  expect_equal(d.read(), expected, n);
+}
+
+TEST_P(MatrixVerbs, ProductsOf8BitOperands) {
+  expect_exact_product_of_e4m3<8, SourceOfA::shared>(GetParam());
+  expect_exact_product_of_e4m3<128, SourceOfA::shared>(GetParam());
+  expect_exact_product_of_e4m3<16, SourceOfA::registers>(GetParam());
+  expect_exact_product_of_e4m3<256, SourceOfA::registers>(GetParam());
 }
 
 /// Two groups in flight over operands that ordinary stores wrote: the first can be read while the second

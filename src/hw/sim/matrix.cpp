@@ -1,7 +1,10 @@
 #include "hw/sim/matrix.h"
 
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace tandem::hw::sim {
 
@@ -33,6 +36,37 @@ __attribute__((target_clones("avx2", "default"))) void widen(Operand operand, co
   } else {
     for (int i = 0; i < 8; ++i) values[i] = from_fp16(elements[i]);
   }
+}
+
+namespace {
+/// 4 bits of exponent with bias 7, 3 of mantissa; no infinities, and NaN only where all bits are set.
+float from_e4m3(std::uint8_t bits) {
+  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+  if ((bits & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return bits & 0x80 ? -magnitude : magnitude;
+}
+}  // namespace
+
+Chunk Chunk::of(Operand operand, const void* bytes) {
+  if (is_16_bit(operand)) {
+    Chunk chunk{8, {}};
+    std::uint16_t elements[8];
+    float values[8];
+    std::memcpy(elements, bytes, sizeof elements);
+    widen(operand, elements, values);
+    std::memcpy(chunk.values, values, sizeof values);
+    return chunk;
+  }
+  static const auto table = [] {
+    std::array<float, 256> values;
+    for (int i = 0; i < 256; ++i) values[i] = from_e4m3(static_cast<std::uint8_t>(i));
+    return values;
+  }();
+  Chunk chunk{16, {}};
+  for (int i = 0; i < 16; ++i) chunk.values[i] = table[static_cast<const std::uint8_t*>(bytes)[i]];
+  return chunk;
 }
 
 // Sums run over k in ascending order, each product added in fp32; fused or not as the machine has it. The

@@ -1,4 +1,5 @@
 // The arithmetic of one WGMMA: D (64 x n) += A (64 x 16) B (16 x n), on fragments as the threads hold them.
+// 8-bit operands, whose K is 32, are two of these.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,13 @@ struct MatrixOperands {
 
 /// Eight 16-bit elements to fp32.
 void widen(Operand operand, const std::uint16_t* elements, float (&values)[8]);
+
+/// The elements of 16 bytes: 8, or 16 of 8 bits.
+struct Chunk {
+  int count;
+  float values[16];
+  static Chunk of(Operand operand, const void* bytes);
+};
 
 /// accumulators[t] of the 128 threads += their part of the product.
 void multiply(const MatrixOperands& operands, int n, float* const (&accumulators)[warpgroup_size]);

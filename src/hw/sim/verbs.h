@@ -89,18 +89,21 @@ template <Operand operand, int n, Major b_major, Major a_major>
 TANDEM_SIM_INLINE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                                 Accumulate accumulate) {
   static_assert(n % 8 == 0 && n >= 8 && n <= 256);
+  static_assert(is_16_bit(operand) || (a_major == Major::k && b_major == Major::k));
   sim::wgmma({operand, n, a_major, b_major, false, accumulate, a, b}, accumulators, nullptr);
 }
 template <Operand operand, int n, Major b_major>
 TANDEM_SIM_INLINE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
                                 Accumulate accumulate) {
   static_assert(n % 8 == 0 && n >= 8 && n <= 256);
+  static_assert(is_16_bit(operand) || b_major == Major::k);
   sim::wgmma({operand, n, Major::k, b_major, true, accumulate, {0}, b}, accumulators, a);
 }
 
 // ---- Matrices of a warp. Registers go through copies, so that the machine sees the kernel touch them.
 template <Operand operand>
 TANDEM_SIM_INLINE void mma_sync(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  static_assert(is_16_bit(operand));
   const std::uint32_t own_a[4] = {a[0], a[1], a[2], a[3]}, own_b[2] = {b[0], b[1]};
   float own_d[4] = {d[0], d[1], d[2], d[3]};
   sim::mma_sync(operand, own_d, own_a, own_b);
@@ -164,6 +167,7 @@ TANDEM_SIM_INLINE float fma(float a, float b, float c) { return std::fma(a, b, c
 TANDEM_SIM_INLINE float max(float a, float b) { return std::fmax(a, b); }
 template <Operand operand>
 TANDEM_SIM_INLINE std::uint32_t pack(float low, float high) {
+  static_assert(is_16_bit(operand));
   using Element = std::conditional_t<operand == Operand::bf16, core::Bf16, core::Fp16>;
   // cvt makes every NaN the canonical one.
   const auto bits = [](float x) { return std::isnan(x) ? 0x7fffu : std::uint32_t{Element::from(x).bits}; };

@@ -60,60 +60,64 @@ void check_descriptor(MatrixDescriptor descriptor, Major major, const char* name
   }
 }
 
-const std::uint16_t* elements_at(std::uint32_t address) {
-  return reinterpret_cast<const std::uint16_t*>(machine.window + (address - window_base));
+Chunk chunk_at(const Product& product, std::uint32_t address) {
+  return Chunk::of(product.operand, machine.window + (address - window_base));
 }
 
-void read_a(const ProductInFlight& flight, MatrixOperands& operands) {
+/// Operands for each 16 of K.
+using Steps = MatrixOperands[2];
+
+void read_a(const ProductInFlight& flight, Steps& steps) {
   const Product& product = flight.product;
+  const auto set = [&](int row, int k, float value) { steps[k / 16].a[row][k % 16] = value; };
   if (!product.a_in_registers) {
     a_of(product).for_each_chunk([&](int first, int second, std::uint32_t address) {
-      float values[8];
-      widen(product.operand, elements_at(address), values);
-      for (int i = 0; i < 8; ++i) {
-        (product.a_major == Major::k ? operands.a[first][8 * second + i]
-                                     : operands.a[8 * second + i][first]) = values[i];
+      const Chunk chunk = chunk_at(product, address);
+      for (int i = 0; i < chunk.count; ++i) {
+        if (product.a_major == Major::k) {
+          set(first, chunk.count * second + i, chunk.values[i]);
+        } else {
+          set(8 * second + i, first, chunk.values[i]);
+        }
       }
     });
     return;
   }
   for (int t = 0; t < warpgroup_size; ++t) {
-    float values[8];
-    std::uint16_t elements[8];
-    std::memcpy(elements, flight.fragments[t], sizeof elements);
-    widen(product.operand, elements, values);
-    const int row = 16 * (t / 32) + t % 32 / 4, column = 2 * (t % 4);
-    for (int r = 0; r < 4; ++r) {
-      for (int c = 0; c < 2; ++c) operands.a[row + 8 * (r % 2)][8 * (r / 2) + column + c] = values[2 * r + c];
+    const Chunk chunk = Chunk::of(product.operand, flight.fragments[t]);
+    const int row = 16 * (t / 32) + t % 32 / 4, each = chunk.count / 4;  // elements of a register
+    for (int i = 0; i < chunk.count; ++i) {
+      const int r = i / each;
+      set(row + 8 * (r % 2), each * (4 * (r / 2) + t % 4) + i % each, chunk.values[i]);
     }
   }
 }
 
-void read_b(const Product& product, MatrixOperands& operands) {
+void read_b(const Product& product, Steps& steps) {
   if (product.b_major == Major::mn) {
     b_of(product).for_each_chunk([&](int k, int group, std::uint32_t address) {
-      float v[8];
-      widen(product.operand, elements_at(address), v);
+      const Chunk chunk = chunk_at(product, address);
+      const float* v = chunk.values;
       for (int q = 0; q < 4; ++q) {
         const float both[4] = {v[2 * q], v[2 * q + 1], v[2 * q], v[2 * q + 1]};
-        std::memcpy(&operands.b[q][k][4 * group], both, sizeof both);
+        std::memcpy(&steps[0].b[q][k][4 * group], both, sizeof both);
       }
     });
     return;
   }
   b_of(product).for_each_chunk([&](int row, int half, std::uint32_t address) {
-    float v[8];
-    widen(product.operand, elements_at(address), v);
+    const Chunk chunk = chunk_at(product, address);
     const int q = row % 8 / 2, at = row / 8 * 4 + row % 2;
-    for (int k = 0; k < 8; ++k) {
-      operands.b[q][8 * half + k][at] = v[k];
-      operands.b[q][8 * half + k][at + 2] = v[k];
+    for (int i = 0; i < chunk.count; ++i) {
+      const int k = chunk.count * half + i;
+      auto& b = steps[k / 16].b[q][k % 16];
+      b[at] = b[at + 2] = chunk.values[i];
     }
   });
 }
 
 void execute(MatrixUnit& unit) {
-  static MatrixOperands operands;
+  static Steps steps;
   const ProductInFlight& flight = unit.products.front();
   if (machine.config->trace != nullptr) {
     machine.config->trace->add("block " + std::to_string(machine.block.index) + ", matrix unit " +
@@ -121,12 +125,13 @@ void execute(MatrixUnit& unit) {
                                flight.product.a_in_registers ? "WGMMA (RS)" : "WGMMA (SS)", flight.started,
                                machine.verbs);
   }
-  read_a(flight, operands);
-  read_b(flight.product, operands);
+  read_a(flight, steps);
+  read_b(flight.product, steps);
   if (flight.product.accumulate == Accumulate::overwrite) {
     for (float* accumulators : flight.accumulators) std::fill_n(accumulators, flight.product.n / 2, 0.f);
   }
-  multiply(operands, flight.product.n, flight.accumulators);
+  const int count = is_16_bit(flight.product.operand) ? 1 : 2;
+  for (int i = 0; i < count; ++i) multiply(steps[i], flight.product.n, flight.accumulators);
   unit.products.pop_front();
   ++unit.first;
   ++unit.completed;

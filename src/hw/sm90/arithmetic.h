@@ -39,6 +39,7 @@ TANDEM_DEVICE float max(float a, float b) { return fmaxf(a, b); }
 
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high) {
+  static_assert(is_16_bit(operand));
   std::uint32_t word;
   if constexpr (operand == Operand::bf16) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));

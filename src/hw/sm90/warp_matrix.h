@@ -9,6 +9,7 @@ namespace tandem::hw {
 // branch.
 template <Operand operand>
 TANDEM_DEVICE void mma_sync(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  static_assert(is_16_bit(operand));
   if constexpr (operand == Operand::bf16) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9},"

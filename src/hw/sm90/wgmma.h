@@ -5,6 +5,8 @@
 // instantiates both forms.
 #pragma once
 
+#include <type_traits>
+
 #include "hw/hw.h"
 
 namespace tandem::hw {
@@ -28,17 +30,39 @@ TANDEM_DEVICE void compute_before_wait(float value, Barrier& witness) {
       : "memory");
 }
 
-/// One PTX spelling per operand type; "C" pastes it into the instruction.
+/// K and the types, as they stand in the instruction's name; "C" pastes them.
 template <Operand operand>
-struct WgmmaName;
+struct WgmmaTypes;
 template <>
-struct WgmmaName<Operand::bf16> {
-  static constexpr char ptx[] = "bf16";
+struct WgmmaTypes<Operand::bf16> {
+  static constexpr char ptx[] = "k16.f32.bf16.bf16";
 };
 template <>
-struct WgmmaName<Operand::fp16> {
-  static constexpr char ptx[] = "f16";
+struct WgmmaTypes<Operand::fp16> {
+  static constexpr char ptx[] = "k16.f32.f16.f16";
 };
+template <>
+struct WgmmaTypes<Operand::e4m3> {
+  static constexpr char ptx[] = "k32.f32.e4m3.e4m3";
+};
+
+/// The last operands: trans-a and trans-b, or trans-b alone where A is in registers.
+template <Major... majors>
+struct WgmmaMajors;
+template <Major b>
+struct WgmmaMajors<b> {
+  static constexpr char ptx[] = {',', ' ', '0' + static_cast<int>(b), 0};
+};
+template <Major a, Major b>
+struct WgmmaMajors<a, b> {
+  static constexpr char ptx[] = {',', ' ', '0' + static_cast<int>(a), ',', ' ', '0' + static_cast<int>(b), 0};
+};
+/// 8-bit types have none.
+struct NoWgmmaMajors {
+  static constexpr char ptx[] = "";
+};
+template <Operand operand, Major... majors>
+using WgmmaTail = std::conditional_t<is_16_bit(operand), WgmmaMajors<majors...>, NoWgmmaMajors>;
 
 /// The instruction for one n; specialised below for every n that kernels use.
 template <int n>
@@ -97,21 +121,21 @@ struct Wgmma;
     TANDEM_DEVICE static void ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, int add) {             \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I2                                                    \
                    ", 0;\n"                                                                                  \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." I3 "." I3 " {" TANDEM_NAMES_##COUNT     \
-                   "}, " I0 ", " I1 ", p, 1, 1, " I4 ", " I5 ";\n}\n"                                        \
+                   "wgmma.mma_async.sync.aligned.m64n" #N I3 " {" TANDEM_NAMES_##COUNT                       \
+                   "}, " I0 ", " I1 ", p, 1, 1" I4 ";\n}\n"                                                  \
                    : TANDEM_LIST_##COUNT(d)                                                                  \
-                   : "l"(a), "l"(b), "r"(add), "C"(WgmmaName<operand>::ptx), "n"(static_cast<int>(a_major)), \
-                     "n"(static_cast<int>(b_major)));                                                        \
+                   : "l"(a), "l"(b), "r"(add), "C"(WgmmaTypes<operand>::ptx),                                \
+                     "C"(WgmmaTail<operand, a_major, b_major>::ptx));                                        \
     }                                                                                                        \
     template <Operand operand, Major b_major>                                                                \
     TANDEM_DEVICE static void rs(float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b, int add) { \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I5                                                    \
                    ", 0;\n"                                                                                  \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." I6 "." I6 " {" TANDEM_NAMES_##COUNT     \
-                   "}, {" I0 ", " I1 ", " I2 ", " I3 "}, " I4 ", p, 1, 1, " I7 ";\n}\n"                      \
+                   "wgmma.mma_async.sync.aligned.m64n" #N I6 " {" TANDEM_NAMES_##COUNT                       \
+                   "}, {" I0 ", " I1 ", " I2 ", " I3 "}, " I4 ", p, 1, 1" I7 ";\n}\n"                        \
                    : TANDEM_LIST_##COUNT(d)                                                                  \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add),                           \
-                     "C"(WgmmaName<operand>::ptx), "n"(static_cast<int>(b_major)));                          \
+                     "C"(WgmmaTypes<operand>::ptx), "C"(WgmmaTail<operand, b_major>::ptx));                  \
     }                                                                                                        \
   };
 
@@ -135,6 +159,7 @@ TANDEM_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134", "
 template <Operand operand, int n, Major b_major, Major a_major>
 TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                             Accumulate accumulate) {
+  static_assert(is_16_bit(operand) || (a_major == Major::k && b_major == Major::k));
   Wgmma<n>::template ss<operand, a_major, b_major>(accumulators, a.bits, b.bits,
                                                    static_cast<int>(accumulate));
 }
@@ -142,6 +167,7 @@ TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, Ma
 template <Operand operand, int n, Major b_major>
 TANDEM_DEVICE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
                             Accumulate accumulate) {
+  static_assert(is_16_bit(operand) || b_major == Major::k);
   Wgmma<n>::template rs<operand, b_major>(accumulators, a, b.bits, static_cast<int>(accumulate));
 }
 

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which decoding steps are measured, in which order, and the columns of a result."""
+
+from dataclasses import dataclass, replace
+
+from cases import RESULTS
+
+DECODE_RESULTS = RESULTS / "decode.csv"
+
+# sk: tokens of the longest sequence; lengths: "" where all have that many, else for example 1x16384+15x64. page: tokens
+# of a page, 0: contiguous. us, us_min: median and least microseconds of one step. rate: GB/s of the keys and values,
+# each read once. clock_mhz, power_w: medians over the whole case, in which all its peers took turns.
+DECODE_COLUMNS = ["kind", "dtype", "d", "b", "hq", "hk", "sq", "sk", "page", "lengths", "kernel", "peer", "us",
+                  "us_min", "rate", "note", "commit", "clock_mhz", "power_w"]
+
+BATCHES, CACHES, HEADS = (1, 8, 32, 64, 128), (1024, 2048, 8192, 32768, 131072), (8, 32, 64, 128)
+KV_HEADS, HEAD_DIM = 8, 128
+KERNELS = ("plain", "shared_p", "register_p")
+GROUPS = (1, 4, 8, 16)
+GROUP_SHAPES = ((1, 8192), (64, 8192), (1, 1024), (128, 1024), (8, 32768), (1, 131072))
+PAGE_SIZES = (64, 16)
+PAGED_SHAPES = ((64, 8192), (1, 8192), (8, 32768), (128, 1024), (1, 131072))
+RAGGED = (((1, 16384), (15, 64)), ((32, 128), (32, 4096)), ((1, 131072), (31, 4096)), ((64, 512),))
+
+
+@dataclass(frozen=True)
+class DecodeCase:
+    part: str  # grid, paged, ragged or groups
+    dtype: str  # bf16 or fp16
+    lengths: tuple  # of each sequence
+    hq: int
+    page: int = 0
+    d: int = HEAD_DIM
+    hk: int = KV_HEADS
+
+    @property
+    def b(self):
+        return len(self.lengths)
+
+    @property
+    def longest(self):
+        return max(self.lengths)
+
+    @property
+    def row_bytes(self):
+        """Of the keys and values of one token."""
+        return 2 * self.hk * self.d * 2
+
+    @property
+    def read_bytes(self):
+        return sum(self.lengths) * self.row_bytes
+
+    @property
+    def allocated_bytes(self):
+        return self.b * self.longest * self.row_bytes
+
+    @property
+    def ragged(self):
+        return len(set(self.lengths)) > 1
+
+    def described_lengths(self):
+        """"" or for example "1x16384+15x64"."""
+        if not self.ragged:
+            return ""
+        return "+".join(f"{self.lengths.count(n)}x{n}" for n in sorted(set(self.lengths), reverse=True))
+
+    def gigabytes(self, milliseconds):
+        """Per second."""
+        return self.read_bytes / milliseconds * 1e-6
+
+    def columns(self):
+        return {"kind": self.part, "dtype": self.dtype, "d": self.d, "b": self.b, "hq": self.hq, "hk": self.hk, "sq": 1,
+                "sk": self.longest, "page": self.page, "lengths": self.described_lengths()}
+
+    def __str__(self):
+        pages = f" pages of {self.page}" if self.page else ""
+        lengths = self.described_lengths() or self.longest
+        return f"{self.part} {self.dtype} b{self.b} h{self.hq}/{self.hk} {lengths}{pages}"
+
+
+def even(part, dtype, b, cache, hq, page=0):
+    return DecodeCase(part, dtype, (cache,) * b, hq, page)
+
+
+# What tells most about a decoding kernel, in this order: latency, bandwidth, both, and the widest groups.
+TELLING = ((1, 8192, 32), (64, 8192, 32), (1, 1024, 32), (128, 1024, 32), (8, 32768, 64), (1, 131072, 32),
+           (1, 8192, 128), (8, 8192, 32), (128, 8192, 128), (32, 2048, 64), (1, 8192, 8), (8, 1024, 32),
+           (128, 32768, 32))
+
+
+def grid(dtype):
+    """Every cell; the telling ones first, the others so that any beginning is spread over the grid."""
+    cells = [(b, cache, hq) for b in BATCHES for cache in CACHES for hq in HEADS]
+    others = [cell for cell in cells if cell not in TELLING]
+    stride = 37  # shares no factor with their number
+    spread = [others[i * stride % len(others)] for i in range(len(others))]
+    return [even("grid", dtype, *cell) for cell in (*TELLING, *spread)]
+
+
+def paged(dtype):
+    """Each shape contiguous and in pages."""
+    return [even("paged", dtype, b, cache, 32, page) for b, cache in PAGED_SHAPES for page in (0, *PAGE_SIZES)]
+
+
+def ragged(dtype):
+    """Each batch, and the same tokens spread evenly."""
+    cases = []
+    for groups in RAGGED:
+        lengths = tuple(length for count, length in groups for _ in range(count))
+        case = DecodeCase("ragged", dtype, lengths, 32)
+        cases += [case, replace(case, lengths=(sum(lengths) // len(lengths),) * len(lengths))]
+    return list(dict.fromkeys(cases))
+
+
+def groups(dtype):
+    return [even("groups", dtype, b, cache, group * KV_HEADS) for b, cache in GROUP_SHAPES for group in GROUPS]
+
+
+PARTS = {"grid": grid, "paged": paged, "ragged": ragged, "groups": groups}
+
+
+def chosen(parts, dtypes):
+    """The cases of these parts, shuffled together so that any beginning has its share of each; later dtypes last."""
+    cases = []
+    for dtype in dtypes:
+        lists = [PARTS[name](dtype) for name in parts]
+        ranked = [(i / len(part), case) for part in lists for i, case in enumerate(part)]
+        cases += [case for _, case in sorted(ranked, key=lambda pair: pair[0])]
+    return cases
