@@ -142,9 +142,7 @@ struct MergedChunk {
 template <DecodeVariant V>
 TANDEM_DEVICE void merge(const DecodeArguments& args, const Item& item, const StreamParts& parts) {
   constexpr PartialLayout layout{V.columns, V.head_dim};
-  constexpr int row_chunks = V.head_dim / 4;
-  // Parts in flight; the widest result leaves no registers for more.
-  constexpr int at_once = V.head_dim * V.columns > 8192 ? 4 : 8;
+  constexpr int row_chunks = V.head_dim / 4, at_once = 8;
   const OutputRows<V> out(args, item);
   for (int i = static_cast<int>(hw::thread_index()); i < out.rows * row_chunks;
        i += DecodeVariant::consumer_threads) {
