@@ -142,7 +142,7 @@ struct MergedChunk {
 template <DecodeVariant V>
 TANDEM_DEVICE void merge(const DecodeArguments& args, const Item& item, const StreamParts& parts) {
   constexpr PartialLayout layout{V.columns, V.head_dim};
-  constexpr int row_chunks = V.head_dim / 4, at_once = 4;
+  constexpr int row_chunks = V.head_dim / 4, at_once = 8;
   const OutputRows<V> out(args, item);
   for (int i = static_cast<int>(hw::thread_index()); i < out.rows * row_chunks;
        i += DecodeVariant::consumer_threads) {

@@ -101,7 +101,7 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
   for (int k = 0; k < own; ++k) {
     softmax.sum[k] = column_sum(softmax.sum[k]);
     if (lane < 4) {
-      shared.exchange.maxima[0][warp][column_of(k)] = softmax.max[k];
+      shared.exchange.maxima[warp][column_of(k)] = softmax.max[k];
       shared.exchange.sums[warp][column_of(k)] = softmax.sum[k];
     }
   }
@@ -111,7 +111,7 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
   for (int k = 0; k < own; ++k) {
     float max = softmax.max[k], sum = 0.f;
     TANDEM_UNROLL
-    for (int w = 0; w < warps; ++w) max = hw::max(max, shared.exchange.maxima[0][w][column_of(k)]);
+    for (int w = 0; w < warps; ++w) max = hw::max(max, shared.exchange.maxima[w][column_of(k)]);
     const float offset =
         (max == -std::numeric_limits<float>::infinity() ? 0.f : max) * consumer.args.scale_log2;
     const auto weight = [&](float own_max) {
@@ -119,7 +119,7 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
     };
     TANDEM_UNROLL
     for (int w = 0; w < warps; ++w) {
-      sum += weight(shared.exchange.maxima[0][w][column_of(k)]) * shared.exchange.sums[w][column_of(k)];
+      sum += weight(shared.exchange.maxima[w][column_of(k)]) * shared.exchange.sums[w][column_of(k)];
     }
     factor[k] = weight(softmax.max[k]);
     result.softmax.max[k] = max;

@@ -6,11 +6,11 @@
 
 namespace tandem::decode {
 
-/// The larger of the old maxima and those of all warps in this block. `turn` alternates between blocks.
+/// The larger of the old maxima and those of all warps in this block.
 template <DecodeVariant V>
-TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, const TransposedResult<V>& result, int turn,
+TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, const TransposedResult<V>& result,
                                    float (&maxima)[own_columns<V.columns>]) {
-  auto& shared = consumer.shared.own.exchange.maxima[turn];
+  auto& shared = consumer.shared.own.exchange.maxima;
   if (hw::lane_index() < 4) {
     TANDEM_UNROLL
     for (int k = 0; k < result.own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
@@ -67,7 +67,6 @@ TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& resu
 
 template <DecodeVariant V>
 TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const Item& item, TransposedResult<V>& result) {
-  int turn = 0;
   for (int key = item.begin; key < item.end; key += V.block_n) {
     float scores[V.subtiles()][V.columns / 2], maxima[result.own], correction[result.own];
 
@@ -77,7 +76,7 @@ TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const Item& item, Tran
     consumer.release_keys();
 
     mask_and_reduce(consumer, item, key, scores, maxima);
-    exchange_maxima(consumer, result, turn, maxima);                              // col_max = colmax(S)
+    exchange_maxima(consumer, result, maxima);                                    // col_max = colmax(S)
     result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);  // P = exp(S - col_max)
     store_probabilities(consumer, scores);
     hw::fence_async_proxy();
@@ -88,7 +87,6 @@ TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const Item& item, Tran
     start_output(consumer, result);  // O += (V[range(kv_start, kv_start+BN), :])' @ P
     hw::wgmma_wait<0>();
     consumer.release_values();
-    turn ^= 1;
   }
 }
 

@@ -11,11 +11,10 @@ namespace tandem::decode {
 
 inline constexpr int warps = 4;  ///< of the consumer warpgroup
 
-/// What the warps tell one another about their columns of S^T. Maxima take turns, so that one barrier a
-/// block is enough.
+/// What the warps tell one another about their columns of S^T.
 template <int columns>
 struct ColumnExchange {
-  float maxima[2][warps][columns];
+  float maxima[warps][columns];
   float sums[warps][columns];
 };
 

@@ -35,8 +35,7 @@ constexpr auto recipes() {
     static_assert(head_dim == 256);
     return std::array{Recipe{plain, 64, 64, 2, 1},     Recipe{shared_p, 8, 64, 3, 1},
                       Recipe{shared_p, 16, 64, 3, 1},  Recipe{shared_p, 32, 64, 3, 1},
-                      Recipe{shared_p, 64, 64, 2, 1},  Recipe{register_p, 8, 64, 3, 1},
-                      Recipe{register_p, 16, 64, 3, 1}};
+                      Recipe{register_p, 8, 64, 3, 1}, Recipe{register_p, 16, 64, 3, 1}};
   }
 }
 
