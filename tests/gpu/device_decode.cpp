@@ -10,7 +10,7 @@
 namespace tandem::test {
 namespace {
 
-constexpr std::int64_t enough_rows = 400;
+constexpr std::int64_t enough_rows = 150;
 
 std::span<const std::byte> bytes_of(const std::vector<std::int32_t>& words) {
   return std::as_bytes(std::span(words));
