@@ -118,6 +118,7 @@ class Replayed:
     """Steps over all copies of the cache in turn, recorded once as a CUDA graph."""
 
     def __init__(self, call, caches):
+        self._call = call  # and all that the graph's kernels point to: outputs, workspace
         self.steps = len(caches) * math.ceil(16 / len(caches))
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):

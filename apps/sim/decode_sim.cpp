@@ -74,13 +74,14 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
                                 const DecodeMemory& memory, const Machine& machine) {
   const DecodeKernel& kernel = find_kernel(variant);
   hw::sim::LaunchConfig config = machine.launch_config();
-  config.blocks = decode::grid_size(problem, variant, machine.multiprocessors);
+  const decode::Deal dealt = decode::deal(problem, variant, machine.multiprocessors);
+  config.blocks = dealt.blocks();
   if (config.blocks == 0) return {};
   config.threads = DecodeVariant::threads;
   config.shared_bytes = kernel.shared_bytes;
   config.buffers = buffers_of(problem, memory);
   if (problem.plan != nullptr) config.buffers.push_back(array_of(memory.plan, "plan", false));
-  decode::DecodeArguments args = decode::make_arguments(problem, variant, memory.workspace.data());
+  decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
   args.k =
       problem.capacity() == 0 ? encode(problem.q, 1) : encode(problem.k_cache, decode::box_rows(problem));
   args.v = problem.capacity() == 0 ? args.k : encode(problem.v_cache, decode::box_rows(problem));
@@ -90,12 +91,13 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
 hw::sim::Report simulate_plan(const DecodeProblem& problem, const DecodeVariant& variant,
                               const DecodeMemory& memory, const Machine& machine) {
   hw::sim::LaunchConfig config = machine.launch_config();
-  const int grid = decode::grid_size(problem, variant, machine.multiprocessors);
+  const decode::Deal dealt = decode::deal(problem, variant, machine.multiprocessors);
+  const int grid = dealt.blocks();
   if (grid == 0) return {};
   config.threads = decode::plan_threads;
   config.buffers = buffers_of(problem, memory);
   config.buffers.push_back(array_of(memory.plan, "plan", true));
-  decode::DecodeArguments args = decode::make_arguments(problem, variant, memory.workspace.data());
+  decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
   args.plan = nullptr;
   return hw::sim::launch(config, [&] { make_decode_plan(args, memory.plan.data(), grid); });
 }

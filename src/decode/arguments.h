@@ -64,9 +64,10 @@ struct DecodeArguments {
   RotaryView rotary;
   core::UnitRule units;
   int batch;
-  int streams;          ///< of a sequence: key/value heads x row tiles
-  int rows;             ///< query rows of a key/value head: group x query tokens
-  core::Divisor group;  ///< row r: token r / group, head r % group
+  int streams;            ///< of a sequence: key/value heads x row tiles
+  core::Divisor abreast;  ///< blocks of a team (work.h): 1, or one for each of a sequence's streams
+  int rows;               ///< query rows of a key/value head: group x query tokens
+  core::Divisor group;    ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
   bool fixed_splits;         ///< a unit is a split with a partial result of its own
   int min_share;             ///< units that are worth a block

@@ -109,16 +109,16 @@ Status launch(const DecodeProblem& problem, void* workspace, void* stream) {
   if (Status s = hw::hopper_device(&device); !s.ok()) return s;
   if (Status s = check_memory(problem); !s.ok()) return s;
   const DecodeVariant& variant = *choose_variant(problem);
-  const int grid = grid_size(problem, variant, device.sm_count);
-  if (grid == 0) return {};
+  const Deal dealt = deal(problem, variant, device.sm_count);
+  if (dealt.blocks() == 0) return {};
   if (Status s = hw::check_memory("workspace", workspace); !s.ok()) return s;
-  DecodeArguments args = make_arguments(problem, variant, workspace);
+  DecodeArguments args = make_arguments(problem, variant, dealt, workspace);
   if (Status s = encode_maps(problem, &args); !s.ok()) return s;
   const Kernel& kernel = *find_kernel(variant);
   if (Status s = prepare(kernel, device.ordinal); !s.ok()) return s;
   void* parameters[] = {&args};
-  return enqueue({kernel.handle, grid, DecodeVariant::threads, kernel.shared_bytes, true}, parameters,
-                 stream);
+  return enqueue({kernel.handle, dealt.blocks(), DecodeVariant::threads, kernel.shared_bytes, true},
+                 parameters, stream);
 }
 
 Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {
@@ -127,9 +127,10 @@ Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {
   if (Status s = hw::check_memory("cache.lengths", problem.lengths); !s.ok()) return s;
   if (Status s = hw::check_memory("plan", plan); !s.ok()) return s;
   const DecodeVariant& variant = *choose_variant(problem);
-  int grid = grid_size(problem, variant, device.sm_count);
+  const Deal dealt = deal(problem, variant, device.sm_count);
+  int grid = dealt.blocks();
   if (grid == 0) return {};
-  DecodeArguments args = make_arguments(problem, variant, nullptr);
+  DecodeArguments args = make_arguments(problem, variant, dealt, nullptr);
   args.plan = nullptr;  // what the problem has is of another call
   void* parameters[] = {&args, &plan, &grid};
   return enqueue({plan_kernel_handle(), 1, plan_threads, 0, false}, parameters, stream);

@@ -19,8 +19,8 @@ namespace tandem::decode {
 /// has two places, for a stream that began before its share and for one that begins within. Fixed splits:
 /// every unit has its own.
 struct StreamParts {
-  int first_block, blocks;
-  int parts;
+  int first_block;  ///< that walks the stream
+  int blocks, parts;
   int own;                ///< place of the item's
   int first, next, step;  ///< places of parts 0 and 1; further ones every `step`
 
@@ -29,21 +29,24 @@ struct StreamParts {
 
 TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const Walker& walker, const Item& item) {
   const core::Shares& shares = walker.shares();
-  const int first_block = shares.owner(item.stream_begin), last_block = shares.owner(item.stream_end - 1);
-  const int blocks = last_block - first_block + 1;
+  const int abreast = args.abreast.value(), member = walker.member();
+  const int first_team = shares.owner(item.stream_begin), last_team = shares.owner(item.stream_end - 1);
+  const int first_block = first_team * abreast + member, teams = last_team - first_team + 1;
   if (args.fixed_splits) {
+    const auto place = [&](int unit) { return unit * abreast + member; };
     return {first_block,
-            blocks,
+            teams,
             item.stream_end - item.stream_begin,
-            item.first_unit,
-            item.stream_begin,
-            item.stream_begin + 1,
-            1};
+            place(item.first_unit),
+            place(item.stream_begin),
+            place(item.stream_begin + 1),
+            abreast};
   }
   const int block = static_cast<int>(hw::block_index());
-  const int first = 2 * first_block + (item.stream_begin > shares.begin(first_block) ? 1 : 0);
-  return {first_block,         blocks, blocks, block == first_block ? first : 2 * block, first,
-          2 * first_block + 2, 2};
+  const int first = 2 * first_block + (item.stream_begin > shares.begin(first_team) ? 1 : 0);
+  return {
+      first_block, teams, teams, block == first_block ? first : 2 * block, first, 2 * (first_block + abreast),
+      2 * abreast};
 }
 
 /// Writes rows of a tile to o and lse.
@@ -100,11 +103,11 @@ TANDEM_DEVICE void store_partial(const DecodeArguments& args, const Item& item, 
   });
 }
 
-/// Counts the block in; true in all threads of the last one, which then sees what the others stored. The
+/// Counts the block in; true in all threads of the last one, which then sees what the others stored: the
+/// atomic releases what the barrier before it has collected, and acquires for the barrier behind it. The
 /// counter is 0 again then.
 template <DecodeVariant V>
 TANDEM_DEVICE bool arrive_last(Consumer<V>& consumer, const StreamParts& parts) {
-  hw::fence_global();
   sync_consumers();
   if (hw::thread_index() == 0) {
     bool last = true;
@@ -114,7 +117,6 @@ TANDEM_DEVICE bool arrive_last(Consumer<V>& consumer, const StreamParts& parts) 
       if (last) hw::store_global(counter, 0u);
     }
     consumer.shared.last_arriver = last ? 1u : 0u;
-    hw::fence_global();
   }
   sync_consumers();
   return consumer.shared.last_arriver != 0;

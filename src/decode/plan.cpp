@@ -141,25 +141,31 @@ Status supported(const DecodeProblem& problem) {
   return check_tensors(problem);
 }
 
-int grid_size(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count) {
+Deal deal(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count) {
   const std::int64_t resident = std::int64_t{std::min(sm_count, max_sm_count)} * variant.blocks_per_sm;
-  return static_cast<int>(std::min(most_units(problem, variant), resident));
+  const std::int64_t streams = streams_of(problem, variant), units = most_units(problem, variant);
+  if (units == 0) return {1, 0};
+  const std::int64_t teams = resident / streams;
+  // Whole teams leave blocks over: worth it up to a tenth of them.
+  if (10 * teams * streams >= 9 * resident)
+    return {static_cast<int>(streams), static_cast<int>(std::min(units / streams, teams))};
+  return {1, static_cast<int>(std::min(units, resident))};
 }
 
 std::size_t workspace_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
   const std::int64_t partials = problem.split_size > 0
                                     ? most_units(problem, variant)
-                                    : 2 * std::int64_t{grid_size(problem, variant, max_sm_count)};
+                                    : std::int64_t{2} * max_sm_count * variant.blocks_per_sm;
   const PartialLayout layout{variant.columns, variant.head_dim};
   return counter_bytes + static_cast<std::size_t>(partials * layout.floats()) * sizeof(float);
 }
 
-std::size_t plan_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return static_cast<std::size_t>(plan_words(grid_size(problem, variant, max_sm_count))) *
-         sizeof(std::int32_t);
+std::size_t plan_bytes(const DecodeProblem&, const DecodeVariant& variant) {
+  return static_cast<std::size_t>(plan_words(max_sm_count * variant.blocks_per_sm)) * sizeof(std::int32_t);
 }
 
-DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant& variant, void* workspace) {
+DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant& variant, const Deal& deal,
+                               void* workspace) {
   DecodeArguments args{};
   args.q = view_of(problem.q);
   args.k_new = view_of(problem.k_new);
@@ -176,6 +182,7 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
                 core::Divisor(static_cast<int>(std::min(unit_keys(problem, variant), max_units)))};
   args.batch = static_cast<int>(problem.batch());
   args.streams = static_cast<int>(streams_of(problem, variant));
+  args.abreast = core::Divisor(deal.abreast);
   args.rows = static_cast<int>(rows_of(problem));
   args.group = core::Divisor(static_cast<int>(problem.group()));
   args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.columns)));

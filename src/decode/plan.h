@@ -16,8 +16,14 @@ inline constexpr int max_sm_count = 132;
 /// The variant that serves the problem, or nullptr if none is built for it.
 const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
 
-/// Blocks of the grid on `sm_count` multiprocessors; 0 where there is nothing to do.
-int grid_size(const core::DecodeProblem& problem, const DecodeVariant& variant, int sm_count);
+/// How a grid is made up of teams (work.h).
+struct Deal {
+  int abreast;  ///< blocks of a team
+  int teams;    ///< 0 where there is nothing to do
+
+  constexpr int blocks() const { return abreast * teams; }
+};
+Deal deal(const core::DecodeProblem& problem, const DecodeVariant& variant, int sm_count);
 
 /// Bytes that any grid needs: counters, then partial results.
 std::size_t workspace_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
@@ -26,7 +32,7 @@ std::size_t plan_bytes(const core::DecodeProblem& problem, const DecodeVariant& 
 /// All arguments but the tensor maps, which each machine encodes for itself: k_cache and v_cache in boxes of
 /// box_rows keys.
 DecodeArguments make_arguments(const core::DecodeProblem& problem, const DecodeVariant& variant,
-                               void* workspace);
+                               const Deal& deal, void* workspace);
 
 /// Keys of one TMA box.
 int box_rows(const core::DecodeProblem& problem);

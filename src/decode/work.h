@@ -1,5 +1,9 @@
 // Which keys of which streams a block walks: the same answer for the producer and the consumer warps, each of
 // which finds it for itself.
+//
+// Blocks go in teams. Where a sequence's streams are few enough, a team has a block for each of them, and its
+// blocks walk the same keys side by side: a token's heads lie next to one another, so that memory is read in
+// long pieces. Otherwise a team is one block, which walks the streams one after another.
 #pragma once
 
 #include "core/stream_k.h"
@@ -14,8 +18,8 @@ struct Item {
   int head, row_tile;            ///< key/value head; tile of query rows
   int length, keys;              ///< of the sequence: in the cache, and with those that are appended
   int begin, end;                ///< keys to walk; none where begin == end
-  int first_unit, past_unit;     ///< of all units; those of this item
-  int stream_begin, stream_end;  ///< of all units; those of its stream
+  int first_unit, past_unit;     ///< of all units that a team's member walks; those of this item
+  int stream_begin, stream_end;  ///< those of its stream
 
   TANDEM_DEVICE bool exists() const { return sequence >= 0; }
   TANDEM_DEVICE bool whole_stream() const { return first_unit == stream_begin && past_unit == stream_end; }
@@ -32,10 +36,12 @@ class Walker {
  public:
   TANDEM_DEVICE Walker(const DecodeArguments& args, int block, int grid)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
+    const auto [team, member] = args.abreast.divide(block);
+    member_ = member;
     const int total = args.plan != nullptr ? hw::load_global(args.plan) : count_units();
-    shares_ = core::Shares(total, grid, args.min_share);
-    position_ = shares_.begin(block);
-    end_ = shares_.begin(block + 1);
+    shares_ = core::Shares(total, grid / args.abreast.value(), args.min_share);
+    position_ = shares_.begin(team);
+    end_ = shares_.begin(team + 1);
     if (args.plan != nullptr && position_ < end_) {
       const std::int32_t* start = args.plan + plan_words(block);
       window_ = hw::load_global(start) - hw::warp_size;
@@ -45,7 +51,8 @@ class Walker {
     }
   }
 
-  TANDEM_DEVICE const core::Shares& shares() const { return shares_; }
+  TANDEM_DEVICE const core::Shares& shares() const { return shares_; }  ///< of the teams
+  TANDEM_DEVICE int member() const { return member_; }                  ///< which of its team the block is
   TANDEM_DEVICE int share_end() const { return end_; }
   TANDEM_DEVICE int total() const { return shares_.begin(shares_.blocks()); }
 
@@ -65,7 +72,7 @@ class Walker {
     const int within = position_ - from_lane(own_begin_, lane), stream = within / units;
     const int unit = within - stream * units, left = units - unit, mine = end_ - position_;
     const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
-    const auto [head, row_tile] = args_.row_tiles.divide(stream);
+    const auto [head, row_tile] = args_.row_tiles.divide(stream + member_);
 
     Item item{window_ + lane,
               head,
@@ -98,7 +105,8 @@ class Walker {
     own_ = {0, 0, 0, 0};
     if (sequence < args_.batch) own_ = args_.units.of(hw::load_global(args_.lengths + sequence));
     hw::sync_warp();
-    const int size = own_.units * args_.streams;
+    const int in_turn = args_.abreast.value() == 1 ? args_.streams : 1;
+    const int size = own_.units * in_turn;
     int sum = size;  // of the lanes up to this one
     TANDEM_UNROLL
     for (int distance = 1; distance < hw::warp_size; distance *= 2) {
@@ -132,6 +140,7 @@ class Walker {
 
   const DecodeArguments& args_;
   core::Shares shares_;
+  int member_;
   int position_, end_;
   int window_, window_end_;  ///< sequence of lane 0; position after the last lane's
   core::SequenceUnits own_;
