@@ -14,3 +14,6 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 set(CMAKE_CUDA_STANDARD 20)
+
+# Source lines in the kernels, for profilers and sanitizers; three quarters of a kernel's size.
+option(TANDEM_LINE_INFO "Compile the kernels with -lineinfo" OFF)

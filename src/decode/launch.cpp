@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <cuda_runtime_api.h>
-#include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -24,21 +22,6 @@ const Kernel* find_kernel(const DecodeVariant& variant) {
     }
   }
   return nullptr;
-}
-
-/// Lets the kernel have its shared memory: once for each device, since a call costs as much as a launch.
-Status prepare(const Kernel& kernel, int ordinal) {
-  static std::mutex mutex;
-  static std::set<std::pair<const void*, int>> prepared;
-  const std::lock_guard lock(mutex);
-  if (prepared.contains({kernel.handle, ordinal})) return {};
-  if (cudaError_t e = cudaFuncSetAttribute(kernel.handle, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           kernel.shared_bytes);
-      e != cudaSuccess) {
-    return hw::device_error("cudaFuncSetAttribute for the decode kernel", e);
-  }
-  prepared.insert({kernel.handle, ordinal});
-  return {};
 }
 
 Status check_memory(const DecodeProblem& problem) {
@@ -115,7 +98,8 @@ Status launch(const DecodeProblem& problem, void* workspace, void* stream) {
   DecodeArguments args = make_arguments(problem, variant, dealt, workspace);
   if (Status s = encode_maps(problem, &args); !s.ok()) return s;
   const Kernel& kernel = *find_kernel(variant);
-  if (Status s = prepare(kernel, device.ordinal); !s.ok()) return s;
+  if (Status s = hw::allow_shared_bytes(kernel.handle, device.ordinal, kernel.shared_bytes); !s.ok())
+    return s;
   void* parameters[] = {&args};
   return enqueue({kernel.handle, dealt.blocks(), DecodeVariant::threads, kernel.shared_bytes, true},
                  parameters, stream);

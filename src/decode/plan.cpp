@@ -63,11 +63,10 @@ RotaryView rotary_of(const core::Rotary& rotary) {
           rotary.interleaved};
 }
 
-/// What a kernel that AUTO stands for fits best: the narrowest tile that holds all rows, or else the widest.
+/// What measures best (docs/decode.md): option 0 is ahead where a step is short, and none is where memory is
+/// what a step waits for.
 tandem_decode_kernel resolve(const DecodeProblem& problem) {
-  if (problem.kernel != TANDEM_DECODE_AUTO) return problem.kernel;
-  return problem.head_dim() == 256 || rows_of(problem) > 16 ? TANDEM_DECODE_SHARED_P
-                                                            : TANDEM_DECODE_REGISTER_P;
+  return problem.kernel == TANDEM_DECODE_AUTO ? TANDEM_DECODE_SHARED_P : problem.kernel;
 }
 
 Algorithm algorithm_of(tandem_decode_kernel kernel) {

@@ -71,11 +71,8 @@ Status launch(const core::ForwardProblem& problem, void* stream) {
   if (Status s = encode_maps(problem, variant, &args); !s.ok()) return s;
 
   const Kernel* kernel = find_kernel(variant);
-  if (cudaError_t e = cudaFuncSetAttribute(kernel->handle, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           kernel->shared_bytes);
-      e != cudaSuccess) {
-    return hw::device_error("cudaFuncSetAttribute for the forward kernel", e);
-  }
+  if (Status s = hw::allow_shared_bytes(kernel->handle, device.ordinal, kernel->shared_bytes); !s.ok())
+    return s;
   void* parameters[] = {&args};
   const cudaError_t error = cudaLaunchKernel(
       kernel->handle, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(variant.threads())),

@@ -3,6 +3,9 @@
 #include <cstring>
 #include <cuda.h>
 #include <cudaTypedefs.h>
+#include <mutex>
+#include <set>
+#include <utility>
 
 #include "hw/cuda/capability.h"
 #include "hw/tensor_map.h"
@@ -116,6 +119,19 @@ DeviceDescription describe_device() {
 bool is_device_memory(const void* address) {
   const cudaMemoryType type = pointer_attributes(address).type;
   return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
+}
+
+core::Status allow_shared_bytes(const void* kernel, int ordinal, int bytes) {
+  static std::mutex mutex;
+  static std::set<std::pair<const void*, int>> allowed;
+  const std::lock_guard lock(mutex);
+  if (allowed.contains({kernel, ordinal})) return {};
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+      e != cudaSuccess) {
+    return device_error("cudaFuncSetAttribute for " + std::to_string(bytes) + " bytes of shared memory", e);
+  }
+  allowed.insert({kernel, ordinal});
+  return {};
 }
 
 }  // namespace tandem::hw

@@ -34,6 +34,10 @@ core::Status check_memory(const std::string& name, const void* address);
 /// Encodes a map that loads `rows` x 64 boxes of the tensor; `name` is the argument's.
 core::Status encode(const char* name, const core::Tensor& tensor, int rows, TensorMap* map);
 
+/// Lets a kernel have so much dynamic shared memory on the current device, whose ordinal is given. Asks the
+/// runtime once for each kernel and device, since that costs as much as a launch.
+core::Status allow_shared_bytes(const void* kernel, int ordinal, int bytes);
+
 /// A failed call of the runtime as a status. Clears the runtime's last error: what we report must not surface
 /// again in the caller's next check.
 core::Status device_error(const std::string& what, cudaError_t error);
