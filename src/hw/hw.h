@@ -96,6 +96,26 @@ TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& ba
 /// arrive at `barrier`. PTX cp.async.bulk.
 TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier);
 
+/// Starts copying a box from shared memory at `source` (aligned to 128, in the map's swizzle) to `origin` in
+/// global memory; elements out of bounds are not written. Ordinary stores to the source need
+/// fence_async_proxy before; the source is free, and the box written, as the waits below say. Nothing orders
+/// stores among each other. PTX cp.async.bulk.tensor.4d.global.shared::cta.
+TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source);
+/// The same, adding to what is there, atomically for each element; of fp32 maps. In which order the adds of
+/// several stores come is open. PTX cp.reduce.async.bulk.tensor.4d, .add.
+TANDEM_DEVICE void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source);
+/// Closes the group of stores that the thread has started since its last commit. PTX
+/// cp.async.bulk.commit_group.
+TANDEM_DEVICE void commit_stores();
+/// Waits until at most `pending` of the thread's groups of stores still read shared memory. What others may
+/// overwrite for it goes on through barriers. A thread may not end before. PTX cp.async.bulk.wait_group.read.
+template <int pending>
+TANDEM_DEVICE void wait_stores_read();
+/// Waits until at most `pending` of the thread's groups of stores are unfinished; the thread sees what the
+/// others have written. PTX cp.async.bulk.wait_group.
+template <int pending>
+TANDEM_DEVICE void wait_stores();
+
 // ---- WGMMA
 // ---------------------------------------------------------------------------------------------------- D (64
 // x n, fp32 in registers) = A (64 x 16) B (16 x n) [+ D]. PTX wgmma.mma_async, m64nNk16. Thread t of the

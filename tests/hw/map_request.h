@@ -7,13 +7,15 @@
 
 namespace tandem::test {
 
-/// A tensor of 16-bit elements in global memory, and the box to load of it; innermost dimension first.
+/// A tensor of 16-bit words or fp32 in global memory, and the box to load or store of it; innermost dimension
+/// first.
 struct MapRequest {
   const void* address;            ///< a multiple of 16
   std::uint64_t dims[4];          ///< in elements
   std::uint64_t stride_bytes[3];  ///< of dimensions 1-3; multiples of 16
   std::uint32_t box[4];           ///< in elements
   hw::Swizzle swizzle = hw::Swizzle::bytes128;
+  std::uint32_t element_bytes = 2;  ///< or 4: fp32
 };
 
 }  // namespace tandem::test

@@ -8,6 +8,7 @@ namespace tandem::hw::sim {
 void GlobalShadow::reset(std::span<const Buffer> buffers) {
   entries_.clear();
   loads_.clear();
+  reductions_.clear();
   released_.clear();
   for (const Buffer& buffer : buffers) {
     entries_.push_back({&buffer, {}});
@@ -36,35 +37,57 @@ GlobalShadow::Part& GlobalShadow::part(Entry& entry, std::size_t number) {
 
 bool GlobalShadow::knows(const Thread& thread, const Event& event) {
   if (event.block == -1) return true;
-  return event.block == machine.block.index ? thread.clock.knows(event.epoch)
-                                            : thread.clock.knows(event.block, event.epoch);
+  const Epoch epoch = event.record == no_store ? event.epoch : machine.stores[event.record].written;
+  if (!epoch.exists()) return false;
+  return event.block == machine.block.index ? thread.clock.knows(epoch)
+                                            : thread.clock.knows(event.block, epoch);
 }
 
 /// The part has to be ordered after all that conflicts with it.
 void GlobalShadow::check(const Entry& entry, std::size_t number, const Part& part, Use use) const {
-  static constexpr const char* names[] = {"reads ", "writes ", "adds to "};
+  static constexpr const char* names[] = {"reads ", "writes ", "adds to ", "adds to "};
   const Thread& thread = *machine.running;
-  const std::string how = names[static_cast<int>(use)] + std::string(entry.buffer->name) + " at byte " +
-                          std::to_string(number * part_bytes);
+  const auto how = [&] {
+    return names[static_cast<int>(use)] + std::string(entry.buffer->name) + " at byte " +
+           std::to_string(number * part_bytes);
+  };
   const auto require_known = [&](const Event& event, const char* done) {
     if (knows(thread, event)) return;
-    fail(Rule::global_race, how + ", which thread " + std::to_string(event.epoch.agent) + " of block " +
-                                std::to_string(event.block) + done + " without synchronisation");
+    fail(Rule::global_race, how() + ", which thread " + std::to_string(event.epoch.agent) + " of block " +
+                                std::to_string(event.block) + done +
+                                (event.record == no_store ? "" : " by TMA") + " without synchronisation");
   };
   require_known(part.store, " wrote");
+  if (use != Use::reduction && part.reductions != 0) {
+    for (const Event& reduction : reductions_[part.reductions - 1]) require_known(reduction, " added to");
+  }
   if (use == Use::load) return;
-  if (part.copied) fail(Rule::global_race, how + ", from where a copy has brought bytes that were used");
+  if (part.copied) fail(Rule::global_race, how() + ", from where a copy has brought bytes that were used");
   if (part.loads == 0) return;
   for (const Event& load : loads_[part.loads - 1]) require_known(load, " read");
 }
 
-void GlobalShadow::note(Part& part, Use use) {
-  const Event now{machine.block.index, machine.running->now()};
-  if (use != Use::load) {
-    part.store = now;
-    if (part.loads != 0) loads_[part.loads - 1].clear();
-    return;
+void GlobalShadow::note(Part& part, Use use, std::uint32_t store) {
+  const Event now{machine.block.index, machine.running->now(), store};
+  if (use == Use::load) return note_load(part, now);
+  if (use == Use::reduction) return note_reduction(part, now);  // others may come that don't know the loads
+  part.store = now;
+  if (part.loads != 0) loads_[part.loads - 1].clear();
+  if (part.reductions != 0) reductions_[part.reductions - 1].clear();
+}
+
+void GlobalShadow::note_reduction(Part& part, const Event& now) {
+  if (part.reductions == 0) {
+    reductions_.emplace_back();
+    part.reductions = static_cast<std::uint32_t>(reductions_.size());
   }
+  std::vector<Event>& reductions = reductions_[part.reductions - 1];
+  // Who will know of this one knows of those that the thread knows.
+  std::erase_if(reductions, [](const Event& earlier) { return knows(*machine.running, earlier); });
+  reductions.push_back(now);
+}
+
+void GlobalShadow::note_load(Part& part, const Event& now) {
   if (part.loads == 0) {
     loads_.emplace_back();
     part.loads = static_cast<std::uint32_t>(loads_.size());
@@ -80,7 +103,7 @@ void GlobalShadow::note(Part& part, Use use) {
   }
 }
 
-bool GlobalShadow::access(const void* address, std::size_t bytes, Use use) {
+bool GlobalShadow::access(const void* address, std::size_t bytes, Use use, std::uint32_t store) {
   Entry* entry = find(address, bytes);
   if (entry == nullptr) return false;
   if (!entry->buffer->writable) {
@@ -92,7 +115,7 @@ bool GlobalShadow::access(const void* address, std::size_t bytes, Use use) {
   for (std::size_t i = offset / part_bytes; i < (offset + bytes + part_bytes - 1) / part_bytes; ++i) {
     Part& own = part(*entry, i);
     check(*entry, i, own, use);
-    note(own, use);
+    note(own, use, store);
   }
   return true;
 }
@@ -113,11 +136,12 @@ void GlobalShadow::uses_copy(const void* address, std::size_t bytes) {
   if (entry == nullptr) return;
   const std::size_t number = offset_in(*entry, address) / part_bytes;
   Part& own = part(*entry, number);
-  if (own.store.block != -1) {
+  const bool added = own.reductions != 0 && !reductions_[own.reductions - 1].empty();
+  if (const Event& write = added ? reductions_[own.reductions - 1].front() : own.store; write.block != -1) {
     fail(Rule::global_race, std::string("uses bytes that a copy brought from ") + entry->buffer->name +
                                 " at byte " + std::to_string(number * part_bytes) + ", which thread " +
-                                std::to_string(own.store.epoch.agent) + " of block " +
-                                std::to_string(own.store.block) + " wrote in the same launch");
+                                std::to_string(write.epoch.agent) + " of block " +
+                                std::to_string(write.block) + " wrote in the same launch");
   }
   own.copied = true;
 }

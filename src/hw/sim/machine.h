@@ -66,7 +66,7 @@ struct Report {
 /// Runs `body` once for every thread of every block. One launch at a time in a process.
 Report launch(const LaunchConfig& config, const std::function<void()>& body);
 
-/// What the launcher of a kernel passes to cuTensorMapEncodeTiled for a tensor of 16-bit elements.
+/// What the launcher of a kernel passes to cuTensorMapEncodeTiled. Elements of 4 bytes are fp32.
 struct TensorMapSpec {
   const void* address;            ///< multiple of 16
   std::uint64_t dims[4];          ///< in elements, innermost first

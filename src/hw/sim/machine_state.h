@@ -70,6 +70,9 @@ struct Thread {
   std::vector<Time> groups;  ///< products started at each commit
   int registers = 0;
   bool started_copies = false;
+  std::vector<std::uint32_t> stores;                ///< records of its asynchronous stores
+  std::vector<std::size_t> store_groups;            ///< of these, started at each commit
+  std::size_t stores_read = 0, stores_written = 0;  ///< of these, waited for
   std::int64_t collectives = 0, exchanges = 0;
 
   const char* stack_end() const { return stack + stack_bytes; }
@@ -154,6 +157,26 @@ struct CopyInFlight {
   std::int64_t started;  ///< by the trace's time
 };
 
+/// An asynchronous store of the launch, and since when its thread knows what of it.
+struct StoreRecord {
+  int thread;
+  const void* code;
+  Epoch read;     ///< it does not read shared memory any more
+  Epoch written;  ///< it has written global memory
+};
+
+/// An asynchronous store that has not written all of its box.
+struct StoreInFlight {
+  TensorMap map;
+  BoxOrigin origin;
+  std::uint32_t source;  ///< offset
+  bool adds;
+  std::uint32_t record;
+  std::vector<std::uint32_t> rows;  ///< that are to be written, the next one last
+  std::vector<unsigned char> data;  ///< the box, row by row, once shared memory was read; else empty
+  std::int64_t started;             ///< by the trace's time
+};
+
 /// Everything of the block that runs.
 struct Block {
   int index = 0;
@@ -164,6 +187,7 @@ struct Block {
   std::vector<BarrierRecord*> barrier_at;  ///< by offset / 8
   std::vector<NamedBarrier> named{named_barriers};
   std::deque<CopyInFlight> copies;
+  std::deque<StoreInFlight> stores;
   std::deque<Thread*> ready;
   SharedShadow shadow;
   int pool = 0;  ///< registers that nobody holds
@@ -179,6 +203,7 @@ struct Machine {
   bool in_hook = false;       ///< keeps accesses of the machine itself out of its own hooks
   unsigned char* window = nullptr;
   GlobalShadow global;
+  std::vector<StoreRecord> stores;  ///< of the launch
   std::mt19937_64 random;
   std::int64_t verbs = 0;  ///< executed: the time of a trace
 
@@ -236,6 +261,8 @@ std::string describe(const BarrierRecord& barrier);
 
 // ---- asynchronous work
 bool land_copy(bool everything);        ///< tma.cpp: one piece (or all) of one copy; false: none in flight
+bool land_store();                      ///< tma_store.cpp: some rows of one store; false: none in flight
+void land_all_stores();                 ///< tma_store.cpp: at the end of the block
 void disown_registers(Thread& thread);  ///< wgmma.cpp: forgets what its products use
 bool execute_product();                 ///< wgmma.cpp: the next product of one unit; false: none issued
 void complete_bytes(BarrierRecord& barrier, std::uint32_t bytes, const CopyInFlight& copy);  ///< mbarrier.cpp

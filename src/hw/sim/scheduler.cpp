@@ -146,6 +146,8 @@ void resume(Thread& thread) {
 }
 
 bool land_something() {
+  const bool random = machine.config->policy == Policy::random;  // else stores wait to be waited for
+  if (random && !machine.block.stores.empty() && machine.draw(2) == 0) return land_store();
   const bool copy_first = machine.config->policy == Policy::eager || machine.draw(2) == 0;
   const auto copy = [] { return land_copy(machine.config->policy == Policy::eager); };
   return copy_first ? copy() || execute_product() : execute_product() || copy();
@@ -227,9 +229,16 @@ void report_deadlock() {
 void finish_block() {
   Block& block = machine.block;
   if (block.alive > 0) return report_deadlock();
+  land_all_stores();
   for (const Thread& thread : block.threads) {
     if (!thread.owned_registers.empty()) {
       return record(Rule::unfinished, &thread, "left the kernel with a WGMMA that it never waited for");
+    }
+    if (thread.stores_read < thread.stores.size()) {
+      const StoreRecord& store = machine.stores[thread.stores[thread.stores_read]];
+      return record(Rule::unfinished, &thread,
+                    "left the kernel with a store from shared memory that it never waited for",
+                    {{"the store", store.code}});
     }
   }
   for (const Warp& warp : block.warps) {
@@ -326,6 +335,7 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
   machine.verbs = 0;
   machine.window = arena().window;
   machine.global.reset(own.buffers);
+  machine.stores.clear();
   for (const int block : order_of_blocks(own)) {
     if (!machine.report.ok()) break;
     start_block(block, body);

@@ -28,14 +28,14 @@ bool is_copy(Epoch event) { return event.agent >= machine.agents() - max_barrier
 
 /// The reader does not know that what was last written is there.
 [[noreturn]] void fail_unordered_read(const Thread& reader, Epoch write, std::uint32_t offset,
-                                      const char* how) {
+                                      const std::string& how) {
   if (is_copy(write)) {
     const BarrierRecord& barrier = machine.block.barriers[write.agent - (machine.agents() - max_barriers)];
-    fail(Rule::use_before_wait, std::string(how) + place(offset) + ", where " + author(write) + " writes; " +
+    fail(Rule::use_before_wait, how + place(offset) + ", where " + author(write) + " writes; " +
                                     describe(reader) + " has seen the end of " +
                                     std::to_string(reader.clock[barrier.agent]) + " phases of it");
   }
-  fail(Rule::shared_race, std::string(how) + place(offset) + ", which " + author(write) +
+  fail(Rule::shared_race, how + place(offset) + ", which " + author(write) +
                               " wrote without being synchronised with " + describe(reader));
 }
 
@@ -45,6 +45,7 @@ void SharedShadow::reset(std::size_t bytes) {
   cells_.assign((bytes + cell_bytes - 1) / cell_bytes, {});
   fine_.clear();
   free_fine_.clear();
+  stores_.clear();
 }
 
 SharedShadow::Fine& SharedShadow::fine(Cell& cell) {
@@ -61,7 +62,7 @@ SharedShadow::Fine& SharedShadow::fine(Cell& cell) {
   return fine_[cell.fine - 1];
 }
 
-/// What no write may come upon: products that may still read the cell, a copy that has not landed.
+/// What no write may come upon: products and stores that may still read the cell, a copy that has not landed.
 void SharedShadow::check_write(const Cell& cell, const Thread& thread, std::uint32_t offset,
                                const char* how) const {
   for (std::size_t unit = 0; unit < machine.block.units.size(); ++unit) {
@@ -70,6 +71,18 @@ void SharedShadow::check_write(const Cell& cell, const Thread& thread, std::uint
       fail(Rule::operand_overwritten, std::string(how) + place(offset) + ", which WGMMA " +
                                           std::to_string(read) + " of warpgroup " + std::to_string(unit) +
                                           " may still read: the writer does not know that it was waited for");
+    }
+  }
+  if (cell.stores != 0) {
+    for (const std::uint32_t number : stores_[cell.stores - 1]) {
+      const StoreRecord& store = machine.stores[number];
+      if (store.read.exists() && thread.clock.knows(store.read)) continue;
+      fail(Rule::operand_overwritten,
+           std::string(how) + place(offset) + ", which a store of " +
+               describe(machine.block.threads[store.thread]) + " may still read: " +
+               (store.read.exists() ? "the writer does not know that it was waited for"
+                                    : "its thread has not waited for it"),
+           {{"the store", store.code}});
     }
   }
   if (cell.write.exists() && !thread.clock.knows(cell.write)) {
@@ -131,20 +144,23 @@ void SharedShadow::check_parts(const Access& access, const Thread& thread, std::
   }
 }
 
-void SharedShadow::product_reads(std::uint32_t offset, std::span<Thread> threads, int unit, Time product) {
-  Cell& cell = cells_[offset / cell_bytes];
+void SharedShadow::check_async_read(std::uint32_t offset, std::span<Thread> threads, const char* how,
+                                    Epoch reader) {
+  const Cell& cell = cells_[offset / cell_bytes];
   const auto check = [&](Epoch write, std::uint32_t at) {
-    if (write == last_checked_.write && product == last_checked_.product && unit == last_checked_.unit)
-      return;
+    if (write == last_checked_.write && reader == last_checked_.reader) return;
     for (const Thread& thread : threads) {
-      if (!thread.clock.knows(write)) fail_unordered_read(thread, write, at, "starts a WGMMA that reads ");
+      if (!thread.clock.knows(write)) fail_unordered_read(thread, write, at, how);
     }
     const auto fenced = [&](const Thread& thread) { return thread.async_visible[write.agent] >= write.time; };
     if (!is_copy(write) && !std::all_of(threads.begin(), threads.end(), fenced)) {
-      fail(Rule::missing_proxy_fence, "starts a WGMMA that reads " + place(at) + ", which " + author(write) +
+      fail(Rule::missing_proxy_fence, std::string(how) + place(at) + ", which " + author(write) +
                                           " wrote; no fence_async_proxy lies between them");
     }
-    last_checked_ = {write, product, unit};
+    last_checked_ = {write, reader};
+  };
+  const auto nobody_wrote = [&] {
+    fail(Rule::uninitialised_shared, std::string(how) + place(offset) + ", which nobody has written");
   };
   if (cell.fine != 0) {
     for (std::uint32_t i = 0; i < 8; ++i) {
@@ -152,19 +168,38 @@ void SharedShadow::product_reads(std::uint32_t offset, std::span<Thread> threads
       if (write.exists()) {
         check(write, offset + i * part_bytes);
       } else if (!cell.write.exists()) {
-        fail(Rule::uninitialised_shared,
-             "starts a WGMMA that reads " + place(offset) + ", which nobody has written");
+        nobody_wrote();
       }
     }
   }
   if (cell.write.exists()) {
     check(cell.write, offset);
   } else if (cell.fine == 0) {
-    fail(Rule::uninitialised_shared,
-         "starts a WGMMA that reads " + place(offset) + ", which nobody has written");
+    nobody_wrote();
   }
   if (cell.source != nullptr) use_copy(cell);
-  cell.unit_reads[unit] = product;
+}
+
+void SharedShadow::product_reads(std::uint32_t offset, std::span<Thread> threads, int unit, Time product) {
+  check_async_read(offset, threads, "starts a WGMMA that reads ", {machine.agent_of_unit(unit), product});
+  cells_[offset / cell_bytes].unit_reads[unit] = product;
+}
+
+void SharedShadow::store_reads(std::uint32_t offset, Thread& issuer, Time number, std::uint32_t store) {
+  check_async_read(offset, {&issuer, 1}, "starts a store that reads ",
+                   {static_cast<Agent>(issuer.index), number});
+  Cell& cell = cells_[offset / cell_bytes];
+  if (cell.stores == 0) {
+    stores_.emplace_back();
+    cell.stores = static_cast<std::uint32_t>(stores_.size());
+  }
+  std::vector<std::uint32_t>& stores = stores_[cell.stores - 1];
+  // Who will know that this one was waited for knows it of those that the issuer knows.
+  std::erase_if(stores, [&](std::uint32_t earlier) {
+    const Epoch read = machine.stores[earlier].read;
+    return read.exists() && issuer.clock.knows(read);
+  });
+  stores.push_back(store);
 }
 
 /// All of the cell that no thread has overwritten.

@@ -15,6 +15,7 @@ struct CopyInFlight;
 struct Thread;
 
 inline constexpr int max_units = 8;  ///< warpgroups of a block
+inline constexpr std::uint32_t no_store = 0xffffffff;
 
 /// Shadow of the block's shared memory, in cells of 16 bytes: TMA and WGMMA work on whole cells. Cells that
 /// threads access get a finer record, by 2 bytes.
@@ -26,6 +27,8 @@ class SharedShadow {
   void access(std::uint32_t offset, std::size_t bytes, bool write, const void* code);
   /// A WGMMA of all threads of `unit` reads a cell; `product` is the unit's time.
   void product_reads(std::uint32_t offset, std::span<Thread> threads, int unit, Time product);
+  /// The issuer's `number`th asynchronous store, of record `store`, reads a cell.
+  void store_reads(std::uint32_t offset, Thread& issuer, Time number, std::uint32_t store);
   /// A copy that the running thread issues will write a cell; it has landed for whoever knows `landed`.
   void copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed);
   /// A cell's bytes came from global memory that the kernel may write.
@@ -43,36 +46,39 @@ class SharedShadow {
     Epoch write;                            ///< of the whole cell, by a copy
     std::uint32_t fine = 0;                 ///< 1 + index of the finer record; 0: none
     const unsigned char* source = nullptr;  ///< of the copy, if the kernel may write there
+    std::uint32_t stores = 0;               ///< 1 + index of the stores that read it; 0: none
     Time unit_reads[max_units] = {};
   };
   struct Checked {
-    Epoch write;
-    Time product = 0;
-    int unit = -1;
+    Epoch write, reader;
   };
 
   Fine& fine(Cell& cell);
   static void note_read(Access& access, const Thread& thread);
   void check_write(const Cell& cell, const Thread& thread, std::uint32_t offset, const char* how) const;
+  /// All of `threads` start asynchronous work that reads the cell; `reader` is the same for all of its cells.
+  void check_async_read(std::uint32_t offset, std::span<Thread> threads, const char* how, Epoch reader);
   void use_copy(const Cell& cell) const;
   void check_parts(const Access& access, const Thread& thread, std::uint32_t offset, const char* how) const;
 
   std::vector<Cell> cells_;
   std::vector<Fine> fine_;
   std::vector<std::uint32_t> free_fine_;
-  Checked last_checked_;  ///< cells of a tile have the same writer, mostly
+  std::vector<std::vector<std::uint32_t>> stores_;  ///< their records
+  Checked last_checked_;                            ///< cells of a tile have the same writer, mostly
 };
 
-/// What an ordinary access does.
-enum class Use { load, store, atomic };
+/// What an access of global memory does. reduction: adds that commute with each other.
+enum class Use { load, store, atomic, reduction };
 
 /// Shadow of the registered global buffers, by 2 bytes, of those that kernels write.
 class GlobalShadow {
  public:
   void reset(std::span<const Buffer> buffers);
 
-  /// An access of the running thread; false: the address is in no buffer and nothing was checked.
-  bool access(const void* address, std::size_t bytes, Use use);
+  /// An access of the running thread, or of the asynchronous store of record `store` that it starts; false:
+  /// the address is in no buffer and nothing was checked.
+  bool access(const void* address, std::size_t bytes, Use use, std::uint32_t store = no_store);
   /// A copy reads it; true: the kernel may write it, so that uses of what came have to be told.
   bool copy_reads(const void* address, std::size_t bytes, const CopyInFlight& copy);
   /// The running thread uses bytes that a copy brought from here.
@@ -84,11 +90,13 @@ class GlobalShadow {
   struct Event {
     std::int32_t block = -1;
     Epoch epoch;
+    std::uint32_t record = no_store;  ///< of an asynchronous store; `epoch` is its start
   };
   struct Part {
     Event store;
-    bool copied = false;      ///< what a copy brought from here was used
-    std::uint32_t loads = 0;  ///< 1 + index of the loads since the store; 0: none
+    std::uint32_t reductions = 0;  ///< 1 + index of the reductions since the store; 0: none
+    bool copied = false;           ///< what a copy brought from here was used
+    std::uint32_t loads = 0;       ///< 1 + index of the loads since the store; 0: none
   };
   static constexpr std::size_t part_bytes = 2, page_parts = 2048;
   using Page = std::vector<Part>;
@@ -106,10 +114,12 @@ class GlobalShadow {
   static Part& part(Entry& entry, std::size_t number);
   static bool knows(const Thread& thread, const Event& event);
   void check(const Entry& entry, std::size_t number, const Part& part, Use use) const;
-  void note(Part& part, Use use);
+  void note(Part& part, Use use, std::uint32_t store);
+  void note_load(Part& part, const Event& now);
+  void note_reduction(Part& part, const Event& now);
 
   std::vector<Entry> entries_;
-  std::vector<std::vector<Event>> loads_;
+  std::vector<std::vector<Event>> loads_, reductions_;
   std::map<const void*, Released> released_;
 };
 

@@ -3,68 +3,28 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "hw/sim/box.h"
 #include "hw/sim/machine_state.h"
-#include "hw/sim/swizzle.h"
 
 namespace tandem::hw::sim {
 
 namespace {
 
-/// A tensor map in its 128 bytes.
-struct EncodedMap {
-  static constexpr std::uint64_t expected_mark = 0x7461'6e64'656d'0001;
-
-  std::uint64_t mark, address, dims[4], stride_bytes[3];
-  std::uint32_t box[4];
-  std::uint32_t swizzle, element_bytes;
-
-  std::uint32_t row_bytes() const { return box[0] * element_bytes; }
-  std::uint32_t rows() const { return box[1] * box[2] * box[3]; }
-};
-static_assert(sizeof(EncodedMap) <= sizeof(TensorMap));
-
-EncodedMap decode(const TensorMap& map) {
-  EncodedMap encoded;
-  std::memcpy(&encoded, &map, sizeof encoded);
-  return encoded;
-}
-
-TensorMap encode(const EncodedMap& encoded) {
-  TensorMap map{};
-  std::memcpy(&map, &encoded, sizeof encoded);
-  return map;
-}
-
 /// Copies one row of the box: elements that exist, zeros for the others.
 void copy_row(const EncodedMap& map, const CopyInFlight& copy, std::uint32_t row) {
-  const std::int64_t at[4] = {copy.origin.d, copy.origin.s + row % map.box[1],
-                              copy.origin.h + row / map.box[1] % map.box[2],
-                              copy.origin.b + row / (map.box[1] * map.box[2])};
-  bool exists = true;
-  const unsigned char* source = reinterpret_cast<const unsigned char*>(map.address);
-  for (int i = 1; i < 4; ++i) {
-    exists = exists && at[i] >= 0 && at[i] < static_cast<std::int64_t>(map.dims[i]);
-    source += at[i] * static_cast<std::int64_t>(map.stride_bytes[i - 1]);
-  }
-  const std::int64_t size = map.element_bytes, length = map.row_bytes();
-  const std::int64_t first = std::clamp<std::int64_t>(-at[0] * size, 0, length);
-  const std::int64_t past =
-      std::clamp<std::int64_t>((static_cast<std::int64_t>(map.dims[0]) - at[0]) * size, first, length);
-  unsigned char bytes[256 * 8] = {};
-  const unsigned char* begin = source + at[0] * size;
+  const BoxRow source = BoxRow::of(map, copy.origin, row);
+  unsigned char bytes[BoxRow::max_bytes] = {};
   bool writable = false;
-  if (exists && past > first) {
-    writable = machine.global.copy_reads(begin + first, past - first, copy);
-    std::memcpy(bytes + first, begin + first, past - first);
+  if (!source.empty()) {
+    writable = machine.global.copy_reads(source.global, source.bytes(), copy);
+    std::memcpy(bytes + source.first, source.global, source.bytes());
   }
-  const std::uint32_t offset = copy.destination + row * static_cast<std::uint32_t>(length);
-  for (std::uint32_t i = 0; i < length; i += 16) {
-    const std::uint32_t address = swizzled(window_base + offset + i, static_cast<Swizzle>(map.swizzle));
+  for_each_chunk(map, window_base + copy.destination, row, [&](std::uint32_t i, std::uint32_t address) {
     std::memcpy(machine.window + (address - window_base), bytes + i, 16);
-    if (writable && i >= first && i < past) {
-      machine.block.shadow.copied_from(address - window_base, begin + i);
+    if (writable && i >= source.first && i < source.past) {
+      machine.block.shadow.copied_from(address - window_base, source.global + (i - source.first));
     }
-  }
+  });
 }
 
 }  // namespace
@@ -94,12 +54,12 @@ TensorMap encode_tensor_map(const TensorMapSpec& spec) {
   std::copy_n(spec.dims, 4, encoded.dims);
   std::copy_n(spec.stride_bytes, 3, encoded.stride_bytes);
   std::copy_n(spec.box, 4, encoded.box);
-  return encode(encoded);
+  return encoded.encode();
 }
 
 void prefetch_map(const TensorMap& map) {
   TANDEM_SIM_ENTER();
-  if (decode(map).mark != EncodedMap::expected_mark) {
+  if (!EncodedMap::decode(map).valid()) {
     fail(Rule::bad_descriptor, "prefetches a tensor map that was never encoded");
   }
 }
@@ -123,7 +83,7 @@ void start_copy(Thread& thread, void* destination, const EncodedMap& map, Barrie
   barrier.copies_until = landed.time;
   barrier.last_copy = thread.code;
   CopyInFlight& copy = machine.block.copies.emplace_back(CopyInFlight{
-      encode(map), origin, offset, &barrier, barrier.phases, {}, thread.index, thread.code, machine.verbs});
+      map.encode(), origin, offset, &barrier, barrier.phases, {}, thread.index, thread.code, machine.verbs});
   thread.started_copies = true;
   for (std::uint32_t row = 0; row < map.rows(); ++row) copy.rows.push_back(row);
   if (machine.config->policy == Policy::random)
@@ -144,8 +104,8 @@ void check_aligned(const void* destination, std::uint32_t alignment) {
 
 void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin) {
   Thread& thread = TANDEM_SIM_ENTER();
-  const EncodedMap encoded = decode(map);
-  if (encoded.mark != EncodedMap::expected_mark) {
+  const EncodedMap encoded = EncodedMap::decode(map);
+  if (!encoded.valid()) {
     fail(Rule::bad_descriptor, "copies through a tensor map that was never encoded");
   }
   check_aligned(destination, 128);
@@ -182,7 +142,7 @@ bool land_copy(bool everything) {
                              : policy == Policy::late ? copies.size() - 1
                                                       : 0;
   CopyInFlight& copy = copies[chosen];
-  const EncodedMap map = decode(copy.map);
+  const EncodedMap map = EncodedMap::decode(copy.map);
   std::size_t count = copy.rows.size();
   if (!everything && policy == Policy::random && machine.draw(2) == 0) count = 1 + machine.draw(count);
   for (std::size_t i = 0; i < count; ++i) {

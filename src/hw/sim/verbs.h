@@ -75,6 +75,23 @@ TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier
 TANDEM_SIM_INLINE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier) {
   sim::copy_in(shared, global, bytes, barrier);
 }
+TANDEM_SIM_INLINE void store_box(const TensorMap& map, BoxOrigin origin, const void* source) {
+  sim::store_box(map, origin, source);
+}
+TANDEM_SIM_INLINE void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source) {
+  sim::reduce_add_box(map, origin, source);
+}
+TANDEM_SIM_INLINE void commit_stores() { sim::commit_stores(); }
+template <int pending>
+TANDEM_SIM_INLINE void wait_stores_read() {
+  static_assert(pending >= 0);
+  sim::wait_stores_read(pending);
+}
+template <int pending>
+TANDEM_SIM_INLINE void wait_stores() {
+  static_assert(pending >= 0);
+  sim::wait_stores(pending);
+}
 
 // ---- WGMMA
 TANDEM_SIM_INLINE void wgmma_fence() { sim::wgmma_fence(); }

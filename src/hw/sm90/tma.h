@@ -48,4 +48,30 @@ TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes
       : "memory");
 }
 
+TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(&map),
+      "r"(shared_address(source)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b)
+      : "memory");
+}
+
+TANDEM_DEVICE void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group"
+      " [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(&map),
+      "r"(shared_address(source)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b)
+      : "memory");
+}
+
+TANDEM_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;\n" ::: "memory"); }
+
+template <int pending>
+TANDEM_DEVICE void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(pending) : "memory");
+}
+template <int pending>
+TANDEM_DEVICE void wait_stores() {
+  asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(pending) : "memory");
+}
+
 }  // namespace tandem::hw

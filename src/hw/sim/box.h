@@ -1,0 +1,78 @@
+// A tensor map as the simulator encodes it, and the rows of its boxes in global and shared memory.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "hw/sim/swizzle.h"
+#include "hw/types.h"
+
+namespace tandem::hw::sim {
+
+/// A tensor map in its 128 bytes.
+struct EncodedMap {
+  static constexpr std::uint64_t expected_mark = 0x7461'6e64'656d'0001;
+
+  std::uint64_t mark, address, dims[4], stride_bytes[3];
+  std::uint32_t box[4];
+  std::uint32_t swizzle, element_bytes;
+
+  static EncodedMap decode(const TensorMap& map) {
+    EncodedMap encoded;
+    std::memcpy(&encoded, &map, sizeof encoded);
+    return encoded;
+  }
+  TensorMap encode() const {
+    TensorMap map{};
+    std::memcpy(&map, this, sizeof *this);
+    return map;
+  }
+
+  bool valid() const { return mark == expected_mark; }
+  std::uint32_t row_bytes() const { return box[0] * element_bytes; }
+  std::uint32_t rows() const { return box[1] * box[2] * box[3]; }
+};
+static_assert(sizeof(EncodedMap) <= sizeof(TensorMap));
+
+/// One row of a box: of its bytes, [first, past) lie within the tensor, where `global` is the address of the
+/// first.
+struct BoxRow {
+  static constexpr std::size_t max_bytes = 256 * 8;
+
+  unsigned char* global;
+  std::uint32_t first, past;
+
+  bool empty() const { return first == past; }
+  std::size_t bytes() const { return past - first; }
+
+  static BoxRow of(const EncodedMap& map, BoxOrigin origin, std::uint32_t row) {
+    const std::int64_t number = row, box_s = map.box[1], box_h = map.box[2];
+    const std::int64_t at[4] = {origin.d, origin.s + number % box_s, origin.h + number / box_s % box_h,
+                                origin.b + number / (box_s * box_h)};
+    bool exists = true;
+    std::int64_t offset = 0;
+    for (int i = 1; i < 4; ++i) {
+      exists = exists && at[i] >= 0 && at[i] < static_cast<std::int64_t>(map.dims[i]);
+      offset += at[i] * static_cast<std::int64_t>(map.stride_bytes[i - 1]);
+    }
+    const std::int64_t size = map.element_bytes, length = exists ? map.row_bytes() : 0;
+    const std::int64_t first = std::clamp<std::int64_t>(-at[0] * size, 0, length);
+    const std::int64_t past =
+        std::clamp<std::int64_t>((static_cast<std::int64_t>(map.dims[0]) - at[0]) * size, first, length);
+    return {reinterpret_cast<unsigned char*>(map.address) + offset + at[0] * size + first,
+            static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(past)};
+  }
+};
+
+/// Calls `visit(byte of the row, shared address)` for each 16 bytes of a row of a box at shared address
+/// `box`.
+template <typename Visit>
+void for_each_chunk(const EncodedMap& map, std::uint32_t box, std::uint32_t row, Visit&& visit) {
+  const std::uint32_t length = map.row_bytes();
+  for (std::uint32_t i = 0; i < length; i += 16) {
+    visit(i, swizzled(box + row * length + i, static_cast<Swizzle>(map.swizzle)));
+  }
+}
+
+}  // namespace tandem::hw::sim
