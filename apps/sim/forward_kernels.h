@@ -14,6 +14,7 @@ namespace tandem::sim {
 struct Kernel {
   forward::ForwardVariant variant;
   int shared_bytes;
+  bool stages_output;
   void (*body)(const forward::ForwardArguments&);
 };
 
@@ -24,9 +25,9 @@ std::span<const Kernel> kernels();
 template <int head_dim, forward::Purpose purpose, std::size_t... i>
 constexpr auto make_kernels(std::index_sequence<i...>) {
   constexpr auto table = forward::built<head_dim, purpose>();
-  return std::array{Kernel{table[i].variant,
-                           static_cast<int>(sizeof(forward::ForwardShared<table[i].variant>)),
-                           &forward::forward_kernel<table[i].variant>}...};
+  return std::array{
+      Kernel{table[i].variant, static_cast<int>(sizeof(forward::ForwardShared<table[i].variant>)),
+             forward::stages_output<table[i].variant>, &forward::forward_kernel<table[i].variant>}...};
 }
 
 template <int head_dim, forward::Purpose purpose>

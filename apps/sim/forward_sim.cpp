@@ -58,8 +58,9 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
   args.q = encode(problem.q, variant.block_m / variant.consumers());
   args.k = problem.k_len() == 0 ? args.q : encode(problem.k, variant.block_n);
   args.v = problem.k_len() == 0 ? args.q : encode(problem.v, variant.block_n);
-  const auto body = find_kernel(variant).body;
-  return hw::sim::launch(config, [&args, body] { body(args); });
+  const Kernel& kernel = find_kernel(variant);
+  if (kernel.stages_output) args.o_boxes = encode(problem.o, forward::output_rows);
+  return hw::sim::launch(config, [&args, &kernel] { kernel.body(args); });
 }
 
 }  // namespace tandem::sim

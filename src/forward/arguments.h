@@ -15,8 +15,12 @@ struct OutputView {
   std::int64_t batch_stride, row_stride, head_stride;
 };
 
+/// Rows of the output that one warp holds.
+inline constexpr int output_rows = 16;
+
 struct ForwardArguments {
   hw::TensorMap q, k, v;  ///< boxes of 64 columns: 64 queries, block_n keys
+  hw::TensorMap o_boxes;  ///< 64 columns x output_rows; where the variant stages its output
   OutputView o;           ///< 16-bit
   OutputView lse;         ///< fp32; data == nullptr: not wanted
   core::BasicMask<std::int32_t> mask;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "forward/arguments.h"
+#include "forward/shared_storage.h"
 #include "forward/variant.h"
 #include "forward/work.h"
 #include "hw/hw.h"
@@ -58,7 +59,7 @@ struct OutputRow {
   }
 };
 
-/// Stores the thread's two rows of normalised output.
+/// Stores the thread's two rows of normalised output at once.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, int query,
                                 const float (&output)[V.head_dim / 2]) {
@@ -71,14 +72,55 @@ TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, 
   if (query + 8 < args.q_len) lower.store(row + 8 * args.o.row_stride, args.head_dim);
 }
 
+/// Starts storing the warp's rows of normalised output. TMA leaves out the rows and columns that don't exist.
+template <ForwardVariant V>
+TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardShared<V>& shared,
+                                        const Work& work, const float (&output)[V.head_dim / 2]) {
+  const int lane = static_cast<int>(hw::lane_index());
+  const int warp = static_cast<int>(hw::warp_index()) - 4;  // of the consumers'
+  auto& own = shared.o.warp[warp];
+  if (lane == 0) hw::wait_stores_read<0>();  // those of the tile before
+  hw::sync_warp();
+  // Four 8 x 8 matrices, upper and lower rows of two neighbouring chunks; lane l addresses row l % 8 of
+  // matrix l / 8.
+  const int row = lane % 8 + lane / 8 % 2 * 8, column = lane / 16 * tile::chunk_columns;
+  TANDEM_UNROLL
+  for (int g = 0; g < V.head_dim / 16; ++g) {
+    std::uint32_t words[4];
+    TANDEM_UNROLL
+    for (int m = 0; m < 4; ++m) {
+      words[m] = hw::pack<V.operand>(output[8 * g + 2 * m], output[8 * g + 2 * m + 1]);
+    }
+    hw::store_matrices(&own.chunk(row, 16 * g + column), words);
+  }
+  hw::fence_async_proxy();
+  hw::sync_warp();
+  if (lane != 0) return;
+  tile::start_storing(own, args.o_boxes,
+                      {0, work.first_query + output_rows * warp, work.tile.head, work.tile.batch});
+  hw::commit_stores();
+}
+
+/// Before the warp ends: its tile has been read.
+template <ForwardVariant V>
+TANDEM_DEVICE void finish_storing_output() {
+  if constexpr (stages_output<V>) {
+    if (hw::lane_index() == 0) hw::wait_stores_read<0>();
+  }
+}
+
 /// Normalises the output and writes O and L. `query`: of the thread's upper row.
 template <ForwardVariant V>
-TANDEM_DEVICE void store_tile(const ForwardArguments& args, const Work& work, int query,
-                              tile::OnlineSoftmax& softmax, float (&output)[V.head_dim / 2]) {
+TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
+                              int query, tile::OnlineSoftmax& softmax, float (&output)[V.head_dim / 2]) {
   float lse[2], normalise[2];
   softmax.finish(args.scale_log2, lse, normalise);  // line 24
   tile::scale_rows(output, normalise);
-  store_output<V>(args, work, query, output);  // line 25
+  if constexpr (stages_output<V>) {  // line 25
+    start_storing_output(args, shared, work, output);
+  } else {
+    store_output<V>(args, work, query, output);
+  }
   if (args.lse.data == nullptr || hw::lane_index() % 4 != 0) return;
   auto* head = static_cast<float*>(args.lse.data) + work.tile.batch * args.lse.batch_stride +
                work.tile.head * args.lse.head_stride;

@@ -41,9 +41,10 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
       hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the slot back
       release_queries_after(state, state.last_block);
     }
-    store_tile<V>(args, work, query, state.softmax, state.output);  // lines 24, 25
+    store_tile<V>(args, shared, work, query, state.softmax, state.output);  // lines 24, 25
     work = find_work<V>(args, round);
   }
+  finish_storing_output<V>();
 }
 
 /// The body of the kernel; the trampoline launches V.threads() threads a block.

@@ -12,6 +12,7 @@ namespace tandem::forward {
 struct Kernel {
   ForwardVariant variant;
   int shared_bytes;
+  bool stages_output;
   const void* handle;
 };
 

@@ -16,10 +16,13 @@ using core::Status;
 
 constexpr std::int64_t max_tiles = std::int64_t{1} << 30;
 
-Status encode_maps(const core::ForwardProblem& problem, const ForwardVariant& variant,
-                   ForwardArguments* args) {
+Status encode_maps(const core::ForwardProblem& problem, const Kernel& kernel, ForwardArguments* args) {
+  const ForwardVariant& variant = kernel.variant;
   if (Status s = hw::encode("q", problem.q, variant.block_m / variant.consumers(), &args->q); !s.ok())
     return s;
+  if (kernel.stages_output) {
+    if (Status s = hw::encode("o", problem.o, output_rows, &args->o_boxes); !s.ok()) return s;
+  }
   if (problem.k_len() == 0) {  // nothing will be loaded, but the maps have to be valid
     args->k = args->v = args->q;
     return {};
@@ -68,9 +71,8 @@ Status launch(const core::ForwardProblem& problem, void* stream) {
   const ForwardVariant& variant = *choose_variant(problem);
   const int grid = grid_size(problem, variant, device.sm_count);
   ForwardArguments args = make_arguments(problem, variant, grid);
-  if (Status s = encode_maps(problem, variant, &args); !s.ok()) return s;
-
   const Kernel* kernel = find_kernel(variant);
+  if (Status s = encode_maps(problem, *kernel, &args); !s.ok()) return s;
   if (Status s = hw::allow_shared_bytes(kernel->handle, device.ordinal, kernel->shared_bytes); !s.ok())
     return s;
   void* parameters[] = {&args};

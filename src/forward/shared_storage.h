@@ -1,6 +1,9 @@
 // All of a forward block's shared memory, as one struct.
 #pragma once
 
+#include <type_traits>
+
+#include "forward/arguments.h"
 #include "forward/variant.h"
 #include "tile/gemm.h"
 #include "tile/ring.h"
@@ -8,14 +11,37 @@
 
 namespace tandem::forward {
 
+/// What the products read.
 template <ForwardVariant V>
-struct ForwardShared {
+struct OperandTiles {
   using QueryTile = tile::SharedTile<tile::warpgroup_rows, V.head_dim>;
   using KeyTile = tile::SharedTile<V.block_n, V.head_dim>;
 
   QueryTile q[V.consumers()];
   KeyTile k[V.kv_stages];
   KeyTile v[V.kv_stages];
+};
+
+/// The output's way to global memory: a tile for each consumer warp.
+template <ForwardVariant V>
+struct OutputTiles {
+  tile::SharedTile<output_rows, V.head_dim> warp[4 * V.consumers()];
+};
+struct NoOutputTiles {};
+
+/// Whether the output is staged in shared memory and stored by TMA, so that the warp goes on at once: where
+/// there is room for it, and for the rings' barriers. Not with three stages, whose WGMMAs ptxas serialises
+/// then, whatever the tile (C7511).
+template <ForwardVariant V>
+inline constexpr bool stages_output = V.overlap != Overlap::three_stage &&
+                                      sizeof(OperandTiles<V>) + sizeof(OutputTiles<V>) +
+                                              sizeof(tile::Ring<V.kv_stages>) * 2 +
+                                              sizeof(tile::Ring<1>) * V.consumers() <=
+                                          hw::max_shared_bytes - tile::atom_bytes;
+
+template <ForwardVariant V>
+struct ForwardShared : OperandTiles<V> {
+  std::conditional_t<stages_output<V>, OutputTiles<V>, NoOutputTiles> o;
   tile::Ring<1> q_ring[V.consumers()];  ///< each consumer has its own queries, a ring of one slot
   tile::Ring<V.kv_stages> k_ring;
   tile::Ring<V.kv_stages> v_ring;

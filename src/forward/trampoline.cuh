@@ -22,6 +22,7 @@ template <int head_dim, Purpose purpose, std::size_t... i>
 auto make_kernels(std::index_sequence<i...>) {
   constexpr auto table = built<head_dim, purpose>();
   return std::array{Kernel{table[i].variant, static_cast<int>(sizeof(ForwardShared<table[i].variant>)),
+                           stages_output<table[i].variant>,
                            reinterpret_cast<const void*>(&forward_trampoline<head_dim, purpose, i>)}...};
 }
 

@@ -69,6 +69,17 @@ TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMa
   }
 }
 
+/// Starts storing a tile that was written by ordinary stores and fenced. The caller commits, and waits before
+/// the tile is written again.
+template <int rows, int columns>
+TANDEM_DEVICE void start_storing(const SharedTile<rows, columns>& tile, const hw::TensorMap& map,
+                                 hw::BoxOrigin origin) {
+  TANDEM_UNROLL
+  for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
+    hw::store_box(map, {p * panel_columns, origin.s, origin.h, origin.b}, tile.panel[p]);
+  }
+}
+
 /// Starts bringing what `load_tile` would load into L2.
 template <typename Tile>
 TANDEM_DEVICE void prefetch_tile(const hw::TensorMap& map, hw::BoxOrigin origin) {
