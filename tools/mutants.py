@@ -3,6 +3,9 @@
 import dataclasses
 
 
+DECODE_ONLY = ("src/decode/", "src/core/stream_k.h")
+
+
 @dataclasses.dataclass(frozen=True)
 class Mutant:
     name: str
@@ -11,6 +14,11 @@ class Mutant:
     old: str  # stands exactly once in the file
     new: str
     head_dim: int = 64  # whose kernels show it
+
+    @property
+    def kernel(self):
+        """Whose tests show it: the forward kernels' where both include the file."""
+        return "decode" if self.file.startswith(DECODE_ONLY) else "forward"
 
 
 RING = "src/tile/ring.h"
@@ -25,6 +33,15 @@ CONSUMER = "src/forward/consumer.h"
 TURN = "src/forward/turn.h"
 VARIANT = "src/forward/variant.h"
 TYPES = "src/hw/types.h"
+DECODE_KERNEL = "src/decode/kernel.h"
+DECODE_PRODUCER = "src/decode/producer.h"
+DECODE_CONSUMER = "src/decode/consumer.h"
+PLAIN = "src/decode/plain.h"
+TRANSPOSED = "src/decode/transposed.h"
+SHARED_P = "src/decode/shared_p.h"
+REGISTER_P = "src/decode/register_p.h"
+PARTIALS = "src/decode/partials.h"
+STREAM_K = "src/core/stream_k.h"
 
 WAIT_FULL = "  hw::barrier_wait(ring.full[at.slot], at.parity);\n"
 WAIT_EMPTY = "  hw::barrier_wait(ring.empty[at.slot], at.parity ^ 1u);\n"
@@ -147,4 +164,102 @@ MUTANTS = [
     Mutant("the producer keeps its registers", "registers", KERNEL, "    hw::release_registers<V.producer_registers()>();  // line 3\n", ""),
     Mutant("half of the warp elects itself", "divergence", KERNEL, "hw::warp_index() == 0 && hw::elect_one()",
            "hw::warp_index() == 0 && hw::lane_index() < 16 && hw::elect_one()"),
+    # Decode: waits
+    Mutant("decode: no wait for K", "wait", DECODE_CONSUMER, "    tile::wait_full(shared.k_ring, k_at);\n", ""),
+    Mutant("decode: no wait for V", "wait", DECODE_CONSUMER, "void wait_values() { tile::wait_full(shared.v_ring, v_at); }",
+           "void wait_values() {}"),
+    Mutant("decode: rows of V replaced before it is waited for", "wait", DECODE_CONSUMER,
+           "    tile::wait_full(shared.v_ring, v_at);\n    hw::sync_warp();\n", "    hw::sync_warp();\n"),
+    Mutant("decode: producer does not wait for an empty slot", "wait", DECODE_PRODUCER,
+           "    hw::barrier_wait(ring.empty[at.slot], at.parity ^ 1u);\n", ""),
+    Mutant("decode: the last lane's wait only", "wait", DECODE_CONSUMER, "    tile::wait_full(shared.k_ring, k_at);\n",
+           "    if (hw::lane_index() == 31) tile::wait_full(shared.k_ring, k_at);\n"),
+    # The wait of flash-attention#2481.
+    Mutant("decode: no wait for the grid before", "wait", DECODE_KERNEL, "  hw::wait_for_prior_grid();\n", ""),
+    # Decode: arrivals, slots released early or by too few
+    Mutant("decode: every lane announces the bytes", "arrival", DECODE_PRODUCER,
+           "if (hw::lane_index() == 0) hw::barrier_arrive_expecting", "hw::barrier_arrive_expecting"),
+    Mutant("decode: one warp's release frees K", "arrival", DECODE_KERNEL, "shared.k_ring.init(warps);",
+           "shared.k_ring.init(1);"),
+    Mutant("decode: K released before its product is waited for", "release", SHARED_P,
+           "    hw::wgmma_wait<0>();\n    consumer.release_keys();\n", "    consumer.release_keys();\n    hw::wgmma_wait<0>();\n"),
+    Mutant("decode: V released before its product is waited for", "release", PLAIN,
+           "    hw::wgmma_wait<0>();\n    consumer.release_values();\n",
+           "    consumer.release_values();\n    hw::wgmma_wait<0>();\n"),
+    Mutant("decode: no warp barrier before the release of V", "sync", REGISTER_P,
+           "    hw::sync_warp();\n    consumer.release_values();\n", "    consumer.release_values();\n"),
+    # Decode: fences. What FlashKDA#24 (proxy, barriers' initialisation) and tilelang#2634 (before WGMMA) lacked.
+    Mutant("decode: no proxy fence after the queries", "fence", DECODE_CONSUMER,
+           "    hw::fence_async_proxy();\n    sync_consumers();\n  }\n\n  /// Waits",
+           "    sync_consumers();\n  }\n\n  /// Waits"),
+    Mutant("decode: no proxy fence after the replaced rows", "fence", DECODE_CONSUMER,
+           "    replace_rows(item, key);\n    hw::fence_async_proxy();\n", "    replace_rows(item, key);\n"),
+    Mutant("decode: no proxy fence after P", "fence", SHARED_P, "    hw::fence_async_proxy();\n", ""),
+    Mutant("decode: no fence before the scores", "fence", TRANSPOSED, "  hw::wgmma_fence();\n", ""),
+    Mutant("decode: no fence before the output", "fence", SHARED_P, "  hw::wgmma_fence();\n", ""),
+    Mutant("decode: no fence after the barriers' initialisation", "fence", DECODE_KERNEL,
+           "    hw::fence_barrier_init();\n", ""),
+    # Decode: barriers of the warps. The epilogue's race of TileOPs#1633, the loop's missing barrier of tilelang#2613.
+    Mutant("decode: no barrier behind the queries", "sync", DECODE_CONSUMER,
+           "    hw::fence_async_proxy();\n    sync_consumers();\n  }\n\n  /// Waits",
+           "    hw::fence_async_proxy();\n  }\n\n  /// Waits"),
+    Mutant("decode: no barrier behind the replaced rows", "sync", DECODE_CONSUMER,
+           "    hw::fence_async_proxy();\n    sync_consumers();\n  }\n  TANDEM_DEVICE void wait_values",
+           "    hw::fence_async_proxy();\n  }\n  TANDEM_DEVICE void wait_values"),
+    Mutant("decode: column maxima exchanged without a barrier", "sync", SHARED_P,
+           "  sync_consumers();\n  TANDEM_UNROLL\n  for (int k = 0; k < result.own; ++k) {\n    maxima[k]",
+           "  TANDEM_UNROLL\n  for (int k = 0; k < result.own; ++k) {\n    maxima[k]"),
+    Mutant("decode: no barrier between P and its product", "sync", SHARED_P,
+           "    sync_consumers();\n\n    consumer.wait_values();", "    consumer.wait_values();"),
+    Mutant("decode: warps' statistics combined without a barrier", "sync", REGISTER_P,
+           "  sync_consumers();\n  float factor[own];", "  float factor[own];"),
+    Mutant("decode: quarters of O overwritten while they are read", "sync", REGISTER_P,
+           "    sync_consumers();\n  }\n}", "  }\n}"),
+    # Decode: products
+    Mutant("decode: scores not waited for", "wgmma", PLAIN, "    hw::wgmma_wait<0>();  // S.wait()\n", ""),
+    Mutant("decode: O rescaled while the product adds to it", "wgmma", SHARED_P,
+           "    hw::wgmma_wait<0>();\n    consumer.release_values();\n",
+           "    result.scale(correction);\n    hw::wgmma_wait<0>();\n    consumer.release_values();\n"),
+    Mutant("decode: P not transposed between its products", "descriptor", REGISTER_P,
+           "hw::transpose_matrix(hw::pack<V.operand>(p[4 * j + 2 * i], p[4 * j + 2 * i + 1]))",
+           "hw::pack<V.operand>(p[4 * j + 2 * i], p[4 * j + 2 * i + 1])"),
+    Mutant("decode: V read as a K-major operand", "descriptor", SHARED_P, "tile.mn_major(step % steps)",
+           "tile.k_major(step % steps)"),
+    Mutant("decode: panels of V an atom apart", "descriptor", SHARED_P, "m * tile.panel_bytes", "m * tile::atom_bytes", 128),
+    # Decode: the counter of arrivals
+    Mutant("decode: no barrier before the arrival", "counter", PARTIALS,
+           "  sync_consumers();\n  if (hw::thread_index() == 0) {", "  if (hw::thread_index() == 0) {"),
+    Mutant("decode: no barrier after the arrival", "counter", PARTIALS,
+           "  sync_consumers();\n  return consumer.shared", "  return consumer.shared"),
+    Mutant("decode: counter not reset", "counter", PARTIALS, "      if (last) hw::store_global(counter, 0u);\n", ""),
+    Mutant("decode: the last but one merges", "counter", PARTIALS, "hw::atomic_add(counter, 1u) + 1 ==",
+           "hw::atomic_add(counter, 1u) + 2 =="),
+    Mutant("decode: counted with a load and a store", "counter", PARTIALS,
+           "last = hw::atomic_add(counter, 1u) + 1 == static_cast<std::uint32_t>(parts.blocks);",
+           "const std::uint32_t n = hw::load_global(counter) + 1;\n      hw::store_global(counter, n);\n"
+           "      last = n == static_cast<std::uint32_t>(parts.blocks);"),
+    Mutant("decode: every split arrives", "counter", PARTIALS, "if (!more_here && arrive_last", "if (arrive_last"),
+    # Decode: places and bounds
+    Mutant("decode: one place for both ends of a share", "index", PARTIALS, "block == first_block ? first : 2 * block",
+           "2 * block"),
+    Mutant("decode: team's members share a place", "index", PARTIALS, "return unit * abreast + member;",
+           "return unit * abreast;"),
+    Mutant("decode: team's members share a counter", "index", PARTIALS, "first_team * abreast + member", "first_team * abreast"),
+    Mutant("decode: merge begins with the block's own part", "index", PARTIALS, "parts.place(part)",
+           "parts.place((part + static_cast<int>(hw::block_index())) % parts.parts)"),
+    Mutant("decode: owner of the unit past the stream", "index", PARTIALS, "shares.owner(item.stream_end - 1)",
+           "shares.owner(item.stream_end)"),
+    Mutant("decode: owners' shares one unit too short", "index", STREAM_K, "unit / (share_ + 1)", "unit / share_"),
+    Mutant("decode: V's bytes arrive at K's barrier", "index", DECODE_PRODUCER, "producer.load(shared.v_ring,",
+           "producer.load(shared.k_ring,"),
+    Mutant("decode: page numbers past the length are used", "index", DECODE_PRODUCER,
+           "if (pages_.table != nullptr && key < length_)", "if (pages_.table != nullptr)"),
+    Mutant("decode: values past the length left as they are", "index", DECODE_CONSUMER, "        v = tile::Chunk{};\n", ""),
+    Mutant("decode: one new token too many", "index", DECODE_CONSUMER, "if (own_key < item.keys) {", "if (own_key <= item.keys) {"),
+    Mutant("decode: every row tile appends", "index", DECODE_CONSUMER, "if (item.row_tile != 0 || key >= item.end) return;",
+           "if (key >= item.end) return;"),
+    Mutant("decode: keys past the item's appended", "index", DECODE_CONSUMER,
+           "if (item.row_tile != 0 || key >= item.end) return;", "if (item.row_tile != 0) return;"),
+    Mutant("decode: mask one key too wide", "index", TRANSPOSED, "own_key < limits.end", "own_key <= limits.end"),
+    Mutant("decode: plain mask one key too wide", "index", PLAIN, "k >= end", "k > end"),
 ]

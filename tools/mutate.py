@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Breaks the kernels on purpose, one way at a time, and counts what the software Hopper catches.
 
-Each mutant is one textual change of a copy of the sources (tools/mutants.py); the copy is built and the forward tests
-run in the simulator. A mutant is caught if a test fails or never ends. Writes a CSV row per mutant and prints the score.
+Each mutant is one textual change of a copy of the sources (tools/mutants.py); the copy is built and the tests of the
+mutant's kernels, forward or decode, run in the simulator. A mutant is caught if a test fails or never ends. Writes a
+CSV row per mutant and prints the score.
 tools/mutate_gpu.py does the same on a GPU, and tools/mutate_table.py puts the two side by side.
 """
 
@@ -20,13 +21,26 @@ from mutants import MUTANTS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "apps", "tests", "bench", "tools", "examples", "python", "LICENSE")
-HEAD_DIMS = (64, 128, 256)
-ABSENT = """#include "apps/sim/forward_kernels.h"
+HEAD_DIMS = (64, 96, 128, 192, 256)
 
-namespace tandem::sim {{
-std::span<const Kernel> kernels_d{0}() {{ return {{}}; }}
-}}  // namespace tandem::sim
-"""
+
+def replace_once(file, old, new):
+    """Changes a file's text where `old` stands, exactly once; the text that it had."""
+    text = file.read_text()
+    if text.count(old) != 1:
+        sys.exit(f"{file} has not exactly one {old!r}")
+    file.write_text(text.replace(old, new))
+    return text
+
+
+def leave_out(source, head_dim):
+    """Takes the kernels of a head dim out of a copy; the tests run what there is."""
+    replace_once(source / "src/forward/table.h", f"  both.template operator()<{head_dim}>();\n", "")
+    for purpose in ("kernels", "study"):
+        (source / f"apps/sim/forward_{purpose}_d{head_dim}.cpp").write_text("")
+    decode = source / f"apps/sim/decode_kernels_d{head_dim}.cpp"
+    if decode.exists():
+        replace_once(decode, f"decode_kernels<{head_dim}>()", "{}")
 
 
 def copy_sources(head_dim, work):
@@ -41,26 +55,26 @@ def copy_sources(head_dim, work):
             shutil.copy(ROOT / name, source / name)
     for other in HEAD_DIMS:
         if other != head_dim:
-            (source / f"apps/sim/forward_kernels_d{other}.cpp").write_text(ABSENT.format(other))
+            leave_out(source, other)
     options = ["-G", "Ninja", "-DTANDEM_HOPPER=OFF"]
     subprocess.run(["cmake", "-S", source, "-B", build, *options], check=True, stdout=subprocess.DEVNULL)
     return source, build
 
 
-def build_and_test(build, runs, limit):
+def build_and_test(build, kernel, runs, limit):
     """What came of it: 'passed', 'did not build' or 'caught', and the first fault or failure."""
-    done = subprocess.run(["ninja", "-C", build, "sim_forward_test"], capture_output=True, text=True)
+    test = f"sim_{kernel}_test"
+    done = subprocess.run(["ninja", "-C", build, test], capture_output=True, text=True)
     if done.returncode != 0:
         return "did not build", done.stdout[-2000:]
-    environment = dict(os.environ, TANDEM_SIM_RUNS=str(runs), GTEST_FAIL_FAST="1")
+    environment = dict(os.environ, TANDEM_SIM_RUNS=str(runs), GTEST_FAIL_FAST="1", GTEST_FILTER="Variants/*")
     try:
-        done = subprocess.run([build / "bin/sim_forward_test"], capture_output=True, text=True, timeout=limit,
-                              env=environment)
+        done = subprocess.run([build / "bin" / test], capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:
         return "caught", "no end"
     if done.returncode == 0:
         return "passed", ""
-    fault = re.search(r"^(?!replay:)([a-z-]+): .*$", done.stdout, re.MULTILINE)
+    fault = re.search(r"^([a-z]+-[a-z-]+|deadlock|divergence|unfinished): .*$", done.stdout, re.MULTILINE)
     return "caught", fault.group(1) if fault else "wrong result" if done.returncode == 1 else "crash"
 
 
@@ -80,11 +94,10 @@ def mutated(mutant):
 def run_mutant(mutant, copies, arguments):
     source, build = copies[mutant.head_dim]
     file = source / mutant.file
-    original = file.read_text()
-    file.write_text(mutated(mutant))
+    original = replace_once(file, mutant.old, mutant.new)
     began = time.monotonic()
     try:
-        outcome, by = build_and_test(build, arguments.runs, arguments.limit)
+        outcome, by = build_and_test(build, mutant.kernel, arguments.runs, arguments.limit)
     finally:
         file.write_text(original)
     return {"mutant": mutant.name, "kind": mutant.kind, "file": mutant.file, "head_dim": mutant.head_dim,
@@ -103,10 +116,10 @@ def main():
         return 2
     chosen = [m for m in MUTANTS if arguments.only in m.name]
     copies = {d: copy_sources(d, arguments.work) for d in sorted({m.head_dim for m in chosen})}
-    for head_dim, (_, build) in copies.items():
-        outcome, by = build_and_test(build, arguments.runs, arguments.limit)
+    for kernel, head_dim in dict.fromkeys((m.kernel, m.head_dim) for m in chosen):
+        outcome, by = build_and_test(copies[head_dim][1], kernel, arguments.runs, arguments.limit)
         if outcome != "passed":
-            print(f"the unmutated kernels of head dim {head_dim}: {outcome} {by}", file=sys.stderr)
+            print(f"the unmutated {kernel} kernels of head dim {head_dim}: {outcome} {by}", file=sys.stderr)
             return 2
     with open(arguments.out, "w", newline="") as out:
         rows = []

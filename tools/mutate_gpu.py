@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks the kernels on purpose, one way at a time, and counts what a Hopper GPU and compute-sanitizer show of it.
 
-The mutants are those of tools/mutate.py. For each, a small program (tests/mutants) is compiled whose kernels come from
+The mutants are those of tools/mutate.py, of the forward kernels only. For each, a small program (tests/mutants) is compiled whose kernels come from
 the mutated source, in the variants that meet it; it compares its results with the float64 oracle. The program runs
 plainly, and once under each of compute-sanitizer's memcheck, racecheck and synccheck. Before them, the same programs
 run unmutated: what is not right, or not clean, there tells nothing, and its column says "unusable" for these kernels.
@@ -33,6 +33,7 @@ from mutate import ROOT, check_table, mutated
 TOOLS = ("memcheck", "racecheck", "synccheck")
 FIELDS = ("mutant", "kind", "file", "head_dim", "plain", *TOOLS, "seconds")
 UNMUTATED = "unmutated"  # the kind of the rows of whole kernels
+KERNEL = "forward"  # whose mutants the program of tests/mutants shows
 
 INCLUDES = [f"-I{ROOT / folder}" for folder in ("src", "include", ".")]
 CUDA_FLAGS = ("-std=c++20", "-O3", "--generate-code=arch=compute_90a,code=[sm_90a]", "--expt-relaxed-constexpr",
@@ -375,13 +376,19 @@ def main():
         return 2
     if not check_table():
         return 2
+    named = [m for m in mutants.MUTANTS if arguments.only in m.name]
+    chosen = [m for m in named if m.kernel == KERNEL]
+    if len(chosen) < len(named):
+        print(f"left out: {len(named) - len(chosen)} mutants of other kernels than the {KERNEL}'s", file=sys.stderr)
+    if not chosen:
+        print(f"no mutant of the {KERNEL} kernels is called {arguments.only!r}", file=sys.stderr)
+        return 2
     for command in (["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
                     ["compute-sanitizer", "--version"]):
         print(subprocess.run(command, capture_output=True, text=True).stdout.strip(), flush=True)
     arguments.work, arguments.out = arguments.work.resolve(), arguments.out.resolve()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     session = Session(arguments)
-    chosen = [m for m in mutants.MUTANTS if arguments.only in m.name]
     code = session.run(chosen, arguments.jobs, arguments.lanes)
     print_score(session.table.rows.values())
     return code

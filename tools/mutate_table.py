@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the mutation scores of docs/simulator.md, between its two marks, from the tables that tools/mutate.py and
-tools/mutate_gpu.py made: docs/simulator-mutants.csv and docs/simulator-mutants-h200.csv.
+tools/mutate_gpu.py made: docs/simulator-mutants.csv and docs/simulator-mutants-h200.csv. The latter has the forward
+kernels' mutants only, and only those are compared.
 
 With --check it writes nothing and sees that the page already says so. Exit codes: 0 done; 1 with --check, it does not
 say so; 2 a table lacks a mutant of tools/mutants.py, or has one that is there no more.
@@ -13,7 +14,7 @@ import sys
 
 from mutants import MUTANTS
 from mutate import ROOT
-from mutate_gpu import TOOLS, UNMUTATED
+from mutate_gpu import KERNEL, TOOLS, UNMUTATED
 
 PAGE = ROOT / "docs/simulator.md"
 SIMULATOR, GPU = ROOT / "docs/simulator-mutants.csv", ROOT / "docs/simulator-mutants-h200.csv"
@@ -29,9 +30,13 @@ def read(path):
         return {row["mutant"]: row for row in csv.DictReader(file) if row["kind"] != UNMUTATED}
 
 
-def difference(path, rows):
+def of_kernel(kernel):
+    return [m for m in MUTANTS if m.kernel == kernel]
+
+
+def difference(path, rows, mutants):
     """What a table lacks or has too much, one line each."""
-    names = [m.name for m in MUTANTS]
+    names = [m.name for m in mutants]
     return ([f"{path.name} lacks {name!r}" for name in names if name not in rows] +
             [f"{path.name} has {name!r}, which is no mutant" for name in rows if name not in names])
 
@@ -51,17 +56,19 @@ def shown(row):
     return row["plain"].startswith(("wrong result", "CUDA error", "hang", "failed"))
 
 
-def table(simulator, gpu):
-    head = ["Kind", "Mutants", "Simulator", "compute-sanitizer", "A plain run on the H200"]
-    kinds = list(dict.fromkeys(m.kind for m in MUTANTS))
+def caught(row):
+    return row["outcome"] == "caught"
 
-    def line(title, names):
-        return [title, len(names), sum(simulator[name]["outcome"] == "caught" for name in names),
-                sum(reported(gpu[name]) for name in names) if gpu else "",
-                sum(shown(gpu[name]) for name in names) if gpu else ""]
 
-    lines = [line(kind, [m.name for m in MUTANTS if m.kind == kind]) for kind in kinds]
-    lines.append([f"**{cell}**" if cell != "" else "" for cell in line("all", [m.name for m in MUTANTS])])
+def table(mutants, columns):
+    """Mutants of each kind, and in each column (a title, the rows, and what counts) how many count."""
+    def line(title, own):
+        counted_own = (sum(counts(rows[m.name]) for m in own) if rows else "" for _, rows, counts in columns)
+        return [title, len(own), *counted_own]
+
+    head = ["Kind", "Mutants", *(title for title, *_ in columns)]
+    lines = [line(kind, [m for m in mutants if m.kind == kind]) for kind in dict.fromkeys(m.kind for m in mutants)]
+    lines.append([f"**{cell}**" if cell != "" else "" for cell in line("all", mutants)])
     return "".join("| " + " | ".join(map(str, cells)) + " |\n" for cells in [head, ["---"] * len(head), *lines])
 
 
@@ -69,38 +76,52 @@ def counted(counts):
     return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
 
-def summary(simulator, gpu):
-    """The same in words, and what the columns do not tell."""
-    caught = [row for row in simulator.values() if row["outcome"] == "caught"]
-    by_result = sum(row["by"] == "wrong result" for row in caught)
-    text = (f"The simulator catches **{len(caught)} of {len(simulator)}**: {len(caught) - by_result} by a named fault, "
+def simulator_summary(rows):
+    found = [row for row in rows if caught(row)]
+    by_result = sum(row["by"] == "wrong result" for row in found)
+    return (f"The simulator catches **{len(found)} of {len(rows)}**: {len(found) - by_result} by a named fault, "
             f"{by_result} by a wrong result.\n")
-    every_row = f"Every row: [{SIMULATOR.name}]({SIMULATOR.name})"
-    if not gpu:
-        return text + f"compute-sanitizer and the plain run: {NOT_MEASURED}.\n{every_row}.\n"
-    rows = list(gpu.values())
+
+
+def gpu_summary(rows):
+    """The GPU's columns in words, and what they do not tell."""
+    if not rows:
+        return f"compute-sanitizer and the plain run: {NOT_MEASURED}.\n"
     by_tool = ", ".join(f"{tool} {sum(row[tool].startswith('reports') for row in rows)}" for tool in TOOLS)
-    text += (f"compute-sanitizer reports **{sum(map(reported, rows))} of {len(rows)}** ({by_tool}), "
-             f"{sum(map(echoed, rows))} of them only by\nrepeating the CUDA error that the program gets.\n"
-             f"A plain run shows {sum(map(shown, rows))}"
-             f" ({counted(collections.Counter(row['plain'].partition(':')[0] for row in rows))}),\n"
-             f"of which compute-sanitizer reports {sum(reported(row) and shown(row) for row in rows)}; "
-             f"of the {sum(not shown(row) for row in rows)} others it reports "
-             f"{sum(reported(row) and not shown(row) for row in rows)}.\n"
-             f"Neither shows {sum(not reported(row) and not shown(row) for row in rows)}.\n")
+    text = (f"compute-sanitizer reports **{sum(map(reported, rows))} of {len(rows)}** ({by_tool}), "
+            f"{sum(map(echoed, rows))} of them only by\nrepeating the CUDA error that the program gets.\n"
+            f"A plain run shows {sum(map(shown, rows))}"
+            f" ({counted(collections.Counter(row['plain'].partition(':')[0] for row in rows))}),\n"
+            f"of which compute-sanitizer reports {sum(reported(row) and shown(row) for row in rows)}; "
+            f"of the {sum(not shown(row) for row in rows)} others it reports "
+            f"{sum(reported(row) and not shown(row) for row in rows)}.\n"
+            f"Neither shows {sum(not reported(row) and not shown(row) for row in rows)}.\n")
     silent = [f"{tool} on {count}" for tool in TOOLS if (count := sum(row[tool] == "unusable" for row in rows))]
     if silent:
         text += f"(Unusable, as it reports the unmutated kernels too: {', '.join(silent)}.)\n"
-    return text + f"{every_row}; [{GPU.name}]({GPU.name}), with the first line of each report.\n"
+    return text
 
 
-def with_scores(page, scores):
-    """The page with `scores` between its marks."""
+def scores(simulator, gpu):
+    """All that stands between the marks."""
+    forward, decode = of_kernel(KERNEL), of_kernel("decode")
+    columns = [("Simulator", simulator, caught), ("compute-sanitizer", gpu, reported),
+               ("A plain run on the H200", gpu, shown)]
+    return ("\nThe forward kernels' mutants:\n\n" + table(forward, columns) + "\n" +
+            simulator_summary([simulator[m.name] for m in forward]) + gpu_summary(list(gpu.values())) +
+            "\nThe decode kernels' mutants, which no GPU has run (`tools/mutate_gpu.py` is for the forward's):\n\n" +
+            table(decode, columns[:1]) + "\n" + simulator_summary([simulator[m.name] for m in decode]) +
+            f"\nEvery row: [{SIMULATOR.name}]({SIMULATOR.name}); [{GPU.name}]({GPU.name}), with the first line of each "
+            "report.\n\n")
+
+
+def with_scores(page, text):
+    """The page with `text` between its marks."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         sys.exit(f"{PAGE.name} has no marks {BEGIN.strip()} and {END.strip()}")
-    return before + begin + scores + end + after
+    return before + begin + text + end + after
 
 
 def main():
@@ -108,11 +129,11 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
     simulator, gpu = read(SIMULATOR), read(GPU)
-    if wrong := difference(SIMULATOR, simulator) + (difference(GPU, gpu) if gpu else []):
+    if wrong := difference(SIMULATOR, simulator, MUTANTS) + (difference(GPU, gpu, of_kernel(KERNEL)) if gpu else []):
         print("\n".join(wrong), file=sys.stderr)
         return 2
     old = PAGE.read_text()
-    new = with_scores(old, f"\n{table(simulator, gpu)}\n{summary(simulator, gpu)}\n")
+    new = with_scores(old, scores(simulator, gpu))
     if check and new != old:
         print("docs/simulator.md does not say what the tables of mutants say; run tools/mutate_table.py")
         return 1

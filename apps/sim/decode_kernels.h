@@ -1,6 +1,7 @@
 // The compiled decode kernels, as the simulator's launcher finds them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -21,19 +22,16 @@ std::span<const DecodeKernel> decode_kernels_d128();
 std::span<const DecodeKernel> decode_kernels_d256();
 void make_decode_plan(const decode::DecodeArguments& args, std::int32_t* plan, int grid);
 
-/// What is built for a head dim in bf16. With head dim 64 also the narrowest tile of each algorithm in fp16,
-/// and with blocks of 128 keys.
+/// Everything that is built for a head dim. With head dim 64 also the narrowest tile of each algorithm with
+/// blocks of 128 keys.
 template <int head_dim>
 constexpr auto simulated_decode_variants() {
   constexpr auto built = decode::variants<head_dim>();
-  constexpr std::size_t bf16 = built.size() / 2;  // bf16 comes first
-  std::array<decode::DecodeVariant, bf16 + (head_dim == 64 ? 6 : 0)> all{};
-  for (std::size_t i = 0; i < bf16; ++i) all[i] = built[i];
-  std::size_t next = bf16;
-  for (std::size_t i = 0; head_dim == 64 && i < bf16; ++i) {
+  std::array<decode::DecodeVariant, built.size() + (head_dim == 64 ? 3 : 0)> all{};
+  std::copy(built.begin(), built.end(), all.begin());
+  std::size_t next = built.size();
+  for (std::size_t i = 0; next < all.size(); ++i) {
     if (i > 0 && built[i].algorithm == built[i - 1].algorithm) continue;
-    all[next] = built[i];
-    all[next++].operand = hw::Operand::fp16;
     all[next] = built[i];
     all[next].block_n = 128;
     all[next++].stages = 2;

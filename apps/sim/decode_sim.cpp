@@ -78,6 +78,7 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
   config.blocks = dealt.blocks();
   if (config.blocks == 0) return {};
   config.threads = DecodeVariant::threads;
+  config.early = true;
   config.shared_bytes = kernel.shared_bytes;
   config.buffers = buffers_of(problem, memory);
   if (problem.plan != nullptr) config.buffers.push_back(array_of(memory.plan, "plan", false));

@@ -13,6 +13,7 @@
 #include "apps/sim/decode_sim.h"
 #include "core/dtype.h"
 #include "decode/plan.h"
+#include "decode/variants.h"
 #include "tests/support/compare.h"
 #include "tests/support/decode_case.h"
 
@@ -119,6 +120,14 @@ class DecodeOnSim : public testing::TestWithParam<DecodeVariant> {
  protected:
   Workspace workspace_;
 };
+/// What operand types are all alike in.
+class DecodeSharesOnSim : public DecodeOnSim {};
+
+std::vector<DecodeVariant> variants_of_one_operand() {
+  std::vector<DecodeVariant> variants = sim::decode_variants();
+  std::erase_if(variants, [](const DecodeVariant& v) { return v.operand != hw::Operand::bf16; });
+  return variants;
+}
 
 std::string test_name(const testing::TestParamInfo<DecodeVariant>& info) {
   std::string name = sim::name_of(info.param);
@@ -127,6 +136,14 @@ std::string test_name(const testing::TestParamInfo<DecodeVariant>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, DecodeOnSim, testing::ValuesIn(sim::decode_variants()), test_name);
+INSTANTIATE_TEST_SUITE_P(Variants, DecodeSharesOnSim, testing::ValuesIn(variants_of_one_operand()),
+                         test_name);
+
+TEST(DecodeVariants, AllThatAreBuiltRunOnTheSimulator) {
+  const std::vector<DecodeVariant> simulated = sim::decode_variants();
+  for (const DecodeVariant& built : decode::all_variants())
+    EXPECT_TRUE(std::ranges::find(simulated, built) != simulated.end()) << sim::name_of(built);
+}
 
 TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
   const std::uint64_t runs = number_from_environment("TANDEM_SIM_RUNS", 4);
@@ -150,7 +167,7 @@ TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
   }
 }
 
-TEST_P(DecodeOnSim, APlanIsWhatEveryBlockFindsForItself) {
+TEST_P(DecodeSharesOnSim, APlanIsWhatEveryBlockFindsForItself) {
   for (std::uint64_t seed = 1; seed <= 2; ++seed) {
     DecodeCase c = draw_case(GetParam(), seed);
     if (seed == 2)
@@ -172,7 +189,7 @@ TEST_P(DecodeOnSim, APlanIsWhatEveryBlockFindsForItself) {
   }
 }
 
-TEST_P(DecodeOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
+TEST_P(DecodeSharesOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
   DecodeCase c = draw_case(GetParam(), 7);
   c.lengths = {300, 64, 0, 450};
   c.page_size = 16, c.capacity = 480, c.split_size = 64, c.batch_index = false;
@@ -195,7 +212,7 @@ TEST_P(DecodeOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
   EXPECT_TRUE(same_bytes(single.lse, batch.lse));
 }
 
-TEST_P(DecodeOnSim, ManyBlocksShareOneStream) {
+TEST_P(DecodeSharesOnSim, ManyBlocksShareOneStream) {
   DecodeCase c = draw_case(GetParam(), 5);
   c.lengths = {2000}, c.page_size = 64, c.capacity = 2048, c.split_size = 0, c.batch_index = false;
   c.mask = core::Mask::causal();
@@ -203,6 +220,29 @@ TEST_P(DecodeOnSim, ManyBlocksShareOneStream) {
   SCOPED_TRACE(testing::PrintToString(c));
   sim::Machine machine;
   machine.multiprocessors = 14;  // more than are merged at once
+  expect_correct(run(GetParam(), c, workspace_, machine), DecodeTensors(c));
+}
+
+TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
+  DecodeCase c = draw_case(GetParam(), 5);
+  c.lengths = {60}, c.new_len = 9, c.capacity = 128, c.page_size = 16, c.split_size = 64;
+  c.batch_index = false, c.mask = core::Mask::full();
+  c.q_len = 1, c.kv_heads = 1, c.q_heads = GetParam().columns + 1;  // two row tiles, two splits
+  SCOPED_TRACE(testing::PrintToString(c));
+  sim::Machine machine;
+  machine.multiprocessors = 4;
+  const DecodeTensors before(c);
+  expect_correct(run(GetParam(), c, workspace_, machine), before);
+}
+
+TEST_P(DecodeSharesOnSim, AShareEndsOneStreamAndBeginsAnother) {
+  DecodeCase c = draw_case(GetParam(), 5);
+  c.lengths = {500, 300}, c.new_len = 0, c.capacity = 512, c.page_size = 0, c.split_size = 0;
+  c.batch_index = false, c.mask = core::Mask::full();
+  c.q_heads /= c.kv_heads, c.kv_heads = 1;
+  SCOPED_TRACE(testing::PrintToString(c));
+  sim::Machine machine;
+  machine.multiprocessors = 3;
   expect_correct(run(GetParam(), c, workspace_, machine), DecodeTensors(c));
 }
 

@@ -65,6 +65,28 @@ TEST_P(GlobalFaults, NoneWhereTheLastBlockCombines) {
   EXPECT_EQ(counters_[0], 0u);
 }
 
+TEST_P(GlobalFaults, StoreBeforeTheGridBeforeHasEnded) {
+  config_.early = true;
+  expect(
+      Rule::early_access, [&] { store_partial(); }, "partial");
+  expect_none([&] {
+    hw::wait_for_prior_grid();
+    store_partial();
+  });
+}
+
+TEST_P(GlobalFaults, AnotherThreadsWaitForTheGridBeforeIsNoneWithoutABarrier) {
+  config_.early = true;
+  const auto kernel = [&](bool barrier) {
+    if (first_thread()) hw::wait_for_prior_grid();
+    if (barrier) hw::sync_block();
+    store_partial();
+  };
+  expect(
+      Rule::early_access, [&] { kernel(false); }, "partial");
+  expect_none([&] { kernel(true); });
+}
+
 TEST_P(GlobalFaults, LoadOfWhatAnotherBlockStored) {
   expect(
       Rule::global_race,
@@ -249,6 +271,20 @@ TEST_P(CopyFaults, BulkCopyToAMisalignedPlace) {
     init();
     if (first_thread()) hw::copy_in(&shared().a[0][4], tensor_, 32, shared().full);
   });
+}
+
+TEST_P(CopyFaults, CopyBeforeTheGridBeforeHasEnded) {
+  config_.early = true;
+  const auto kernel = [&](bool wait) {
+    init();
+    if (!first_thread()) return;
+    if (wait) hw::wait_for_prior_grid();
+    load_expected(shared().a);
+    hw::barrier_wait(shared().full, 0);
+  };
+  expect(
+      Rule::early_access, [&] { kernel(false); }, "for a copy");
+  expect_none([&] { kernel(true); });
 }
 
 TEST_P(CopyFaults, BulkCopyFromOutsideOfTheBuffers) {

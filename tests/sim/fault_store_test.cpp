@@ -270,6 +270,14 @@ TEST_P(StoreFaults, BoxStoredOutsideOfTheBuffers) {
   });
 }
 
+TEST_P(StoreFaults, BoxStoredBeforeTheGridBeforeHasEnded) {
+  config_.early = true;
+  expect(Rule::early_access, [&] {
+    prepare();
+    if (first_thread()) store();
+  });
+}
+
 TEST_P(StoreFaults, BoxStoredToWhatIsOnlyRead) {
   config_.buffers[0].writable = false;
   expect(Rule::global_bounds, [&] {

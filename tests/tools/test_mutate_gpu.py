@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/mutate_gpu.py and mutate_table.py, with stand-ins for the compiler, the GPU and compute-sanitizer."""
+"""tools/mutate*.py, with stand-ins for the compiler, the GPU and compute-sanitizer."""
 
 import csv
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ import mutate
 import mutate_gpu
 import mutate_table
 import mutants
+
+FORWARD, DECODE = mutate_table.of_kernel("forward"), mutate_table.of_kernel("decode")
 
 BANNER = "========= COMPUTE-SANITIZER\n"
 CLEAN = BANNER + "probe: right\n========= ERROR SUMMARY: 0 errors\n"
@@ -119,7 +122,7 @@ class OutcomesTest(unittest.TestCase):
 class ProbesTest(unittest.TestCase):
     def test_no_mutant_is_stale_and_each_meets_variants_of_its_own(self):
         self.assertTrue(mutate.check_table())
-        for mutant in mutants.MUTANTS:
+        for mutant in FORWARD:
             variants = mutate_gpu.variants_of(mutant)
             self.assertEqual({v.head_dim for v in variants}, {mutant.head_dim}, mutant.name)
             overlap = re.search(r"overlap_(\w+)\.h", mutant.file)
@@ -129,6 +132,29 @@ class ProbesTest(unittest.TestCase):
                 self.assertEqual({v.turn for v in variants}, {"pingpong"}, mutant.name)
             if "consumers() == 3" in mutant.old:
                 self.assertEqual({v.block_m for v in variants}, {192}, mutant.name)
+
+
+class CopyTest(unittest.TestCase):
+    def test_a_copy_keeps_the_kernels_of_one_head_dim(self):
+        with tempfile.TemporaryDirectory() as temporary:
+            copy = Path(temporary)
+            for folder in ("src/forward", "apps/sim"):
+                shutil.copytree(mutate.ROOT / folder, copy / folder)
+            for head_dim in mutate.HEAD_DIMS[1:]:
+                mutate.leave_out(copy, head_dim)
+            table = (copy / "src/forward/table.h").read_text()
+            self.assertEqual(re.findall(r"operator\(\)<(\d+)>\(\);", table), ["64"])
+            kept = [file.name for file in sorted((copy / "apps/sim").glob("*_d*.cpp"))
+                    if re.search(r"kernels<\d+", file.read_text())]
+            self.assertEqual(kept, ["decode_kernels_d64.cpp", "forward_kernels_d64.cpp", "forward_study_d64.cpp"])
+            with self.assertRaises(SystemExit):
+                mutate.leave_out(copy, 96)  # which is gone
+
+    def test_a_mutant_is_shown_by_the_kernels_that_its_file_is_of(self):
+        forward, decode = ({m.file for m in own} for own in (FORWARD, DECODE))
+        self.assertTrue({mutants.RING, mutants.KERNEL} <= forward)
+        self.assertTrue({mutants.PARTIALS, mutants.STREAM_K} <= decode)
+        self.assertFalse(forward & decode)
 
 
 class RunTest(unittest.TestCase):
@@ -149,6 +175,8 @@ class RunTest(unittest.TestCase):
                                "--only", only], capture_output=True, text=True, timeout=120,
                               env={**os.environ, "PYTHONPATH": str(TOOLS), "PYTHONDONTWRITEBYTECODE": "1",
                                    "PATH": f"{self.root}/path:{os.environ['PATH']}", **environment})
+        if not (self.root / "out.csv").exists():
+            return done, {}
         with open(self.root / "out.csv", newline="") as file:
             rows = {row["mutant"]: row for row in csv.DictReader(file) if row["kind"] != mutate_gpu.UNMUTATED}
         return done, rows
@@ -172,6 +200,15 @@ class RunTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(rows["half of the bytes expected"]["plain"], "did not build")
 
+    def test_mutants_of_decode_are_left_out(self):
+        done, rows = self.run_tool("no fence before the scores")  # one of each kernel
+        self.assertIn("left out: 1 mutants of other kernels", done.stderr)
+        self.assertEqual(list(rows), ["no fence before the scores"])
+        (self.root / "out.csv").unlink()
+        done, rows = self.run_tool(DECODE[0].name)
+        self.assertEqual((done.returncode, rows), (2, {}))
+        self.assertIn("no mutant of the forward kernels", done.stderr)
+
     def test_a_tool_that_fails_on_the_unmutated_kernels_tells_nothing(self):
         done, rows = self.run_tool("every lane releases", BROKEN_TOOL="racecheck")
         self.assertIn("WARNING", done.stderr)
@@ -182,25 +219,32 @@ class TableTest(unittest.TestCase):
     def test_the_table_counts_what_each_side_sees(self):
         simulator = {m.name: {"outcome": "caught", "by": "deadlock"} for m in mutants.MUTANTS}
         gpu = {m.name: {"plain": "right", "memcheck": "clean", "racecheck": "clean", "synccheck": "unusable"}
-               for m in mutants.MUTANTS}
-        waits = [m.name for m in mutants.MUTANTS if m.kind == "wait"]
+               for m in FORWARD}
+        waits = [m.name for m in FORWARD if m.kind == "wait"]
         gpu[waits[0]].update(plain="hang", racecheck="reports: Error: Race")
         gpu[waits[1]].update(plain="CUDA error", memcheck="reports: Program hit cudaErrorIllegalInstruction")
         gpu[waits[2]].update(plain="wrong result", memcheck="hang")
         gpu[waits[3]].update(memcheck="reports: Invalid read")
-        count = len(mutants.MUTANTS)
-        table, summary = mutate_table.table(simulator, gpu), mutate_table.summary(simulator, gpu)
-        self.assertIn(f"| wait | {len(waits)} | {len(waits)} | 3 | 3 |", table)
-        self.assertIn(f"| **all** | **{count}** | **{count}** | **3** | **3** |", table)
-        self.assertIn(f"reports **3 of {count}** (memcheck 2, racecheck 1, synccheck 0), 1 of them only by", summary)
-        self.assertIn(f"Neither shows {count - 4}.", summary)
-        self.assertIn(f"synccheck on {count}", summary)
+        simulator[DECODE[0].name].update(outcome="passed", by="")
+        simulator[DECODE[1].name].update(by="wrong result")
+        count, others = len(FORWARD), len(DECODE)
+        forward, found, decode = mutate_table.scores(simulator, gpu).partition("The decode kernels' mutants")
+        self.assertTrue(found)
+        self.assertIn(f"| wait | {len(waits)} | {len(waits)} | 3 | 3 |", forward)
+        self.assertIn(f"| **all** | **{count}** | **{count}** | **3** | **3** |", forward)
+        self.assertIn(f"The simulator catches **{count} of {count}**", forward)
+        self.assertIn(f"reports **3 of {count}** (memcheck 2, racecheck 1, synccheck 0), 1 of them only by", forward)
+        self.assertIn(f"Neither shows {count - 4}.", forward)
+        self.assertIn(f"synccheck on {count}", forward)
+        self.assertIn(f"| **all** | **{others}** | **{others - 1}** |\n", decode)
+        self.assertIn(f"**{others - 1} of {others}**: {others - 2} by a named fault, 1 by a wrong result.", decode)
+        self.assertNotIn("sanitizer", decode.partition("Every row")[0].partition("\n")[2])
 
     def test_a_table_that_lacks_a_mutant_is_refused(self):
-        names = [m.name for m in mutants.MUTANTS]
+        names = [m.name for m in FORWARD]
         rows = dict.fromkeys([*names[1:], "no such mutant"])
-        self.assertEqual(len(mutate_table.difference(Path("x.csv"), rows)), 2)
-        self.assertEqual(mutate_table.difference(Path("x.csv"), dict.fromkeys(names)), [])
+        self.assertEqual(len(mutate_table.difference(Path("x.csv"), rows, FORWARD)), 2)
+        self.assertEqual(mutate_table.difference(Path("x.csv"), dict.fromkeys(names), FORWARD), [])
 
     def test_only_what_lies_between_the_marks_changes(self):
         page = f"before\n{mutate_table.BEGIN}old\n{mutate_table.END}after\n"

@@ -74,4 +74,6 @@ void store_global(void* address, const void* data, std::size_t bytes);
 void load_global(void* data, const void* address, std::size_t bytes);
 std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value);
 
+void wait_for_prior_grid();
+
 }  // namespace tandem::hw::sim

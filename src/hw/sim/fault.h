@@ -20,6 +20,7 @@ enum class Rule {
   register_pool,  ///< setmaxnreg asked for what the pool never has
   shared_race,
   global_race,
+  early_access,  ///< global memory was touched while the grid before may still run
   uninitialised_shared,
   shared_bounds,
   global_bounds,

@@ -106,6 +106,7 @@ void GlobalShadow::note_load(Part& part, const Event& now) {
 bool GlobalShadow::access(const void* address, std::size_t bytes, Use use, std::uint32_t store) {
   Entry* entry = find(address, bytes);
   if (entry == nullptr) return false;
+  require_prior_grid(*machine.running, entry->buffer->name);
   if (!entry->buffer->writable) {
     if (use != Use::load)
       fail(Rule::global_bounds, std::string("writes to ") + entry->buffer->name + ", which is only read");
@@ -173,6 +174,23 @@ void check_verb(const void* address, std::size_t bytes, Use use) {
   }
 }
 }  // namespace
+
+void require_prior_grid(Thread& thread, const char* what) {
+  if (!machine.config->early || thread.after_prior_grid) return;
+  const auto knows = [&thread](Epoch wait) { return thread.clock.knows(wait); };
+  thread.after_prior_grid = std::ranges::any_of(machine.block.prior_grid_waits, knows);
+  if (thread.after_prior_grid) return;
+  fail(Rule::early_access,
+       std::string("uses ") + what +
+           " while the grid before may still run: no wait_for_prior_grid that it knows of");
+}
+
+void wait_for_prior_grid() {
+  Thread& thread = TANDEM_SIM_ENTER();
+  if (thread.after_prior_grid) return;
+  thread.after_prior_grid = true;
+  machine.block.prior_grid_waits.push_back(thread.now());
+}
 
 void store_global(void* address, const void* data, std::size_t bytes) {
   TANDEM_SIM_ENTER();

@@ -38,6 +38,7 @@ struct LaunchConfig {
   int blocks = 1;
   int threads = 128;             ///< a block; a multiple of 32, at most 1024
   int shared_bytes = 0;          ///< a block; at most max_shared_bytes
+  bool early = false;            ///< begins while the grid before may still run
   int registers_per_thread = 0;  ///< 0: 65536 over all threads, rounded down to a multiple of 8
   Policy policy = Policy::eager;
   std::uint64_t seed = 1;

@@ -70,6 +70,7 @@ struct Thread {
   std::vector<Time> groups;  ///< products started at each commit
   int registers = 0;
   bool started_copies = false;
+  bool after_prior_grid = false;                    ///< knows that the grid before has ended
   std::vector<std::uint32_t> stores;                ///< records of its asynchronous stores
   std::vector<std::size_t> store_groups;            ///< of these, started at each commit
   std::size_t stores_read = 0, stores_written = 0;  ///< of these, waited for
@@ -193,6 +194,7 @@ struct Block {
   int pool = 0;  ///< registers that nobody holds
   std::vector<Thread*> waiting_for_registers;
   int alive = 0;
+  std::vector<Epoch> prior_grid_waits;  ///< of threads for the grid before
 };
 
 struct Machine {
@@ -280,6 +282,10 @@ void converge(Thread& thread, const char* what, std::uint64_t argument = 0);
 /// while others still read the last ones, but not the ones after that: two buffers.
 const LaneWords* exchange(Thread& thread, const LaneWords& words, const char* what,
                           std::uint64_t argument = 0);
+
+// ---- global memory
+/// A fault if the grid before may still run. `what`: what the thread uses of global memory.
+void require_prior_grid(Thread& thread, const char* what);
 
 // ---- shared memory
 /// Offset of an address in the window, or a fault.

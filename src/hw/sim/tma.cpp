@@ -76,6 +76,7 @@ void start_copy(Thread& thread, void* destination, const EncodedMap& map, Barrie
          "starts a copy that arrives at " + describe(barrier) +
              ", whose initialisation no fence_barrier_init (and block barrier) has shown to the async proxy");
   }
+  require_prior_grid(thread, "bytes for a copy");
   const Epoch landed{barrier.agent, barrier.phases + 1};
   for (std::uint32_t i = 0; i < bytes; i += 16) machine.block.shadow.copy_writes(offset + i, thread, landed);
   std::fill_n(machine.window + offset, bytes, 0xff);
