@@ -143,8 +143,8 @@ class Walker {
   int member_;
   int position_, end_;
   int window_, window_end_;  ///< sequence of lane 0; position after the last lane's
-  core::SequenceUnits own_;
-  int own_begin_;  ///< position of the lane's sequence
+  core::SequenceUnits own_{};
+  int own_begin_ = 0;  ///< position of the lane's sequence
 };
 
 /// Query rows of a tile that exist.
