@@ -30,10 +30,11 @@ struct OutputTiles {
 struct NoOutputTiles {};
 
 /// Whether the output is staged in shared memory and stored by TMA, so that the warp goes on at once: where
-/// there is room for it, and for the rings' barriers. Not with three stages, whose WGMMAs ptxas serialises
-/// then, whatever the tile (C7511).
+/// there is room for it, and for the rings' barriers, and its panels are full, since TMA reads them whole.
+/// Not with three stages, whose WGMMAs ptxas serialises then, whatever the tile (C7511).
 template <ForwardVariant V>
-inline constexpr bool stages_output = V.overlap != Overlap::three_stage &&
+inline constexpr bool stages_output = V.overlap != Overlap::three_stage&& V.head_dim % tile::panel_columns ==
+                                          0 &&
                                       sizeof(OperandTiles<V>) + sizeof(OutputTiles<V>) +
                                               sizeof(tile::Ring<V.kv_stages>) * 2 +
                                               sizeof(tile::Ring<1>) * V.consumers() <=
