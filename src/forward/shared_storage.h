@@ -1,6 +1,7 @@
 // All of a forward block's shared memory, as one struct.
 #pragma once
 
+#include <cstddef>
 #include <type_traits>
 
 #include "forward/arguments.h"
@@ -29,16 +30,19 @@ struct OutputTiles {
 };
 struct NoOutputTiles {};
 
-/// Whether the output is staged in shared memory and stored by TMA, so that the warp goes on at once: where
-/// there is room for it, and for the rings' barriers, and its panels are full, since TMA reads them whole.
-/// Not with three stages, whose WGMMAs ptxas serialises then, whatever the tile (C7511).
+/// What both take, with the rings' barriers.
 template <ForwardVariant V>
-inline constexpr bool stages_output = V.overlap != Overlap::three_stage&& V.head_dim % tile::panel_columns ==
-                                          0 &&
-                                      sizeof(OperandTiles<V>) + sizeof(OutputTiles<V>) +
-                                              sizeof(tile::Ring<V.kv_stages>) * 2 +
-                                              sizeof(tile::Ring<1>) * V.consumers() <=
-                                          hw::max_shared_bytes - tile::atom_bytes;
+inline constexpr std::size_t bytes_with_output =
+    sizeof(OperandTiles<V>) + sizeof(OutputTiles<V>) +
+    2 * sizeof(tile::Ring<V.kv_stages>) + V.consumers() * sizeof(tile::Ring<1>) + tile::atom_bytes;
+
+/// Whether the output is staged in shared memory and stored by TMA, so that the warp goes on at once: where
+/// there is room for it, and its panels are full, since TMA reads them whole. Not with three stages, whose
+/// WGMMAs ptxas serialises then, whatever the tile (C7511).
+template <ForwardVariant V>
+inline constexpr bool stages_output = (V.overlap != Overlap::three_stage) &&
+                                      (V.head_dim % tile::panel_columns == 0) &&
+                                      (bytes_with_output<V> <= hw::max_shared_bytes);
 
 template <ForwardVariant V>
 struct ForwardShared : OperandTiles<V> {
