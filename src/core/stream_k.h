@@ -2,9 +2,9 @@
 //
 // Keys are counted in units (key blocks, or fixed splits). A stream is one row tile of one key/value head of
 // one sequence; all streams of a sequence have the same units. Streams stand one after another, and each
-// block, or team of blocks that walk a sequence's streams side by side, takes a contiguous share of all units,
-// which may begin and end within streams. Source: Osama, Merrill
-// et al., "Stream-K", PPoPP 2023; for decoding: Sanovar et al., "LeanAttention", 2024.
+// block, or team of blocks that walk a sequence's streams side by side, takes a contiguous share of all
+// units, which may begin and end within streams. Source: Osama, Merrill et al., "Stream-K", PPoPP 2023; for
+// decoding: Sanovar et al., "LeanAttention", 2024.
 #pragma once
 
 #include <cstdint>
