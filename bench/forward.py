@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times Tandem's forward pass beside cuDNN and FlashAttention-2 on a Hopper GPU, all taking turns in one process.
+"""Times Tandem's forward pass beside cuDNN, FlashAttention-2 and, where its module flash_attn_interface is installed,
+FlashAttention-3 on a Hopper GPU, all taking turns in one process.
 
 Runs the grid of the FlashAttention-3 paper (hidden dimension 2048, 16k tokens, s 512 to 16k, d 64, 128 and 256, full
 and causal), its ablation (every overlap with and without pingpong beside cuDNN, b4 h16 s8448 d128), and a GEMM as the
@@ -22,7 +23,7 @@ import torch
 
 from cases import (ABLATION, COLUMNS, HEAD_DIMS, RECORDED_PEERS, SEQLENS, ablation_case, beyond_grid, case_name,
                    paper_grid, read_rows, row_key)
-from peers import DTYPES, PEERS, check_output, make_inputs, tandem_variant
+from peers import DTYPES, INSTALLED, PEERS, check_output, make_inputs, tandem_variant
 from results import Results, measure
 from timing import Telemetry
 
@@ -69,7 +70,7 @@ def peers_of(case, arguments):
     if case.kind != "ablation":
         return {name: PEERS[name] for name in arguments.peers}
     variants = {f"tandem {overlap} {turn}": tandem_variant(overlap, turn) for overlap, turn in ABLATION}
-    return variants | {name: PEERS[name] for name in arguments.peers if name in ("tandem", "cudnn")}
+    return variants | {name: PEERS[name] for name in arguments.peers if name in ("tandem", "cudnn", "fa3")}
 
 
 def run_case(case, arguments, telemetry, results):
@@ -85,7 +86,8 @@ def run_case(case, arguments, telemetry, results):
 
 
 def table(rows, recorded):
-    """A line per case: TFLOP/s of each peer, Tandem's speed against the best of this run, and against recorded FA3."""
+    """A line per case: TFLOP/s of each peer, Tandem's speed against the best of this run, and against FA3, as recorded
+    where it did not run."""
     nan = float("nan")
     cells = {}
     for row in [row for row in rows if row["kind"] in ("fwd", "beyond")]:
@@ -93,18 +95,18 @@ def table(rows, recorded):
     names = {row_key(row): case_name({name: str(value) for name, value in row.items()}) for row in rows}
     fa3 = {row_key(row): (float(row["rate"]), float(row["ms"])) for row in recorded if row["peer"] == "fa3"}
 
-    lines = [f"{'case':44} {'tandem':>7} {'cudnn':>7} {'fa2':>7} {'/best':>6} {'fa3*':>7} {'/fa3*':>6}"]
+    lines = [f"{'case':44} {'tandem':>7} {'cudnn':>7} {'fa2':>7} {'/best':>6} {'fa3':>7}  {'/fa3':>6}"]
     for key, peers in cells.items():
+        best = min((ms for peer, (_, ms) in peers.items() if peer != "tandem" and ms == ms), default=nan)
+        mark = " " if "fa3" in peers else "*"
         peers = {**dict.fromkeys(PEERS, (nan, nan)), "fa3": fa3.get(key, (nan, nan)), **peers}
-        best = min((ms for peer, (_, ms) in peers.items() if peer in PEERS and peer != "tandem" and ms == ms),
-                   default=nan)
         rate, ms = peers["tandem"]
         lines.append(f"{names[key]:44} {rate:7.1f} {peers['cudnn'][0]:7.1f} {peers['fa2'][0]:7.1f} {best / ms:6.3f} "
-                     f"{peers['fa3'][0]:7.1f} {peers['fa3'][1] / ms:6.3f}")
+                     f"{peers['fa3'][0]:7.1f}{mark} {peers['fa3'][1] / ms:6.3f}")
     lines += [f"ablation: {case_name({n: str(v) for n, v in row.items()}):32} {row['peer']:28} {row['rate'] or row['note']}"
               for row in rows if row["kind"] == "ablation"]
     lines += [f"ceiling: GEMM {row['sq']}^3 bf16 {row['rate']} TFLOP/s" for row in rows if row["kind"] == "ceiling"]
-    return "\n".join([*lines, "* FA3 as recorded on another day; everything else is of this run (TFLOP/s)"])
+    return "\n".join([*lines, "TFLOP/s; *: as recorded on another day, everything else is of this run"])
 
 
 def parse_arguments():
@@ -119,7 +121,8 @@ def parse_arguments():
     parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS), help="its sequence lengths")
     parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"], help="its masks")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["bf16"])
-    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
+    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=INSTALLED,
+                        help="default: those that are installed")
     parser.add_argument("--seconds-per-case", type=float, default=1.5, help="GPU time of a case (default: 1.5)")
     parser.add_argument("--budget-seconds", type=float, default=240,
                         help="start no further case after this long (default: 240)")

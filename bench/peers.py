@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tandem and its peers behind one signature, and the check that each computes attention."""
 
+import importlib.util
+
 import torch
 import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -52,8 +54,21 @@ def _fa2_call(case, q, k, v):
                            window_size_right=0)[0]
 
 
+def _fa3_call(case, q, k, v):
+    """FlashAttention-3, where its module is installed."""
+    from flash_attn_interface import flash_attn_func
+    window = {"window_size": (case.window - 1, 0)} if case.window else {}
+
+    def call():
+        out = flash_attn_func(q, k, v, causal=case.causal and not case.window, **window)
+        return out[0] if isinstance(out, tuple) else out
+    return call
+
+
 # {name: (case, q, k, v) -> call}; a call enqueues one forward pass and returns o, b, s, h, d.
-PEERS = {"tandem": tandem_variant("auto", "auto"), "cudnn": _sdpa_call(SDPBackend.CUDNN_ATTENTION), "fa2": _fa2_call}
+PEERS = {"tandem": tandem_variant("auto", "auto"), "cudnn": _sdpa_call(SDPBackend.CUDNN_ATTENTION), "fa2": _fa2_call,
+         "fa3": _fa3_call}
+INSTALLED = [peer for peer in PEERS if peer != "fa3" or importlib.util.find_spec("flash_attn_interface")]
 
 
 def standard_attention(q, k, v, visible, scale, *, dtype, round_to):

@@ -17,7 +17,7 @@ from cases import HEAD_DIMS, HIDDEN, RECORDED_PEERS, RESULTS, SEQLENS, TOKENS, c
 # Okabe and Ito's colours, which stay apart for colour-blind readers; markers and dashes tell them apart without colour.
 STYLES = {
     "tandem": {"label": "Tandem", "color": "#D55E00", "marker": "o", "linewidth": 2.2, "zorder": 4},
-    "fa3": {"label": "FlashAttention-3 (2026-11-21)", "color": "#0072B2", "marker": "s", "linestyle": "--"},
+    "fa3": {"label": "FlashAttention-3", "color": "#0072B2", "marker": "s"},
     "cudnn": {"label": "cuDNN", "color": "#009E73", "marker": "^"},
     "fa2": {"label": "FlashAttention-2", "color": "#8A8A8A", "marker": "v"},
 }

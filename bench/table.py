@@ -16,7 +16,7 @@ from marks import update
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTING = """Forward on one NVIDIA H200, bf16, TFLOP/s, in the setting of the FlashAttention-3 paper (hidden dim 2048, 16k tokens),
-beside cuDNN taking turns in the same process ([every row, and how](bench/results/h200/README.md)):
+beside its peers, all taking turns in the same process ([every row, and how](bench/results/h200/README.md)):
 """
 FIGURE = "![TFLOP/s over sequence length, a panel a head dim, full and causal](docs/figures/forward-h200.svg)\n"
 DTYPE = "bf16"
@@ -29,14 +29,16 @@ def markdown(lines):
 
 
 def cells(rows, d, causal):
-    """'Tandem / cuDNN' for each length that both ran."""
-    tandem, cudnn = (dict(zip(*curve(rows, peer, d, causal))) for peer in ("tandem", "cudnn"))
-    return [f"{tandem[s]:.0f} / {cudnn[s]:.0f}" if s in tandem and s in cudnn else "" for s in SEQLENS]
+    """'Tandem / cuDNN / FlashAttention-3' for each length that Tandem and cuDNN ran."""
+    rates = [dict(zip(*curve(rows, peer, d, causal))) for peer in ("tandem", "cudnn", "fa3")]
+    return [" / ".join(f"{rate[s]:.0f}" for rate in rates if s in rate) if s in rates[0] and s in rates[1] else ""
+            for s in SEQLENS]
 
 
 def rates(rows):
     rows = [row for row in rows if row["kind"] == "fwd" and row["dtype"] == DTYPE]
-    head = ["Tandem / cuDNN"] + [f"{s // 1024}k" if s >= 1024 else str(s) for s in SEQLENS]
+    names = ["Tandem", "cuDNN"] + ["FA3"] * any(row["peer"] == "fa3" for row in rows)
+    head = [" / ".join(names)] + [f"{s // 1024}k" if s >= 1024 else str(s) for s in SEQLENS]
     return f"\n{SETTING}\n{FIGURE}\n" + markdown([head] + [
         [f"d{d} {'causal' if causal else 'full'}"] + cells(rows, d, causal) for d in HEAD_DIMS for causal in (0, 1)]) + "\n"
 

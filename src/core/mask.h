@@ -74,4 +74,22 @@ constexpr BlockRanges block_ranges(const BasicMask<Int>& mask, Int q_begin, Int 
   return {begin, full_begin, full_end, end};
 }
 
+enum class Direction { first_key_first, last_key_first };
+
+/// In which order a tile walks its key blocks: position i of `count` is block first + i * step. Positions
+/// outside [full_begin, full_end) need a per-element mask.
+struct BlockWalk {
+  int first, step, full_begin, full_end, count;
+
+  constexpr int block(int i) const { return first + i * step; }
+};
+
+constexpr BlockWalk walk(const BlockRanges& blocks, Direction direction) {
+  const auto [begin, full_begin, full_end, end] = blocks;
+  if (direction == Direction::first_key_first) {
+    return {begin, 1, full_begin - begin, full_end - begin, end - begin};
+  }
+  return {end - 1, -1, end - full_end, end - full_begin, end - begin};
+}
+
 }  // namespace tandem::core

@@ -68,8 +68,10 @@ TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const Item& item, i
       if (k < begin || k >= end) scores[j] = -std::numeric_limits<float>::infinity();
     }
   }
-  const tile::Rescale rescale = result.softmax.template update<true>(scores, consumer.args.scale_log2);
-  if (rescale.needed) tile::scale_rows(result.output, rescale.factor);
+  result.softmax.take_maximum(scores);
+  const tile::Rescale rescale = result.softmax.template rebase<true>(consumer.args.scale_log2);
+  result.softmax.template exponentiate<true>(scores, consumer.args.scale_log2);
+  if (rescale.needed()) tile::scale_rows(result.output, rescale.factor);
 }
 
 template <DecodeVariant V>

@@ -25,7 +25,7 @@ struct ConsumerState {
   ForwardShared<V>& shared;
   ConsumerPosition<V>& at;
   Turn<V> turn;
-  int last_block;  ///< of the tile
+  core::BlockWalk walk;
   RowLimits limits;
   tile::OnlineSoftmax softmax;
   float output[V.head_dim / 2];
@@ -47,11 +47,9 @@ TANDEM_DEVICE void start_output(ConsumerState<V>& state, const tile::Probabiliti
   hw::wgmma_commit();
 }
 
-/// The scores of `block` are complete. After the tile's last, the queries may be overwritten by the next
-/// tile's.
+/// The tile's last scores are complete: the queries may be overwritten by the next tile's.
 template <ForwardVariant V>
-TANDEM_DEVICE void release_queries_after(ConsumerState<V>& state, int block) {
-  if (block != state.last_block) return;
+TANDEM_DEVICE void release_queries(ConsumerState<V>& state) {
   tile::release_slot(state.shared.q_ring[state.turn.consumer], state.at.q);
   state.at.q.advance();
 }
@@ -59,22 +57,58 @@ TANDEM_DEVICE void release_queries_after(ConsumerState<V>& state, int block) {
 /// Blocks whose scores all count, and blocks that need the mask: the two kinds of a peeled loop.
 enum class BlockKind { full, masked };
 
-/// Cap, mask and softmax of one block of scores (lines 18, 19).
+/// By measurement: the float maxima of one row hide beside the other row's exponentials only where there are
+/// many of both.
+template <ForwardVariant V>
+inline constexpr tile::Maximum maximum_of =
+    V.head_dim <= 128 ? tile::Maximum::float_ : tile::Maximum::bits_in_threes;
+
+/// Cap, mask and row maxima of one block of scores (line 18), at a position of the walk.
 template <ForwardVariant V, BlockKind kind>
-TANDEM_DEVICE tile::Rescale softmax_block(ConsumerState<V>& state, float (&scores)[V.block_n / 2],
-                                          int block) {
+TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, float (&scores)[V.block_n / 2], int position) {
   if constexpr (V.softcap) {
     TANDEM_UNROLL
     for (float& score : scores) score = hw::tanh(score * state.args.score_to_cap);
   }
-  if constexpr (kind == BlockKind::masked) mask_scores<V>(scores, state.limits, block * V.block_n);
-  return state.softmax.template update<kind == BlockKind::masked>(scores, state.args.scale_log2);
+  if constexpr (kind == BlockKind::masked) {
+    mask_scores<V>(scores, state.limits, state.walk.block(position) * V.block_n);
+  }
+  state.softmax.template take_maximum<maximum_of<V>>(scores);
+}
+
+/// Moves the sums to the maxima that were taken last (line 18).
+template <ForwardVariant V, BlockKind kind>
+TANDEM_DEVICE tile::Rescale rebase(ConsumerState<V>& state) {
+  return state.softmax.template rebase<kind == BlockKind::masked>(state.args.scale_log2);
+}
+
+/// Probabilities and row sums of the same block (line 19).
+template <ForwardVariant V, BlockKind kind>
+TANDEM_DEVICE void exponentiate(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
+  state.softmax.template exponentiate<kind == BlockKind::masked>(scores, state.args.scale_log2);
+}
+
+/// How the output has to be rescaled, and whether: the same in the whole warp.
+struct OutputRescale {
+  tile::Rescale by;
+  bool needed;
+};
+
+/// Lines 18 and 19.
+template <ForwardVariant V, BlockKind kind>
+TANDEM_DEVICE OutputRescale softmax_block(ConsumerState<V>& state, float (&scores)[V.block_n / 2],
+                                          int position) {
+  take_maximum<V, kind>(state, scores, position);
+  const tile::Rescale by = rebase<V, kind>(state);
+  const OutputRescale rescale{by, by.needed()};  // asked before the exponentials, so that nobody waits for it
+  exponentiate<V, kind>(state, scores);
+  return rescale;
 }
 
 /// Brings the output to the reference of the probabilities that are added next. No product may be in flight.
 template <ForwardVariant V>
-TANDEM_DEVICE void rescale_output(ConsumerState<V>& state, const tile::Rescale& rescale) {
-  if (rescale.needed) tile::scale_rows(state.output, rescale.factor);
+TANDEM_DEVICE void rescale_output(ConsumerState<V>& state, const OutputRescale& rescale) {
+  if (rescale.needed) tile::scale_rows(state.output, rescale.by.factor);
 }
 
 }  // namespace tandem::forward

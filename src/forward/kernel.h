@@ -32,17 +32,19 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   Work work = find_work<V>(args, 0);
   for (int round = 1; work.exists(); ++round) {
     const int query = work.first_query + own_row;
-    ConsumerState<V> state{args, shared, at, turn, work.blocks.end - 1, RowLimits::of(args, query),
-                           {},   {}};                // line 13
-    tile::wait_full(shared.q_ring[consumer], at.q);  // line 14
-    if (work.blocks.begin < work.blocks.end) {
-      attend(state, work.blocks);  // lines 15-23
+    ConsumerState<V> state{args, shared, at, turn, work.walk, RowLimits::of(args, query), {}, {}};  // line 13
+    tile::wait_full(shared.q_ring[consumer], at.q);                                                 // line 14
+    Work next;
+    const auto find_next = [&] { next = find_work<V>(args, round); };
+    if (work.walk.count > 0) {
+      attend(state, find_next);  // lines 15-23
     } else {
+      find_next();
       hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the slot back
-      release_queries_after(state, state.last_block);
+      release_queries(state);
     }
     store_tile<V>(args, shared, work, query, state.softmax, state.output);  // lines 24, 25
-    work = find_work<V>(args, round);
+    work = next;
   }
   finish_storing_output<V>();
 }

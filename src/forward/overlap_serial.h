@@ -6,9 +6,9 @@
 
 namespace tandem::forward {
 
-/// Lines 15-23 for the key blocks [begin, end).
-template <ForwardVariant V, BlockKind kind>
-TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
+/// Lines 15-23 for the positions [begin, end) of the walk.
+template <ForwardVariant V, BlockKind kind, typename Meanwhile>
+TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, const Meanwhile& meanwhile) {
   ForwardShared<V>& shared = state.shared;
   auto& [q_at, k_at, v_at] = state.at;
 
@@ -21,15 +21,18 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
     state.turn.pass();
     hw::wgmma_wait<0>();
     tile::release_slot(shared.k_ring, k_at);  // line 22 for K, which nothing reads any more
-    release_queries_after(state, j);
+    const bool last = j + 1 == state.walk.count;
+    if (last) release_queries(state);
 
-    const tile::Rescale rescale = softmax_block<V, kind>(state, scores, j);  // lines 18, 19
+    const OutputRescale rescale = softmax_block<V, kind>(state, scores, j);  // lines 18, 19
     tile::round_probabilities<V.operand>(p, scores);
 
     tile::wait_full(shared.v_ring, v_at);  // line 20
     rescale_output(state, rescale);
+    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_ring.full[0]);
     state.turn.take();
     start_output(state, p);  // line 21
+    if (last) meanwhile();
     hw::wgmma_wait<0>();
     tile::release_slot(shared.v_ring, v_at);  // line 22
     k_at.advance();
@@ -37,12 +40,13 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end) {
   }
 }
 
-template <ForwardVariant V>
-TANDEM_DEVICE void attend_serial(ConsumerState<V>& state, const core::BlockRanges& blocks) {
+template <ForwardVariant V, typename Meanwhile>
+TANDEM_DEVICE void attend_serial(ConsumerState<V>& state, const Meanwhile& meanwhile) {
+  const core::BlockWalk& walk = state.walk;
   state.turn.take();
-  serial_blocks<V, BlockKind::masked>(state, blocks.begin, blocks.full_begin);
-  serial_blocks<V, BlockKind::full>(state, blocks.full_begin, blocks.full_end);
-  serial_blocks<V, BlockKind::masked>(state, blocks.full_end, blocks.end);
+  serial_blocks<V, BlockKind::masked>(state, 0, walk.full_begin, meanwhile);
+  serial_blocks<V, BlockKind::full>(state, walk.full_begin, walk.full_end, meanwhile);
+  serial_blocks<V, BlockKind::masked>(state, walk.full_end, walk.count, meanwhile);
   state.turn.pass();
 }
 

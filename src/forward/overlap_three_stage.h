@@ -12,7 +12,7 @@ template <ForwardVariant V>
 struct ThreeStageCarry {
   float scores[V.block_n / 2];
   tile::Probabilities<V.block_n> p;
-  tile::Rescale scale_o;
+  OutputRescale scale_o;
 };
 
 /// Waits for K's next block and computes its scores (lines 2, 3 and 5, 6).
@@ -40,7 +40,7 @@ TANDEM_DEVICE void output_now(ConsumerState<V>& state, const ThreeStageCarry<V>&
   v_at.advance();
 }
 
-/// Lines 7-17 for the blocks j in [begin, end); `kind` is that of block j - 1, whose softmax it is.
+/// Lines 7-17 for the positions j in [begin, end) of the walk; `kind` is that of j - 1, whose softmax it is.
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V>& carry, int begin,
                                       int end) {
@@ -50,8 +50,8 @@ TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V
   for (int j = begin; j < end; ++j) {  // line 7
     float next[V.block_n / 2];
 
-    tile::wait_full(shared.k_ring, k_at);  // line 8
-    rescale_output(state, carry.scale_o);  // line 11
+    tile::wait_full(shared.k_ring, k_at);                     // line 8
+    tile::scale_rows(state.output, carry.scale_o.by.factor);  // line 11
     state.turn.take();
     start_scores(state, next);             // line 9
     tile::wait_full(shared.v_ring, v_at);  // line 10
@@ -71,33 +71,33 @@ TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V
   }
 }
 
-template <ForwardVariant V>
-TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const core::BlockRanges& blocks) {
-  const int count = blocks.end - blocks.begin;
+template <ForwardVariant V, typename Meanwhile>
+TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const Meanwhile& meanwhile) {
+  const core::BlockWalk& walk = state.walk;
   ThreeStageCarry<V> carry;
-  scores_now(state, carry.scores);                                                         // lines 2, 3
-  carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.begin);  // line 4
+  scores_now(state, carry.scores);                                              // lines 2, 3
+  carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, 0);  // line 4
   tile::round_probabilities<V.operand>(carry.p, carry.scores);
-  if (count > 1) {
+  if (walk.count > 1) {
     scores_now(state, carry.scores);  // lines 5, 6
-    // The softmax of iteration j is that of block j - 1, so the ranges are one further on.
-    const int first = blocks.begin + 2;
-    const int full_begin = blocks.full_begin + 1 > first ? blocks.full_begin + 1 : first;
-    const int past_full = blocks.full_end + 1 < blocks.end ? blocks.full_end + 1 : blocks.end;
+    // The softmax of iteration j is that of position j - 1, so the ranges are one further on.
+    const int full_begin = walk.full_begin + 1 > 2 ? walk.full_begin + 1 : 2;
+    const int past_full = walk.full_end + 1 < walk.count ? walk.full_end + 1 : walk.count;
     const int full_end = past_full > full_begin ? past_full : full_begin;
-    three_stage_blocks<V, BlockKind::masked>(state, carry, first,
-                                             full_begin < blocks.end ? full_begin : blocks.end);
+    three_stage_blocks<V, BlockKind::masked>(state, carry, 2,
+                                             full_begin < walk.count ? full_begin : walk.count);
     three_stage_blocks<V, BlockKind::full>(state, carry, full_begin, full_end);
-    three_stage_blocks<V, BlockKind::masked>(state, carry, full_end, blocks.end);
-    release_queries_after(state, state.last_block);
+    three_stage_blocks<V, BlockKind::masked>(state, carry, full_end, walk.count);
+    release_queries(state);
 
     output_now(state, carry);                                                                  // lines 18-20
-    carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, blocks.end - 1);  // line 21
+    carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, walk.count - 1);  // line 21
     tile::round_probabilities<V.operand>(carry.p, carry.scores);
   } else {
-    release_queries_after(state, state.last_block);
+    release_queries(state);
   }
   output_now(state, carry);  // lines 22-24
+  meanwhile();               // not before the wait: ptxas would serialise the WGMMAs (C7511)
 }
 
 }  // namespace tandem::forward

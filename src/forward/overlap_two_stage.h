@@ -6,8 +6,13 @@
 
 namespace tandem::forward {
 
-/// Lines 7-17 for the key blocks [begin, end). On entry and exit `p` holds the probabilities of the block
-/// before, whose V is the next in V's ring.
+/// Up to 128 columns the rescaling hides between the exponentials, as long as no branch parts them; wider
+/// outputs ask first whether there is anything to do.
+template <ForwardVariant V>
+inline constexpr bool rescales_in_line = V.head_dim <= 128;
+
+/// Lines 7-17 for the positions [begin, end) of the walk. On entry and exit `p` holds the probabilities of
+/// the block before, whose V is the next in V's ring.
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p, int begin,
                                     int end) {
@@ -24,22 +29,25 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
     start_output(state, p);                // line 11
     state.turn.pass();
 
-    hw::wgmma_wait<1>();                                                     // line 12
-    tile::release_slot(shared.k_ring, k_at);                                 // line 15 for K
-    const tile::Rescale rescale = softmax_block<V, kind>(state, scores, j);  // line 13
+    hw::wgmma_wait<1>();                      // line 12
+    tile::release_slot(shared.k_ring, k_at);  // line 15 for K
+    take_maximum<V, kind>(state, scores, j);  // line 13: m
+    hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_ring.full[0]);
 
-    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_ring.full[0]);
-    hw::wgmma_wait<0>();                              // line 14
-    tile::release_slot(shared.v_ring, v_at);          // line 15 for V
-    rescale_output(state, rescale);                   // line 14
-    tile::round_probabilities<V.operand>(p, scores);  // line 16
+    hw::wgmma_wait<0>();                      // line 14
+    tile::release_slot(shared.v_ring, v_at);  // line 15 for V
+    const tile::Rescale rescale = rebase<V, kind>(state);
+    const bool rescales = rescales_in_line<V> || rescale.needed();
+    exponentiate<V, kind>(state, scores);                          // line 13: P, l
+    if (rescales) tile::scale_rows(state.output, rescale.factor);  // line 14
+    tile::round_probabilities<V.operand>(p, scores);               // line 16
     k_at.advance();
     v_at.advance();
   }
 }
 
-template <ForwardVariant V>
-TANDEM_DEVICE void attend_two_stage(ConsumerState<V>& state, const core::BlockRanges& blocks) {
+template <ForwardVariant V, typename Meanwhile>
+TANDEM_DEVICE void attend_two_stage(ConsumerState<V>& state, const Meanwhile& meanwhile) {
   ForwardShared<V>& shared = state.shared;
   auto& [q_at, k_at, v_at] = state.at;
   tile::Probabilities<V.block_n> p;
@@ -50,19 +58,20 @@ TANDEM_DEVICE void attend_two_stage(ConsumerState<V>& state, const core::BlockRa
     hw::wgmma_wait<0>();
     tile::release_slot(shared.k_ring, k_at);  // line 5
     k_at.advance();
-    softmax_block<V, BlockKind::masked>(state, scores, blocks.begin);  // line 6; O is still 0
+    softmax_block<V, BlockKind::masked>(state, scores, 0);  // line 6; O is still 0
     tile::round_probabilities<V.operand>(p, scores);
   }
-  const int next = blocks.begin + 1;
-  const int full_begin = next > blocks.full_begin ? next : blocks.full_begin;
-  const int full_end = full_begin > blocks.full_end ? full_begin : blocks.full_end;
-  two_stage_blocks<V, BlockKind::masked>(state, p, next, blocks.full_begin);
+  const core::BlockWalk& walk = state.walk;
+  const int full_begin = walk.full_begin > 1 ? walk.full_begin : 1;
+  const int full_end = walk.full_end > full_begin ? walk.full_end : full_begin;
+  two_stage_blocks<V, BlockKind::masked>(state, p, 1, walk.full_begin);
   two_stage_blocks<V, BlockKind::full>(state, p, full_begin, full_end);
-  two_stage_blocks<V, BlockKind::masked>(state, p, full_end, blocks.end);
-  release_queries_after(state, state.last_block);
+  two_stage_blocks<V, BlockKind::masked>(state, p, full_end, walk.count);
+  release_queries(state);
 
   tile::wait_full(shared.v_ring, v_at);  // line 18
   start_output(state, p);                // line 19
+  meanwhile();
   hw::wgmma_wait<0>();
   tile::release_slot(shared.v_ring, v_at);
   v_at.advance();

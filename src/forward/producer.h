@@ -17,8 +17,9 @@ struct Producer {
   tile::RingPosition<1> q_at;
   tile::RingPosition<V.kv_stages> k_at, v_at;
 
-  TANDEM_DEVICE hw::BoxOrigin keys(const Work& work, int block) const {
-    return {0, block * V.block_n, args.group.divide(work.tile.head).quotient, work.tile.batch};
+  /// Of position i of the walk.
+  TANDEM_DEVICE hw::BoxOrigin keys(const Work& work, int i) const {
+    return {0, work.walk.block(i) * V.block_n, args.group.divide(work.tile.head).quotient, work.tile.batch};
   }
   TANDEM_DEVICE hw::BoxOrigin queries(const Work& work, int consumer) const {
     return {0, work.first_query + consumer * tile::warpgroup_rows, work.tile.head, work.tile.batch};
@@ -34,25 +35,25 @@ struct Producer {
   }
 
   /// Lines 7-9 for K.
-  TANDEM_DEVICE void load_k(const Work& work, int block) {
+  TANDEM_DEVICE void load_k(const Work& work, int i) {
     tile::acquire_slot(shared.k_ring, k_at, KeyTile::bytes);
-    tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], keys(work, block));
+    tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], keys(work, i));
     k_at.advance();
   }
 
   /// Lines 7-9 for V.
-  TANDEM_DEVICE void load_v(const Work& work, int block) {
+  TANDEM_DEVICE void load_v(const Work& work, int i) {
     tile::acquire_slot(shared.v_ring, v_at, KeyTile::bytes);
-    tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], keys(work, block));
+    tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], keys(work, i));
     v_at.advance();
   }
 
   /// Brings what a tile needs first into L2, so that its loads find it there once their slots are free.
   TANDEM_DEVICE void prefetch(const Work& work) const {
     for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
-    if (work.blocks.begin == work.blocks.end) return;
-    tile::prefetch_tile<KeyTile>(args.k, keys(work, work.blocks.begin));
-    tile::prefetch_tile<KeyTile>(args.v, keys(work, work.blocks.begin));
+    if (work.walk.count == 0) return;
+    tile::prefetch_tile<KeyTile>(args.k, keys(work, 0));
+    tile::prefetch_tile<KeyTile>(args.v, keys(work, 0));
   }
 };
 
@@ -63,16 +64,14 @@ TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& share
   Work work = find_work<V>(args, 0);
   for (int round = 1; work.exists(); ++round) {
     const Work next = find_work<V>(args, round);
-    const auto [begin, full_begin, full_end, end] = work.blocks;
-
     // K's first slot is free before the queries' are: those are in use until the last block of the tile
     // before.
-    if (begin < end) producer.load_k(work, begin);
+    if (work.walk.count > 0) producer.load_k(work, 0);
     producer.load_queries(work);
     if (next.exists()) producer.prefetch(next);
-    for (int j = begin; j < end; ++j) {  // line 6
-      if (j > begin) producer.load_k(work, j);
-      producer.load_v(work, j);
+    for (int i = 0; i < work.walk.count; ++i) {  // line 6
+      if (i > 0) producer.load_k(work, i);
+      producer.load_v(work, i);
     }
     work = next;
   }

@@ -19,39 +19,38 @@ struct Recipe {
   TurnPolicy turn;
 };
 
-/// Later lines serve longer problems. Masks and caps need registers, hence the smaller blocks; short causal
-/// problems waste less on smaller tiles; where there are few blocks in a row, two stages lose more at the
-/// ends than they win between.
+/// Later lines serve longer problems: short causal ones waste less on smaller tiles, long ones read less of K
+/// and V for each product on larger. Masks and caps need registers, hence their smaller blocks. Turns pay
+/// where the softmax is long beside the products (small head dims) or problems are short.
 template <int head_dim>
 constexpr auto recipes() {
   using enum MaskKind;
   using enum Overlap;
   using enum TurnPolicy;
   if constexpr (head_dim == 64) {
-    return std::array{Recipe{full, false, 0, 192, 128, 2, serial, pingpong},
-                      Recipe{full, true, 0, 192, 128, 2, serial, pingpong},
-                      Recipe{band, false, 0, 128, 128, 2, serial, pingpong},
-                      Recipe{band, false, 1536, 192, 128, 2, serial, pingpong},
-                      Recipe{band, true, 0, 192, 128, 2, serial, pingpong}};
-  } else if constexpr (head_dim == 96) {  // 128's tiles: measured beside the peers, not searched
-    return std::array{Recipe{full, false, 0, 128, 176, 2, serial, pingpong},
-                      Recipe{full, false, 3072, 128, 176, 2, two_stage, free},
-                      Recipe{full, true, 0, 128, 128, 2, serial, pingpong},
-                      Recipe{band, false, 0, 128, 128, 2, serial, pingpong},
-                      Recipe{band, false, 6144, 128, 160, 2, two_stage, free},
-                      Recipe{band, true, 0, 128, 128, 2, serial, pingpong}};
+    return std::array{Recipe{full, false, 0, 192, 128, 2, two_stage, pingpong},
+                      Recipe{full, true, 0, 192, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 0, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 3072, 192, 128, 2, two_stage, pingpong},
+                      Recipe{band, true, 0, 128, 128, 2, two_stage, pingpong}};
+  } else if constexpr (head_dim == 96) {
+    return std::array{Recipe{full, false, 0, 128, 128, 2, two_stage, pingpong},
+                      Recipe{full, false, 1536, 192, 112, 2, two_stage, pingpong},
+                      Recipe{full, true, 0, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 0, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 1536, 192, 96, 2, two_stage, pingpong},
+                      Recipe{band, true, 0, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 128) {
-    return std::array{Recipe{full, false, 0, 128, 176, 2, serial, pingpong},
-                      Recipe{full, false, 3072, 128, 176, 2, two_stage, free},
-                      Recipe{full, true, 0, 128, 128, 2, serial, pingpong},
-                      Recipe{band, false, 0, 128, 128, 2, serial, pingpong},
-                      Recipe{band, false, 6144, 128, 160, 2, two_stage, free},
-                      Recipe{band, true, 0, 128, 128, 2, serial, pingpong}};
-  } else if constexpr (head_dim == 192) {  // measured beside the peers, not searched
-    return std::array{Recipe{full, false, 0, 128, 112, 2, two_stage, free},
+    return std::array{Recipe{full, false, 0, 128, 176, 2, two_stage, pingpong},
+                      Recipe{full, false, 768, 128, 176, 2, two_stage, free},
+                      Recipe{full, true, 0, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 0, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 6144, 128, 176, 2, two_stage, free},
+                      Recipe{band, true, 0, 128, 128, 2, two_stage, pingpong}};
+  } else if constexpr (head_dim == 192) {
+    return std::array{Recipe{full, false, 0, 128, 96, 2, two_stage, free},
                       Recipe{full, true, 0, 128, 96, 2, two_stage, free},
                       Recipe{band, false, 0, 128, 96, 2, two_stage, free},
-                      Recipe{band, false, 1536, 128, 112, 2, two_stage, free},
                       Recipe{band, true, 0, 128, 96, 2, two_stage, free}};
   } else {
     static_assert(head_dim == 256);

@@ -9,15 +9,22 @@
 
 namespace tandem::forward {
 
-/// One tile of queries and the key blocks that it meets.
+/// One tile of queries and its walk over the key blocks that it meets.
 struct Work {
   core::Tile tile;
   int first_query;  ///< negative: there is no more work
-  core::BlockRanges blocks;
+  core::BlockWalk walk;
 
   static constexpr int none = -1;
   TANDEM_DEVICE bool exists() const { return first_query >= 0; }
 };
+
+/// Last key first, a causal mask's diagonal comes before the loop over full blocks, where it overlaps with
+/// nothing anyway. Wide heads lose more by it: tiles that run at the same time begin at different keys then,
+/// and fetch more at once (docs/performance.md).
+template <ForwardVariant V>
+inline constexpr core::Direction direction =
+    V.head_dim <= 128 ? core::Direction::last_key_first : core::Direction::first_key_first;
 
 /// What this block does in `round`, by the schedule. Only the last round can leave a block without work.
 template <ForwardVariant V>
@@ -28,7 +35,8 @@ TANDEM_DEVICE Work find_work(const ForwardArguments& args, int round) {
   const core::Tile tile = args.schedule.tile(static_cast<int>(position));
   const int first = tile.m_block * V.block_m;
   const int past = first + V.block_m < args.q_len ? first + V.block_m : args.q_len;
-  return {tile, first, core::block_ranges(args.mask, first, past, args.q_len, args.k_len, V.block_n)};
+  const auto blocks = core::block_ranges(args.mask, first, past, args.q_len, args.k_len, V.block_n);
+  return {tile, first, core::walk(blocks, direction<V>)};
 }
 
 }  // namespace tandem::forward

@@ -134,7 +134,7 @@ template <int pending>
 TANDEM_DEVICE void wgmma_wait();
 /// Steers the compiler: `value` is computed before any later wait is issued, so that the work behind it
 /// overlaps with what is in flight. ptxas moves waits up across arithmetic, but not across a store; this one
-/// never executes (`value` is not negative). `witness` is any object in shared memory.
+/// never executes, if `value` is a result of arithmetic. `witness` is any object in shared memory.
 TANDEM_DEVICE void compute_before_wait(float value, Barrier& witness);
 
 /// Warpgroup: A and B from shared memory. "SS".
@@ -191,6 +191,9 @@ TANDEM_DEVICE float tanh(float x);        ///< within 1e-6 relative of the true 
 TANDEM_DEVICE float reciprocal(float x);  ///< 1 / x, within 1 ulp. PTX rcp.approx.ftz
 TANDEM_DEVICE float fma(float a, float b, float c);
 TANDEM_DEVICE float max(float a, float b);
+/// The maximum of three floats compared as signed integers, in one instruction (PTX max.s32, twice): the
+/// maximum of the floats unless it is negative.
+TANDEM_DEVICE float max_of_bits(float a, float b, float c);
 /// Two floats rounded to nearest even, `low` in the lower half. PTX cvt.rn.{bf16x2,f16x2}.f32.
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high);

@@ -28,43 +28,69 @@ TANDEM_DEVICE float quad_sum(float x) {
 /// Factors by which the output has to be multiplied before a block is added.
 struct Rescale {
   float factor[2];
-  bool needed;  ///< the same in the whole warp; false: no row of it has a new maximum, all factors are 1
+
+  /// Whether any row of the warp has a factor other than 1.
+  TANDEM_DEVICE bool needed() const { return hw::any_lane(factor[0] != 1.f || factor[1] != 1.f); }
 };
+
+/// How row maxima are found: by the instruction for floats, or by the one for integers, which takes three and
+/// is right unless all scores of a row are negative; then the first does it again.
+enum class Maximum { float_, bits_in_threes };
 
 /// Running statistics of the thread's two rows. row_max is in units of raw scores; row_sum holds the thread's
 /// own columns only, until `finish`.
 struct OnlineSoftmax {
   float row_max[2] = {-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
   float row_sum[2] = {0.f, 0.f};
+  float last_max[2];  ///< row_max before the last block
 
-  /// Algorithm 1, lines 18 and 19: takes one block of scores into the maxima and sums and turns the scores
-  /// into probabilities, exp2((S - m) * scale_log2). `masked`: a row may have seen no key yet.
-  template <bool masked, int count>
-  TANDEM_DEVICE Rescale update(float (&scores)[count], float scale_log2) {
-    float new_max[2] = {row_max[0], row_max[1]}, offset[2];
+  /// Algorithm 1, line 18: takes one block of scores into the maxima.
+  template <Maximum how = Maximum::float_, int count>
+  TANDEM_DEVICE void take_maximum(const float (&scores)[count]) {
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) last_max[i] = row_max[i];
+    if constexpr (how == Maximum::bits_in_threes) {
+      TANDEM_UNROLL
+      for (int j = 0; j < count; j += 2) {
+        float& top = row_max[row_of_accumulator(j)];
+        top = hw::max_of_bits(top, scores[j], scores[j + 1]);
+      }
+      finish_maximum();
+      if (!hw::any_lane(row_max[0] < 0.f || row_max[1] < 0.f)) return;
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) row_max[i] = last_max[i];
+    }
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
-      new_max[row_of_accumulator(j)] = hw::max(new_max[row_of_accumulator(j)], scores[j]);
+      row_max[row_of_accumulator(j)] = hw::max(row_max[row_of_accumulator(j)], scores[j]);
     }
+    finish_maximum();
+  }
+
+  /// The other half of line 18: moves the sums to the maxima that were taken last. `masked`, here and below:
+  /// a row may have seen no key yet.
+  template <bool masked>
+  TANDEM_DEVICE Rescale rebase(float scale_log2) {
     Rescale rescale;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
-      new_max[i] = quad_max(new_max[i]);
-      // -inf - -inf would be NaN; any finite reference leaves all of these probabilities 0.
-      const bool none = masked && new_max[i] == -std::numeric_limits<float>::infinity();
-      offset[i] = (none ? 0.f : new_max[i]) * scale_log2;
-      rescale.factor[i] = hw::exp2(hw::fma(row_max[i], scale_log2, -offset[i]));
+      rescale.factor[i] = hw::exp2(hw::fma(last_max[i], scale_log2, -offset<masked>(i, scale_log2)));
       row_sum[i] *= rescale.factor[i];
     }
-    rescale.needed = hw::any_lane(new_max[0] != row_max[0] || new_max[1] != row_max[1]);
-    row_max[0] = new_max[0], row_max[1] = new_max[1];
+    return rescale;
+  }
+
+  /// Algorithm 1, line 19: turns the scores of the block into probabilities, exp2((S - m) * scale_log2), and
+  /// takes them into the sums.
+  template <bool masked, int count>
+  TANDEM_DEVICE void exponentiate(float (&scores)[count], float scale_log2) {
+    const float offsets[2] = {offset<masked>(0, scale_log2), offset<masked>(1, scale_log2)};
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
       const int i = row_of_accumulator(j);
-      scores[j] = hw::exp2(hw::fma(scores[j], scale_log2, -offset[i]));
+      scores[j] = hw::exp2(hw::fma(scores[j], scale_log2, -offsets[i]));
       row_sum[i] += scores[j];
     }
-    return rescale;
   }
 
   /// Algorithm 1, line 24: row sums over all columns; lse (natural log) and the factor that normalises the
@@ -78,6 +104,21 @@ struct OnlineSoftmax {
                      : ln_2 * hw::fma(row_max[i], scale_log2, hw::log2(row_sum[i]));
       normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
     }
+  }
+
+ private:
+  /// Over the four lanes that share the rows.
+  TANDEM_DEVICE void finish_maximum() {
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) row_max[i] = quad_max(row_max[i]);
+  }
+
+  /// What is subtracted from a row's scores in the exponent. -inf - -inf would be NaN; for a row without keys
+  /// any finite reference leaves all probabilities 0.
+  template <bool masked>
+  TANDEM_DEVICE float offset(int i, float scale_log2) const {
+    const bool none = masked && row_max[i] == -std::numeric_limits<float>::infinity();
+    return (none ? 0.f : row_max[i]) * scale_log2;
   }
 };
 

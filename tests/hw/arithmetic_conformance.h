@@ -138,23 +138,24 @@ TEST_P(FunctionTest, ReciprocalIsWithinOneUlp) {
   keep_golden("reciprocal", y);
 }
 
-/// fma and max of three arrays.
+/// fma and maxima of three arrays.
 struct Combine {
   static constexpr int threads = 128;
   using Shared = NoShared;
   const float *a, *b, *c;
-  float *fused, *larger;
+  float *fused, *larger, *largest;
 
   TANDEM_DEVICE void operator()() const {
     const std::uint32_t t = hw::thread_index();
     fused[t] = hw::fma(a[t], b[t], c[t]);
     larger[t] = hw::max(a[t], b[t]);
+    largest[t] = hw::max_of_bits(a[t], b[t], c[t]);
   }
 };
 
-TEST_P(ArithmeticVerbs, FmaRoundsOnceAndMaxIsExact) {
+TEST_P(ArithmeticVerbs, FmaRoundsOnceAndMaximaAreExact) {
   std::mt19937 random(11);
-  std::vector<float> a(Combine::threads), b = a, c = a, fused = a, larger = a;
+  std::vector<float> a(Combine::threads), b = a, c = a, fused = a, larger = a, largest = a;
   for (std::size_t i = 0; i < a.size(); ++i) {
     a[i] = static_cast<float>(static_cast<std::int32_t>(random())) * 0x1p-20f;
     b[i] = static_cast<float>(static_cast<std::int32_t>(random())) * 0x1p-28f;
@@ -162,11 +163,16 @@ TEST_P(ArithmeticVerbs, FmaRoundsOnceAndMaxIsExact) {
     if (i % 8 == 0) b[i] = -std::numeric_limits<float>::infinity();
     fused[i] = std::fma(a[i], b[i], c[i]);
     larger[i] = std::max(a[i], b[i]);
+    // Of negative floats only, the one of the largest magnitude.
+    const bool negative = std::signbit(a[i]) && std::signbit(b[i]) && std::signbit(c[i]);
+    largest[i] = negative ? std::min({a[i], b[i], c[i]}) : std::max({a[i], b[i], c[i]});
   }
-  const machine::Buffer da(a), db(b), dc(c), out(poisoned<float>(a.size())), max(poisoned<float>(a.size()));
-  run(Combine{da.data(), db.data(), dc.data(), out.data(), max.data()});
+  const machine::Buffer da(a), db(b), dc(c), out(poisoned<float>(a.size()));
+  const machine::Buffer max(poisoned<float>(a.size())), max_of_three(poisoned<float>(a.size()));
+  run(Combine{da.data(), db.data(), dc.data(), out.data(), max.data(), max_of_three.data()});
   expect_equal(out.read(), fused, Combine::threads);
   expect_equal(max.read(), larger, Combine::threads);
+  expect_equal(max_of_three.read(), largest, Combine::threads);
 }
 
 /// Packs the pair (x[i], x[count - 1 - i]).

@@ -54,7 +54,7 @@ class SassOverlap(unittest.TestCase):
         return run("--check", variants=VARIANTS.replace(before, after))
 
     def test_a_kernel_that_does_not_overlap_as_its_policy_says_fails(self):
-        for before, after, words in (("serial", "two-stage", "0% of the exponentials are issued while P V is in flight"),
+        for before, after, words in (("serial", "two-stage", "0% of the loop's max are issued while P V is in flight"),
                                      ("two-stage", "three-stage", "while Q K^T is in flight, not 75%"),
                                      ("three-stage", "serial", "while P V is in flight, which is to be waited for")):
             with self.subTest(before):
@@ -69,7 +69,7 @@ class SassOverlap(unittest.TestCase):
         lines[first] = lines[first].replace("gsb0, 0x1", "gsb0, 0x0")
         done = run("--check", listing="\n".join(lines))
         self.assertEqual(done.returncode, 1)
-        self.assertIn("two-stage free 128x16: 0% of the exponentials are issued while P V is in flight", done.stderr)
+        self.assertIn("two-stage free 128x16: 0% of the loop's max are issued while P V is in flight", done.stderr)
 
     def test_kernel_and_table_have_to_fit(self):
         missing = run("--check", variants=VARIANTS + "64,1,3,fp16,band,0,serial,free,128,16,2\n")

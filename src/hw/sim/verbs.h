@@ -2,6 +2,7 @@
 // code addresses and can name source lines.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -182,6 +183,10 @@ TANDEM_SIM_INLINE float tanh(float x) { return std::tanh(x); }
 TANDEM_SIM_INLINE float reciprocal(float x) { return 1.f / x; }
 TANDEM_SIM_INLINE float fma(float a, float b, float c) { return std::fma(a, b, c); }
 TANDEM_SIM_INLINE float max(float a, float b) { return std::fmax(a, b); }
+TANDEM_SIM_INLINE float max_of_bits(float a, float b, float c) {
+  return std::bit_cast<float>(std::max(
+      {std::bit_cast<std::int32_t>(a), std::bit_cast<std::int32_t>(b), std::bit_cast<std::int32_t>(c)}));
+}
 template <Operand operand>
 TANDEM_SIM_INLINE std::uint32_t pack(float low, float high) {
   static_assert(is_16_bit(operand));

@@ -36,6 +36,22 @@ TANDEM_DEVICE float tanh(float x) {
 
 TANDEM_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
 TANDEM_DEVICE float max(float a, float b) { return fmaxf(a, b); }
+TANDEM_DEVICE float max_of_bits(float a, float b, float c) {
+  // In one piece: as an intrinsic its moves between register types get in front of a wait for WGMMAs.
+  float top;
+  asm("{\n"
+      ".reg .b32 x, y, z;\n"
+      "mov.b32 x, %1;\n"
+      "mov.b32 y, %2;\n"
+      "mov.b32 z, %3;\n"
+      "max.s32 x, x, y;\n"
+      "max.s32 x, x, z;\n"
+      "mov.b32 %0, x;\n"
+      "}\n"
+      : "=f"(top)
+      : "f"(a), "f"(b), "f"(c));
+  return top;
+}
 
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high) {
