@@ -27,8 +27,8 @@ constexpr auto recipes() {
                       Recipe{register_p, 16, 64, 4, 3}, Recipe{register_p, 32, 64, 5, 2},
                       Recipe{register_p, 64, 64, 10, 1}};
   } else if constexpr (head_dim == 128) {
-    return std::array{Recipe{plain, 64, 128, 3, 1},      Recipe{shared_p, 8, 128, 3, 1},
-                      Recipe{shared_p, 16, 128, 3, 1},   Recipe{shared_p, 32, 128, 3, 1},
+    return std::array{Recipe{plain, 64, 128, 3, 1},      Recipe{shared_p, 8, 128, 2, 1},
+                      Recipe{shared_p, 16, 128, 2, 1},   Recipe{shared_p, 32, 128, 2, 1},
                       Recipe{shared_p, 64, 64, 5, 1},    Recipe{register_p, 8, 128, 3, 1},
                       Recipe{register_p, 16, 128, 3, 1}, Recipe{register_p, 32, 64, 5, 1}};
   } else {

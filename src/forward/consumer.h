@@ -76,13 +76,13 @@ TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, float (&scores)[V.block
   state.softmax.template take_maximum<maximum_of<V>>(scores);
 }
 
-/// Moves the sums to the maxima that were taken last (line 18).
+/// Moves the sums to the maxima that were taken last (line 19).
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE tile::Rescale rebase(ConsumerState<V>& state) {
   return state.softmax.template rebase<kind == BlockKind::masked>(state.args.scale_log2);
 }
 
-/// Probabilities and row sums of the same block (line 19).
+/// Probabilities and row sums of the same block (line 19 too).
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE void exponentiate(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
   state.softmax.template exponentiate<kind == BlockKind::masked>(scores, state.args.scale_log2);

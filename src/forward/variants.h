@@ -45,7 +45,7 @@ constexpr auto recipes() {
                       Recipe{full, false, 768, 128, 176, 2, two_stage, free},
                       Recipe{full, true, 0, 128, 128, 2, two_stage, pingpong},
                       Recipe{band, false, 0, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 6144, 128, 176, 2, two_stage, free},
+                      Recipe{band, false, 12288, 128, 176, 2, two_stage, free},
                       Recipe{band, true, 0, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 192) {
     return std::array{Recipe{full, false, 0, 128, 96, 2, two_stage, free},

@@ -67,8 +67,8 @@ struct OnlineSoftmax {
     finish_maximum();
   }
 
-  /// The other half of line 18: moves the sums to the maxima that were taken last. `masked`, here and below:
-  /// a row may have seen no key yet.
+  /// Algorithm 1, line 19, its first half: moves the sums to the maxima that were taken last. `masked`, here
+  /// and below: a row may have seen no key yet.
   template <bool masked>
   TANDEM_DEVICE Rescale rebase(float scale_log2) {
     Rescale rescale;
@@ -80,8 +80,8 @@ struct OnlineSoftmax {
     return rescale;
   }
 
-  /// Algorithm 1, line 19: turns the scores of the block into probabilities, exp2((S - m) * scale_log2), and
-  /// takes them into the sums.
+  /// Algorithm 1, line 19, its second half: turns the scores of the block into probabilities, exp2((S - m) *
+  /// scale_log2), and takes them into the sums.
   template <bool masked, int count>
   TANDEM_DEVICE void exponentiate(float (&scores)[count], float scale_log2) {
     const float offsets[2] = {offset<masked>(0, scale_log2), offset<masked>(1, scale_log2)};
