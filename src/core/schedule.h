@@ -37,6 +37,10 @@ class Divisor {
 /// One tile of work: `block_m` consecutive queries of one head of one batch entry.
 struct Tile {
   int m_block, head, batch;
+
+  static constexpr int none = -1;
+  /// Otherwise there is nothing to do in this round, but there may be in later ones.
+  constexpr bool exists() const { return m_block != none; }
 };
 
 /// A static persistent schedule: the order of tiles, and how the blocks of the grid deal it out.
@@ -48,14 +52,17 @@ class Schedule {
  public:
   constexpr Schedule() = default;
   /// For tiles of equal length.
-  constexpr Schedule(int m_blocks, int heads, int batch) : Schedule(m_blocks, heads, batch, false, 1) {}
+  constexpr Schedule(int m_blocks, int heads, int batch)
+      : Schedule({m_blocks, heads, batch}, {1, m_blocks, false}) {}
 
-  /// For tiles that get longer with the query, on a grid of `grid` blocks.
-  static constexpr Schedule longest_first(int m_blocks, int heads, int batch, int grid) {
-    return {m_blocks, heads, batch, true, section_heads(m_blocks, heads * batch, grid)};
+  /// For tiles that get longer with the query, on a grid of `grid` blocks. The keys and values of
+  /// `cached_heads` heads stay in L2.
+  static constexpr Schedule longest_first(int m_blocks, int heads, int batch, int grid, int cached_heads) {
+    return {{m_blocks, heads, batch}, balanced_section(m_blocks, heads * batch, grid, cached_heads)};
   }
 
-  constexpr std::int64_t tiles() const { return tiles_; }
+  /// Where the order ends.
+  constexpr std::int64_t positions() const { return positions_; }
 
   /// Position in the order of what `block` does in `round`. Dealt back and forth: whoever got the longest
   /// tile of a round gets the shortest of the next. Past the end there is nothing left in this round.
@@ -64,7 +71,12 @@ class Schedule {
   }
 
   constexpr Tile tile(int position) const {
-    const auto [section, within] = section_tiles_.divide(position);
+    auto [section, within] = section_positions_.divide(position);
+    if (section > full_sections_) {  // the last one may be longer
+      within += (section - full_sections_) * section_positions_.value();
+      section = full_sections_;
+    }
+    if (section < full_sections_ && within >= m_blocks_ * section_heads_.value()) return {Tile::none, 0, 0};
     const auto [rank, head_of_section] =
         (section == full_sections_ ? last_heads_ : section_heads_).divide(within);
     const auto [batch, head] = heads_.divide(section * section_heads_.value() + head_of_section);
@@ -72,30 +84,47 @@ class Schedule {
   }
 
  private:
-  constexpr Schedule(int m_blocks, int heads, int batch, bool longest_first, int section_heads)
-      : tiles_(std::int64_t{m_blocks} * heads * batch),
-        longest_first_(longest_first),
-        m_blocks_(m_blocks),
-        full_sections_(heads * batch / section_heads),
-        section_tiles_(at_least_one(m_blocks * section_heads)),
-        section_heads_(section_heads),
-        last_heads_(at_least_one(heads * batch % section_heads)),
-        heads_(at_least_one(heads)) {}
+  struct Shape {
+    int m_blocks, heads, batch;
+  };
+  struct Section {
+    int heads, positions;  ///< positions may be more than tiles: then its end is left empty
+    bool longest_first;
+  };
 
-  /// The fewest heads whose tiles fill a whole number of double rounds (there and back): a section that is
-  /// balanced in itself, with no more K and V in use at a time than need be. Anything but whole would shift
-  /// the deal of all later sections, so then it is all heads.
-  static constexpr int section_heads(int m_blocks, int all_heads, int grid) {
-    const int double_round = 2 * at_least_one(grid);
-    const int heads = double_round / std::gcd(double_round, at_least_one(m_blocks));
-    return at_least_one(heads < all_heads ? heads : all_heads);
+  constexpr Schedule(const Shape& shape, const Section& section)
+      : longest_first_(section.longest_first), m_blocks_(shape.m_blocks), heads_(at_least_one(shape.heads)) {
+    const int all = shape.heads * shape.batch, rest = all % section.heads;
+    full_sections_ = all / section.heads;
+    // A few heads alone would not balance, so they join the section before.
+    if (full_sections_ > 0 && 2 * rest < section.heads) --full_sections_;
+    const int last = all - full_sections_ * section.heads;
+    section_positions_ = Divisor(at_least_one(section.positions));
+    section_heads_ = Divisor(section.heads);
+    last_heads_ = Divisor(at_least_one(last));
+    positions_ = std::int64_t{full_sections_} * section.positions + std::int64_t{last} * shape.m_blocks;
+  }
+
+  /// Sections are balanced in themselves, with no more K and V in use at a time than need be.
+  static constexpr Section balanced_section(int m_blocks, int all_heads, int grid, int cached_heads) {
+    const int double_round = 2 * at_least_one(grid);  // there and back
+    const int whole = double_round / std::gcd(double_round, at_least_one(m_blocks));
+    const int exact = at_least_one(whole < all_heads ? whole : all_heads);
+    // Where that is more than L2 holds: the most heads that it does and that nearly fill whole double rounds.
+    // The places left empty come after the shortest tiles, and fall to the blocks that had the longest.
+    for (int heads = cached_heads; heads > 0 && heads < exact; --heads) {
+      const std::int64_t tiles = std::int64_t{heads} * m_blocks;
+      const std::int64_t positions = (tiles + double_round - 1) / double_round * double_round;
+      if (20 * (positions - tiles) <= positions) return {heads, static_cast<int>(positions), true};
+    }
+    return {exact, m_blocks * exact, true};
   }
   static constexpr int at_least_one(int n) { return n < 1 ? 1 : n; }
 
-  std::int64_t tiles_ = 0;
+  std::int64_t positions_ = 0;
   bool longest_first_ = false;
   int m_blocks_ = 0, full_sections_ = 0;
-  Divisor section_tiles_, section_heads_, last_heads_, heads_;
+  Divisor section_positions_, section_heads_, last_heads_, heads_;
 };
 
 }  // namespace tandem::core

@@ -29,13 +29,14 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   const Turn<V> turn{consumer};
   turn.init();
 
-  Work work = find_work<V>(args, 0);
-  for (int round = 1; work.exists(); ++round) {
+  int round = 0;
+  Work work = find_work<V>(args, round);
+  while (work.exists()) {
     const int query = work.first_query + own_row;
     ConsumerState<V> state{args, shared, at, turn, work.walk, RowLimits::of(args, query), {}, {}};  // line 13
     tile::wait_full(shared.q_ring[consumer], at.q);                                                 // line 14
     Work next;
-    const auto find_next = [&] { next = find_work<V>(args, round); };
+    const auto find_next = [&] { next = find_work<V>(args, ++round); };
     if (work.walk.count > 0) {
       attend(state, find_next);  // lines 15-23
     } else {

@@ -18,11 +18,22 @@ OutputView output_view(const core::Tensor& tensor) {
   return {tensor.data, tensor.stride[0], tensor.stride[1], tensor.stride[2]};
 }
 
+/// What L2 (50 MB on an H100 or H200) keeps of keys and values beside queries and outputs.
+constexpr std::int64_t cached_bytes = std::int64_t{32} << 20;
+
+/// Query heads whose keys and values stay in L2.
+int cached_heads(const core::ForwardProblem& problem) {
+  const std::int64_t of_kv_head = std::max<std::int64_t>(
+      1, problem.k_len() * problem.head_dim() * 2 * static_cast<std::int64_t>(sizeof(std::uint16_t)));
+  const std::int64_t kv_heads = std::min(cached_bytes / of_kv_head, problem.kv_heads() * problem.batch());
+  return static_cast<int>(kv_heads * problem.group());
+}
+
 core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardVariant& variant, int grid) {
   const auto m_blocks = static_cast<int>(query_blocks(problem, variant));
   const auto heads = static_cast<int>(problem.q_heads()), batch = static_cast<int>(problem.batch());
   const bool ramp = problem.mask.right != core::Mask::unlimited;
-  return ramp ? core::Schedule::longest_first(m_blocks, heads, batch, grid)
+  return ramp ? core::Schedule::longest_first(m_blocks, heads, batch, grid, cached_heads(problem))
               : core::Schedule(m_blocks, heads, batch);
 }
 

@@ -61,9 +61,10 @@ struct Producer {
 template <ForwardVariant V>
 TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& shared) {
   Producer<V> producer{args, shared, {}, {}, {}};
-  Work work = find_work<V>(args, 0);
-  for (int round = 1; work.exists(); ++round) {
-    const Work next = find_work<V>(args, round);
+  int round = 0;
+  Work work = find_work<V>(args, round);
+  while (work.exists()) {
+    const Work next = find_work<V>(args, ++round);
     // K's first slot is free before the queries' are: those are in use until the last block of the tile
     // before.
     if (work.walk.count > 0) producer.load_k(work, 0);

@@ -54,7 +54,8 @@ constexpr auto recipes() {
                       Recipe{band, true, 0, 128, 96, 2, two_stage, free}};
   } else {
     static_assert(head_dim == 256);
-    return std::array{Recipe{full, false, 0, 128, 80, 2, two_stage, free},
+    return std::array{Recipe{full, false, 0, 128, 64, 2, two_stage, free},
+                      Recipe{full, false, 768, 128, 80, 2, two_stage, free},
                       Recipe{full, true, 0, 128, 64, 2, two_stage, free},
                       Recipe{band, false, 0, 128, 64, 2, two_stage, free},
                       Recipe{band, false, 1536, 128, 80, 2, two_stage, free},

@@ -26,13 +26,18 @@ template <ForwardVariant V>
 inline constexpr core::Direction direction =
     V.head_dim <= 128 ? core::Direction::last_key_first : core::Direction::first_key_first;
 
-/// What this block does in `round`, by the schedule. Only the last round can leave a block without work.
+/// What this block does in `round`, by the schedule, or in the first later one in which it does something:
+/// `round` is moved there.
 template <ForwardVariant V>
-TANDEM_DEVICE Work find_work(const ForwardArguments& args, int round) {
-  const std::int64_t position =
-      core::Schedule::position(round, static_cast<int>(hw::block_index()), static_cast<int>(hw::grid_size()));
-  if (position >= args.schedule.tiles()) return {{}, Work::none, {}};
-  const core::Tile tile = args.schedule.tile(static_cast<int>(position));
+TANDEM_DEVICE Work find_work(const ForwardArguments& args, int& round) {
+  core::Tile tile{core::Tile::none, 0, 0};
+  for (;; ++round) {
+    const std::int64_t position = core::Schedule::position(round, static_cast<int>(hw::block_index()),
+                                                           static_cast<int>(hw::grid_size()));
+    if (position >= args.schedule.positions()) return {{}, Work::none, {}};
+    tile = args.schedule.tile(static_cast<int>(position));
+    if (tile.exists()) break;
+  }
   const int first = tile.m_block * V.block_m;
   const int past = first + V.block_m < args.q_len ? first + V.block_m : args.q_len;
   const auto blocks = core::block_ranges(args.mask, first, past, args.q_len, args.k_len, V.block_n);

@@ -1,0 +1,103 @@
+// The order of tiles and its deal.
+#include "core/schedule.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <map>
+#include <random>
+#include <tuple>
+#include <vector>
+
+namespace tandem::core {
+namespace {
+
+/// Tiles of each block, in its order.
+std::vector<std::vector<Tile>> deal(const Schedule& schedule, int grid) {
+  std::vector<std::vector<Tile>> blocks(static_cast<std::size_t>(grid));
+  for (int block = 0; block < grid; ++block) {
+    for (int round = 0; std::int64_t{round} * grid < schedule.positions(); ++round) {
+      const std::int64_t position = Schedule::position(round, block, grid);
+      if (position >= schedule.positions()) continue;
+      const Tile tile = schedule.tile(static_cast<int>(position));
+      if (tile.exists()) blocks[static_cast<std::size_t>(block)].push_back(tile);
+    }
+  }
+  return blocks;
+}
+
+/// How often each tile is dealt.
+std::map<std::tuple<int, int, int>, int> counts(const std::vector<std::vector<Tile>>& blocks) {
+  std::map<std::tuple<int, int, int>, int> found;
+  for (const auto& tiles : blocks)
+    for (const Tile& tile : tiles) ++found[{tile.batch, tile.head, tile.m_block}];
+  return found;
+}
+
+TEST(Schedule, DealsEveryTileOnce) {
+  std::mt19937 random(5);
+  const auto draw = [&](int most) { return 1 + static_cast<int>(random() % static_cast<unsigned>(most)); };
+  for (int i = 0; i < 300; ++i) {
+    const int m_blocks = draw(40), heads = draw(20), batch = draw(6), grid = draw(140), cached = draw(40) - 1;
+    for (const Schedule& schedule :
+         {Schedule(m_blocks, heads, batch), Schedule::longest_first(m_blocks, heads, batch, grid, cached)}) {
+      const auto found = counts(deal(schedule, grid));
+      ASSERT_EQ(found.size(), static_cast<std::size_t>(m_blocks * heads * batch))
+          << m_blocks << " blocks, " << heads << " heads, batch " << batch << ", grid " << grid << ", cached "
+          << cached;
+      for (const auto& [tile, times] : found) ASSERT_EQ(times, 1);
+    }
+  }
+}
+
+/// The longest block's share of causal work over the mean, a tile of m costing m + 1 and a constant.
+double imbalance(int m_blocks, int heads, int grid, int cached_heads) {
+  const auto blocks = deal(Schedule::longest_first(m_blocks, heads, 1, grid, cached_heads), grid);
+  std::vector<double> loads;
+  double sum = 0;
+  for (const auto& tiles : blocks) {
+    double load = 0;
+    for (const Tile& tile : tiles) load += tile.m_block + 2.5;
+    loads.push_back(load);
+    sum += load;
+  }
+  return *std::max_element(loads.begin(), loads.end()) / sum * grid;
+}
+
+TEST(Schedule, EvensOutCausalTiles) {
+  constexpr int grid = 132;
+  for (const auto& [m_blocks, heads, cached] :
+       std::vector<std::tuple<int, int, int>>{{16, 128, 64}, {32, 64, 16}, {64, 32, 8}, {128, 16, 4}}) {
+    EXPECT_LT(imbalance(m_blocks, heads, grid, cached), 1.01) << m_blocks;
+    EXPECT_LT(imbalance(m_blocks, heads, grid, 1'000'000), 1.01) << m_blocks;
+  }
+}
+
+TEST(Schedule, AFewHeadsLeftOverDoNotMakeASectionOfTheirOwn) {
+  EXPECT_LT(imbalance(24, 80, 132, 1'000'000), 1.03);  // sections of 11 heads, 3 of them left over
+}
+
+TEST(Schedule, HeadsAtWorkStayInL2) {
+  constexpr int grid = 132, m_blocks = 64, heads = 32, cached = 8;
+  const Schedule schedule = Schedule::longest_first(m_blocks, heads, 1, grid, cached);
+  for (int round = 0; std::int64_t{round} * grid < schedule.positions(); ++round) {
+    std::map<int, int> found;
+    for (int block = 0; block < grid; ++block) {
+      const std::int64_t position = Schedule::position(round, block, grid);
+      if (position >= schedule.positions()) continue;
+      const Tile tile = schedule.tile(static_cast<int>(position));
+      if (tile.exists()) ++found[tile.head];
+    }
+    EXPECT_LE(found.size(), static_cast<std::size_t>(cached)) << "round " << round;
+  }
+}
+
+TEST(Schedule, TilesOfEqualLengthComeHeadAfterHead) {
+  const Schedule schedule(3, 2, 2);
+  for (int position = 0; position < 12; ++position) {
+    const Tile tile = schedule.tile(position);
+    EXPECT_EQ((tile.batch * 2 + tile.head) * 3 + tile.m_block, position);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::core
