@@ -79,7 +79,10 @@ TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan, 
     const WalkStart start = walker.start();
     auto* words = reinterpret_cast<std::uint32_t*>(plan);
     if (hw::lane_index() != 0) continue;
-    if (block == 0) hw::store_global(words, static_cast<std::uint32_t>(walker.total()));
+    if (block == 0) {
+      hw::store_global(words, static_cast<std::uint32_t>(walker.total()));
+      hw::store_global(words + 1, static_cast<std::uint32_t>(walker.overhead()));
+    }
     hw::store_global(words + plan_words(block), static_cast<std::uint32_t>(start.sequence));
     hw::store_global(words + plan_words(block) + 1, static_cast<std::uint32_t>(start.position));
   }
