@@ -4,8 +4,8 @@
 // one sequence; all streams of a sequence have the same units. Streams stand one after another, each with as
 // many positions as it costs: its units, and behind them `overhead` positions without keys, for what a stream
 // costs besides (queries, output). Each block, or team of blocks that walk a sequence's streams side by side,
-// takes a contiguous share of all positions, which may begin and end within streams. Source: Osama, Merrill et
-// al., "Stream-K", PPoPP 2023; for decoding: Sanovar et al., "LeanAttention", 2024.
+// takes a contiguous share of all positions, which may begin and end within streams. Source: Osama, Merrill
+// et al., "Stream-K", PPoPP 2023; for decoding: Sanovar et al., "LeanAttention", 2024.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +61,8 @@ struct StreamSpan {
 /// behind the last unit: so every block's own overhead, of the stream that it begins with, is left out once.
 constexpr int positions(int units, int streams, int overhead) { return units + overhead * (streams - 1); }
 
-/// Contiguous shares of `total` positions; they differ by one at most. A block with a share of s has at most s
-/// units and, for every stream that it begins after its first, `overhead` fewer.
+/// Contiguous shares of `total` positions; they differ by one at most. A block with a share of s has at most
+/// s units and, for every stream that it begins after its first, `overhead` fewer.
 class Shares {
  public:
   constexpr Shares() = default;

@@ -146,9 +146,9 @@ Status supported(const DecodeProblem& problem) {
   if (problem.capacity() > longest)
     return unsupported("the cache's capacity", problem.capacity(), "at most 2^28 keys of a sequence");
   if (most_positions(problem, *variant) >= max_units)
-    return unsupported("batch * heads * (capacity in key blocks + " +
-                           std::to_string(overhead_of(problem, *variant)) + ")",
-                       most_positions(problem, *variant), "fewer than 2^30; split the batch");
+    return unsupported(
+        "batch * heads * (capacity in key blocks + " + std::to_string(overhead_of(problem, *variant)) + ")",
+        most_positions(problem, *variant), "fewer than 2^30; split the batch");
   return check_tensors(problem);
 }
 

@@ -12,9 +12,9 @@ enum class Algorithm {
   register_p,  ///< option 1: S^T = K Q^T, P stays in registers, keys are split across the warps
 };
 
-/// What a stream (core/stream_k.h) costs a multiprocessor besides its keys, as bytes of keys and values that it
-/// could have read meanwhile: 2 us, for queries, the first product, which overlaps with nothing, the output or a
-/// partial result, at 33 GB/s, a 132nd of the memory's rate. The number to tune: docs/decode.md.
+/// What a stream (core/stream_k.h) costs a multiprocessor besides its keys, as bytes of keys and values that
+/// it could have read meanwhile: 2 us, for queries, the first product, which overlaps with nothing, the
+/// output or a partial result, at 33 GB/s, a 132nd of the memory's rate. The number to tune: docs/decode.md.
 inline constexpr int stream_overhead_bytes = 64 * 1024;
 
 /// The template argument of the decode kernel. Structural.
