@@ -189,8 +189,7 @@ MUTANTS = [
            "    hw::sync_warp();\n    consumer.release_values();\n", "    consumer.release_values();\n"),
     # Decode: fences. What FlashKDA#24 (proxy, barriers' initialisation) and tilelang#2634 (before WGMMA) lacked.
     Mutant("decode: no proxy fence after the queries", "fence", DECODE_CONSUMER,
-           "    hw::fence_async_proxy();\n    sync_consumers();\n  }\n\n  /// Waits",
-           "    sync_consumers();\n  }\n\n  /// Waits"),
+           "void publish_queries() {\n    hw::fence_async_proxy();\n", "void publish_queries() {\n"),
     Mutant("decode: no proxy fence after the replaced rows", "fence", DECODE_CONSUMER,
            "    replace_rows(item, key);\n    hw::fence_async_proxy();\n", "    replace_rows(item, key);\n"),
     Mutant("decode: no proxy fence after P", "fence", SHARED_P, "    hw::fence_async_proxy();\n", ""),
@@ -200,8 +199,8 @@ MUTANTS = [
            "    hw::fence_barrier_init();\n", ""),
     # Decode: barriers of the warps. The epilogue's race of TileOPs#1633, the loop's missing barrier of tilelang#2613.
     Mutant("decode: no barrier behind the queries", "sync", DECODE_CONSUMER,
-           "    hw::fence_async_proxy();\n    sync_consumers();\n  }\n\n  /// Waits",
-           "    hw::fence_async_proxy();\n  }\n\n  /// Waits"),
+           "void publish_queries() {\n    hw::fence_async_proxy();\n    sync_consumers();\n",
+           "void publish_queries() {\n    hw::fence_async_proxy();\n"),
     Mutant("decode: no barrier behind the replaced rows", "sync", DECODE_CONSUMER,
            "    hw::fence_async_proxy();\n    sync_consumers();\n  }\n  TANDEM_DEVICE void wait_values",
            "    hw::fence_async_proxy();\n  }\n  TANDEM_DEVICE void wait_values"),

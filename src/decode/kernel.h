@@ -35,9 +35,21 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const Walker& walker
 template <DecodeVariant V>
 TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared, Walker& walker) {
   Consumer<V> consumer{args, shared, {}, {}};
-  for (Item item = walker.next(); item.exists(); item = walker.next()) {
-    consumer.load_queries(item);
-    attend_and_finish(consumer, walker, item);
+  if constexpr (consumer.fetches_ahead) {
+    typename Consumer<V>::Queries queries{};
+    Item item = walker.next(), next{};
+    if (item.exists()) consumer.fetch_queries(item, queries);
+    for (; item.exists(); item = next) {
+      consumer.place_queries(item, queries);
+      next = walker.next();
+      if (next.exists()) consumer.fetch_queries(next, queries);
+      attend_and_finish(consumer, walker, item);
+    }
+  } else {
+    for (Item item = walker.next(); item.exists(); item = walker.next()) {
+      consumer.load_queries(item);
+      attend_and_finish(consumer, walker, item);
+    }
   }
 }
 
