@@ -247,7 +247,7 @@ MUTANTS = [
            "parts.place((part + static_cast<int>(hw::block_index())) % parts.parts)"),
     Mutant("decode: owner of the unit past the stream", "index", PARTIALS, "shares.owner(item.stream_end - 1)",
            "shares.owner(item.stream_end)"),
-    Mutant("decode: owners' shares one unit too short", "index", STREAM_K, "position / (share_ + 1)", "position / share_"),
+    Mutant("decode: owners' shares one unit too short", "index", STREAM_K, "(share_ + (longer ? 1 : 0))", "share_"),
     Mutant("decode: V's bytes arrive at K's barrier", "index", DECODE_PRODUCER, "producer.load(shared.v_ring,",
            "producer.load(shared.k_ring,"),
     Mutant("decode: page numbers past the length are used", "index", DECODE_PRODUCER,

@@ -67,11 +67,20 @@ class Shares {
  public:
   constexpr Shares() = default;
   /// At least `min_share` positions in each share where there are that many; blocks beyond get nothing.
-  /// `total` and `min_share` are at least 1.
-  constexpr Shares(int total, int grid, int min_share)
-      : blocks_(total / min_share < 1 ? 1 : (total / min_share < grid ? total / min_share : grid)),
-        share_(total / blocks_),
-        longer_(total % blocks_) {}
+  /// `total` is at least 1.
+  constexpr Shares(int total, const Divisor& grid, const Divisor& min_share) {
+    const auto [worth, left] = min_share.divide(total);
+    if (worth >= grid.value()) {
+      blocks_ = grid.value();
+      const auto [share, longer] = grid.divide(total);
+      share_ = share, longer_ = longer;
+    } else if (left < worth) {  // no division: every short step comes here
+      blocks_ = worth, share_ = min_share.value(), longer_ = left;
+    } else {
+      blocks_ = worth < 1 ? 1 : worth;
+      share_ = total / blocks_, longer_ = total % blocks_;
+    }
+  }
 
   /// Blocks that have a share.
   constexpr int blocks() const { return blocks_; }
@@ -82,8 +91,9 @@ class Shares {
   }
   /// Whose share a position is in.
   constexpr int owner(int position) const {
-    const int of_longer = longer_ * (share_ + 1);
-    return position < of_longer ? position / (share_ + 1) : longer_ + (position - of_longer) / share_;
+    const int behind = position - longer_ * (share_ + 1);  // the longer shares, which come first
+    const bool longer = behind < 0;
+    return (longer ? 0 : longer_) + (longer ? position : behind) / (share_ + (longer ? 1 : 0));
   }
 
  private:

@@ -67,12 +67,13 @@ struct DecodeArguments {
   int batch;
   int streams;            ///< of a sequence: key/value heads x row tiles
   core::Divisor abreast;  ///< blocks of a team (work.h): 1, or one for each of a sequence's streams
+  core::Divisor teams;    ///< of the grid
   int rows;               ///< query rows of a key/value head: group x query tokens
   core::Divisor group;    ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
   bool fixed_splits;         ///< a unit is a split with a partial result of its own
   int overhead;              ///< of a stream besides its keys, in units, where lengths differ
-  int min_share;             ///< units that are worth a block
+  core::Divisor min_share;   ///< units that are worth a block
   hw::CachePolicy policy;    ///< of the cache's bytes in L2
   float scale_log2;          ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;        ///< > 0: scores become tanh(score_to_cap * score)

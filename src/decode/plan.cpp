@@ -194,13 +194,14 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.batch = static_cast<int>(problem.batch());
   args.streams = static_cast<int>(streams_of(problem, variant));
   args.abreast = core::Divisor(deal.abreast);
+  args.teams = core::Divisor(deal.teams);
   args.rows = static_cast<int>(rows_of(problem));
   args.group = core::Divisor(static_cast<int>(problem.group()));
   args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.columns)));
   args.fixed_splits = problem.split_size > 0;
   args.overhead = overhead_of(problem, variant);
   // A block for less than two key blocks costs more to merge than it saves.
-  args.min_share = args.fixed_splits ? 1 : std::max(1, 128 / variant.block_n);
+  args.min_share = core::Divisor(args.fixed_splits ? 1 : std::max(1, 128 / variant.block_n));
   // Several row tiles read the same keys; otherwise nobody reads them again.
   args.policy = args.row_tiles.value() > 1 ? hw::CachePolicy::normal : hw::CachePolicy::evict_first;
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;

@@ -37,7 +37,7 @@ struct WalkStart {
 /// of sequence window + l.
 class Walker {
  public:
-  TANDEM_DEVICE Walker(const DecodeArguments& args, int block, int grid)
+  TANDEM_DEVICE Walker(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
     const auto [team, member] = args.abreast.divide(block);
     member_ = member;
@@ -52,7 +52,7 @@ class Walker {
     } else {
       total = count_positions();
     }
-    shares_ = core::Shares(total, grid / args.abreast.value(), args.min_share);
+    shares_ = core::Shares(total, args.teams, args.min_share);
     position_ = shares_.begin(team);
     end_ = shares_.begin(team + 1);
   }

@@ -26,7 +26,7 @@ TEST(Shares, CoverEveryPositionOnceAndAreEqualWithinOne) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const int total = draw(random, 1, 3000), grid = draw(random, 1, 300), min_share = draw(random, 1, 4);
-    const Shares shares(total, grid, min_share);
+    const Shares shares(total, Divisor(grid), Divisor(min_share));
     ASSERT_LE(shares.blocks(), grid);
     ASSERT_EQ(shares.begin(0), 0);
     ASSERT_EQ(shares.begin(shares.blocks()), total);
@@ -42,9 +42,9 @@ TEST(Shares, CoverEveryPositionOnceAndAreEqualWithinOne) {
 }
 
 TEST(Shares, AllBlocksWorkWhereThereIsEnough) {
-  EXPECT_EQ(Shares(264, 132, 2).blocks(), 132);
-  EXPECT_EQ(Shares(263, 132, 2).blocks(), 131);
-  EXPECT_EQ(Shares(1, 132, 2).blocks(), 1);
+  EXPECT_EQ(Shares(264, Divisor(132), Divisor(2)).blocks(), 132);
+  EXPECT_EQ(Shares(263, Divisor(132), Divisor(2)).blocks(), 131);
+  EXPECT_EQ(Shares(1, Divisor(132), Divisor(2)).blocks(), 1);
 }
 
 /// Streams in a row, and what each block of a grid gets of them.
@@ -57,7 +57,8 @@ struct Dealt {
 
   Dealt(const std::vector<int>& streams, int overhead, int grid, int min_share) {
     const int units = std::accumulate(streams.begin(), streams.end(), 0);
-    const Shares shares(positions(units, static_cast<int>(streams.size()), overhead), grid, min_share);
+    const Shares shares(positions(units, static_cast<int>(streams.size()), overhead), Divisor(grid),
+                        Divisor(min_share));
     blocks.resize(static_cast<std::size_t>(shares.blocks()));
     times.assign(static_cast<std::size_t>(units), 0);
     for (int b = 0; b < shares.blocks(); ++b) {
