@@ -183,7 +183,7 @@ struct Merge {
   static constexpr int row_chunks = V.head_dim / 4;
   static_assert(V.columns * row_chunks % hw::warp_size == 0, "the last lane's chunk is one of the tile");
   /// Parts of a group, and rounds that are in flight together: what registers allow.
-  static constexpr int group = V.blocks_per_sm == 1 ? 16 : 8;
+  static constexpr int group = V.blocks_per_sm == 1 && V.columns <= 32 ? 16 : 8;
   static constexpr int rounds = V.blocks_per_sm == 1 && V.columns <= 16 ? 2 : 1;
   static_assert(row_chunks % group == 0);
 

@@ -41,7 +41,6 @@ class Walker {
       : args_(args), window_(-hw::warp_size), window_end_(0) {
     const auto [team, member] = args.abreast.divide(block);
     member_ = member;
-    in_turn_ = args.abreast.value() == 1 ? args.streams : 1;
     int total = 0;
     if (args.plan != nullptr) {
       const std::int32_t* start = args.plan + plan_words(block);
@@ -77,7 +76,7 @@ class Walker {
       const int lane = lane_of_position();
       const core::StreamSpan span{from_lane(own_.units, lane), overhead_};
       int within = position_ - from_lane(own_begin_, lane), stream = 0;
-      if (in_turn_ > 1) stream = within / span.size(), within -= stream * span.size();
+      if (in_turn() > 1) stream = within / span.size(), within -= stream * span.size();
       const int skipped = span.to_next_unit(within);
       if (skipped == 0) return take(lane, stream, within, span);
       position_ += skipped;
@@ -86,6 +85,9 @@ class Walker {
   }
 
  private:
+  /// Streams of a sequence that stand one after another.
+  TANDEM_DEVICE int in_turn() const { return args_.abreast.value() == 1 ? args_.streams : 1; }
+
   TANDEM_DEVICE static int from_lane(int value, int lane) {
     return static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(lane)));
   }
@@ -95,11 +97,12 @@ class Walker {
     const int left = span.units - unit, mine = end_ - position_, unit_keys = args_.units.unit.value();
     const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
     const auto [head, row_tile] = args_.row_tiles.divide(stream + member_);
+    const int length = from_lane(own_.length, lane);
     Item item{window_ + lane,
               head,
               row_tile,
-              from_lane(own_.length, lane),
-              from_lane(own_.keys, lane),
+              length,
+              length + args_.units.new_len,
               0,
               0,
               position_,
@@ -121,7 +124,7 @@ class Walker {
     own_ = {0, 0, 0, 0};
     if (sequence < args_.batch) own_ = args_.units.of(hw::load_global(args_.lengths + sequence));
     hw::sync_warp();
-    const int size = sequence < args_.batch ? core::StreamSpan{own_.units, overhead_}.size() * in_turn_ : 0;
+    const int size = sequence < args_.batch ? core::StreamSpan{own_.units, overhead_}.size() * in_turn() : 0;
     int sum = size;  // of the lanes up to this one
     TANDEM_UNROLL
     for (int distance = 1; distance < hw::warp_size; distance *= 2) {
@@ -132,24 +135,50 @@ class Walker {
     window_end_ += from_lane(sum, hw::warp_size - 1);
   }
 
-  /// All positions, and whether there is overhead among them. Leaves the window on the first sequences.
+  /// All positions, and whether there is overhead among them.
   TANDEM_DEVICE int count_positions() {
-    int first = 0;
-    bool differs = false;
-    while (window_ + hw::warp_size < args_.batch) {
-      load_window();
-      if (window_ == 0) first = from_lane(own_.units, 0);
-      differs = differs || (own_.units != 0 && own_.units != first);
-    }
-    const int units = window_end_, streams = args_.batch * in_turn_;
-    if (hw::any_lane(differs)) overhead_ = args_.overhead;
+    const int streams = args_.batch * in_turn();
     if (args_.batch > hw::warp_size) {
-      window_ = -hw::warp_size, window_end_ = 0;
-    } else {  // as load_window would find it now
-      own_begin_ += overhead_ * in_turn_ * static_cast<int>(hw::lane_index());
-      window_end_ += overhead_ * streams;
+      const int units = count_units() * in_turn();
+      return core::positions(units, streams, overhead_);
     }
+    load_window();
+    const int units = window_end_, first = from_lane(own_.units, 0);
+    if (hw::any_lane(own_.units != 0 && own_.units != first)) overhead_ = args_.overhead;
+    own_begin_ +=
+        overhead_ * in_turn() * static_cast<int>(hw::lane_index());  // as load_window would find it now
+    window_end_ += overhead_ * streams;
     return core::positions(units, streams, overhead_);
+  }
+
+  /// Units of a stream of each sequence, and the overhead, for more sequences than a window has: without one,
+  /// so that the lengths of several are on their way together.
+  TANDEM_DEVICE int count_units() {
+    constexpr int windows = 4;
+    int first_units = 0, sum = 0;
+    bool differs = false;
+    for (int window = 0; window < args_.batch; window += windows * hw::warp_size) {
+      const int first = window + static_cast<int>(hw::lane_index());
+      int lengths[windows];
+      TANDEM_UNROLL
+      for (int i = 0; i < windows; ++i) {  // lanes past the end take the last sequence again
+        const int sequence = first + i * hw::warp_size;
+        lengths[i] = hw::load_global(args_.lengths + (sequence < args_.batch ? sequence : args_.batch - 1));
+      }
+      TANDEM_UNROLL
+      for (int i = 0; i < windows; ++i) {
+        const int units = args_.units.of(lengths[i]).units;
+        if (window == 0 && i == 0) first_units = from_lane(units, 0);
+        differs = differs || units != first_units;
+        sum += first + i * hw::warp_size < args_.batch ? units : 0;
+      }
+    }
+    if (hw::any_lane(differs)) overhead_ = args_.overhead;
+    TANDEM_UNROLL
+    for (int distance = 1; distance < hw::warp_size; distance *= 2) {
+      sum += static_cast<int>(hw::shuffle_xor(static_cast<std::uint32_t>(sum), distance));
+    }
+    return sum;
   }
 
   /// Brings the window to the position.
@@ -171,7 +200,6 @@ class Walker {
   const DecodeArguments& args_;
   core::Shares shares_;
   int member_;
-  int in_turn_;       ///< streams of a sequence that stand one after another
   int overhead_ = 0;  ///< of each stream, in positions
   int position_, end_;
   int window_, window_end_;  ///< sequence of lane 0; position after the last lane's
