@@ -20,7 +20,7 @@ struct DecodeKernel {
 std::span<const DecodeKernel> decode_kernels_d64();
 std::span<const DecodeKernel> decode_kernels_d128();
 std::span<const DecodeKernel> decode_kernels_d256();
-void make_decode_plan(const decode::DecodeArguments& args, std::int32_t* plan, int grid);
+void make_decode_plan(const decode::DecodeArguments& args, std::int32_t* plan);
 
 /// Everything that is built for a head dim. With head dim 64 also the narrowest tile of each algorithm with
 /// blocks of 128 keys.

@@ -93,14 +93,13 @@ hw::sim::Report simulate_plan(const DecodeProblem& problem, const DecodeVariant&
                               const DecodeMemory& memory, const Machine& machine) {
   hw::sim::LaunchConfig config = machine.launch_config();
   const decode::Deal dealt = decode::deal(problem, variant, machine.multiprocessors);
-  const int grid = dealt.blocks();
-  if (grid == 0) return {};
+  if (dealt.blocks() == 0) return {};
   config.threads = decode::plan_threads;
   config.buffers = buffers_of(problem, memory);
   config.buffers.push_back(array_of(memory.plan, "plan", true));
   decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
   args.plan = nullptr;
-  return hw::sim::launch(config, [&] { make_decode_plan(args, memory.plan.data(), grid); });
+  return hw::sim::launch(config, [&] { make_decode_plan(args, memory.plan.data()); });
 }
 
 }  // namespace tandem::sim

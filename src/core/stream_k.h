@@ -1,10 +1,11 @@
-// Stream-K: how the keys of all sequences are dealt out to the blocks of a grid, in equal shares.
+// Stream-K: how the keys of all sequences are dealt out to the blocks of a grid, in shares of equal cost.
 //
 // Keys are counted in units (key blocks, or fixed splits). A stream is one row tile of one key/value head of
-// one sequence; all streams of a sequence have the same units. Streams stand one after another, and each
-// block, or team of blocks that walk a sequence's streams side by side, takes a contiguous share of all
-// units, which may begin and end within streams. Source: Osama, Merrill et al., "Stream-K", PPoPP 2023; for
-// decoding: Sanovar et al., "LeanAttention", 2024.
+// one sequence; all streams of a sequence have the same units. Streams stand one after another, each with as
+// many positions as it costs: its units, and behind them `overhead` positions without keys, for what a stream
+// costs besides (queries, output). Each block, or team of blocks that walk a sequence's streams side by side,
+// takes a contiguous share of all positions, which may begin and end within streams. Source: Osama, Merrill
+// et al., "Stream-K", PPoPP 2023; for decoding: Sanovar et al., "LeanAttention", 2024.
 #pragma once
 
 #include <cstdint>
@@ -46,28 +47,53 @@ struct UnitRule {
   }
 };
 
-/// Contiguous shares of `total` units; they differ by one at most.
+/// The positions of one stream: those with units come first.
+struct StreamSpan {
+  int units, overhead;
+
+  constexpr int size() const { return units + overhead; }
+  /// From position `within` of the stream to the next unit, its own or that of the stream behind it. A share
+  /// that begins among positions without keys so begins with the next stream.
+  constexpr int to_next_unit(int within) const { return within < units ? 0 : size() - within; }
+};
+
+/// All positions of `streams` streams (at least one) that have `units` units together. Nothing is dealt
+/// behind the last unit: so every block's own overhead, of the stream that it begins with, is left out once.
+constexpr int positions(int units, int streams, int overhead) { return units + overhead * (streams - 1); }
+
+/// Contiguous shares of `total` positions; they differ by one at most. A block with a share of s has at most
+/// s units and, for every stream that it begins after its first, `overhead` fewer.
 class Shares {
  public:
   constexpr Shares() = default;
-  /// At least `min_share` units in each share where there are that many; blocks beyond get nothing. `total`
-  /// and `min_share` are at least 1.
-  constexpr Shares(int total, int grid, int min_share)
-      : blocks_(total / min_share < 1 ? 1 : (total / min_share < grid ? total / min_share : grid)),
-        share_(total / blocks_),
-        longer_(total % blocks_) {}
+  /// At least `min_share` positions in each share where there are that many; blocks beyond get nothing.
+  /// `total` is at least 1.
+  constexpr Shares(int total, const Divisor& grid, const Divisor& min_share) {
+    const auto [worth, left] = min_share.divide(total);
+    if (worth >= grid.value()) {
+      blocks_ = grid.value();
+      const auto [share, longer] = grid.divide(total);
+      share_ = share, longer_ = longer;
+    } else if (left < worth) {  // no division: every short step comes here
+      blocks_ = worth, share_ = min_share.value(), longer_ = left;
+    } else {
+      blocks_ = worth < 1 ? 1 : worth;
+      share_ = total / blocks_, longer_ = total % blocks_;
+    }
+  }
 
   /// Blocks that have a share.
   constexpr int blocks() const { return blocks_; }
-  /// First unit of the block's share; for blocks() and beyond, the end of all.
+  /// First position of the block's share; for blocks() and beyond, the end of all.
   constexpr int begin(int block) const {
     const int b = block < blocks_ ? block : blocks_;
     return b * share_ + (b < longer_ ? b : longer_);
   }
-  /// Whose share a unit is in.
-  constexpr int owner(int unit) const {
-    const int of_longer = longer_ * (share_ + 1);
-    return unit < of_longer ? unit / (share_ + 1) : longer_ + (unit - of_longer) / share_;
+  /// Whose share a position is in.
+  constexpr int owner(int position) const {
+    const int behind = position - longer_ * (share_ + 1);  // the longer shares, which come first
+    const bool longer = behind < 0;
+    return (longer ? 0 : longer_) + (longer ? position : behind) / (share_ + (longer ? 1 : 0));
   }
 
  private:

@@ -49,8 +49,9 @@ struct PartialLayout {
   constexpr int statistics(int row) const { return columns * head_dim + 2 * row; }
 };
 
-/// Words of a plan: all units, then for each block of the grid where its walk begins (WalkStart, work.h).
-constexpr int plan_words(int grid) { return 1 + 2 * grid; }
+/// Words of a plan: all positions, the overhead among them, then for each block of the grid where its walk
+/// begins (WalkStart, work.h).
+constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 /// Of the block that makes it.
 inline constexpr int plan_threads = 128;
 
@@ -66,11 +67,13 @@ struct DecodeArguments {
   int batch;
   int streams;            ///< of a sequence: key/value heads x row tiles
   core::Divisor abreast;  ///< blocks of a team (work.h): 1, or one for each of a sequence's streams
+  core::Divisor teams;    ///< of the grid
   int rows;               ///< query rows of a key/value head: group x query tokens
   core::Divisor group;    ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
   bool fixed_splits;         ///< a unit is a split with a partial result of its own
-  int min_share;             ///< units that are worth a block
+  int overhead;              ///< of a stream besides its keys, in units, where lengths differ
+  core::Divisor min_share;   ///< units that are worth a block
   hw::CachePolicy policy;    ///< of the cache's bytes in L2
   float scale_log2;          ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;        ///< > 0: scores become tanh(score_to_cap * score)

@@ -35,24 +35,37 @@ struct Consumer {
   DecodeShared<V>& shared;
   tile::RingPosition<V.stages> k_at, v_at;
 
-  /// The queries of the item's row tile, rotated, to shared memory; zeros for rows that don't exist.
-  TANDEM_DEVICE void load_queries(const Item& item) {
+  /// What a thread has of a row tile's queries, as they lie in memory; zeros for rows that don't exist.
+  static constexpr int query_chunks =
+      (V.columns * row_chunks + DecodeVariant::consumer_threads - 1) / DecodeVariant::consumer_threads;
+  struct Queries {
+    tile::Chunk chunk[query_chunks];
+  };
+  /// Whether they are fetched while the item before is at work: where registers allow.
+  static constexpr bool fetches_ahead = V.blocks_per_sm == 1 && query_chunks <= 2;
+
+  /// Starts the loads of the item's queries.
+  TANDEM_DEVICE void fetch_queries(const Item& item, Queries& queries) const {
+    TANDEM_UNROLL
+    for (int i = 0; i < query_chunks; ++i)
+      queries.chunk[i] = fetch_chunk(QueryPlace(*this, item, own_chunk(i)));
+  }
+  /// The queries that were fetched for the item, rotated, to shared memory.
+  TANDEM_DEVICE void place_queries(const Item& item, const Queries& queries) {
     sync_consumers();  // nobody multiplies with the queries before
-    for (int i = static_cast<int>(hw::thread_index()); i < V.columns * row_chunks;
-         i += DecodeVariant::consumer_threads) {
-      const int tile_row = i / row_chunks, column = i % row_chunks * tile::chunk_columns;
-      const int row = item.row_tile * V.columns + tile_row;
-      tile::Chunk chunk{};
-      if (row < args.rows) {
-        const auto [token, head] = args.group.divide(row);
-        const auto* q = static_cast<const std::uint16_t*>(args.q.data) +
-                        args.q.at(item.sequence, token, item.head * args.group.value() + head);
-        chunk = load_rotated<V.operand>(q, column, args.rotary, item.keys - args.units.q_len + token);
-      }
-      shared.q.chunk(tile_row, column) = chunk;
-    }
-    hw::fence_async_proxy();
+    TANDEM_UNROLL
+    for (int i = 0; i < query_chunks; ++i)
+      place_chunk(QueryPlace(*this, item, own_chunk(i)), queries.chunk[i]);
+    publish_queries();
+  }
+  /// Both, for an item whose queries have not been fetched.
+  TANDEM_DEVICE void load_queries(const Item& item) {
     sync_consumers();
+    for (int chunk = own_chunk(0); chunk < V.columns * row_chunks; chunk += DecodeVariant::consumer_threads) {
+      const QueryPlace at(*this, item, chunk);
+      place_chunk(at, fetch_chunk(at));
+    }
+    publish_queries();
   }
 
   /// Waits for the block of keys at `key`. Where it reaches past the cache's keys, waits for the values too
@@ -97,6 +110,40 @@ struct Consumer {
   }
 
  private:
+  /// Where a chunk of a row tile's queries lies.
+  struct QueryPlace {
+    int tile_row, column, position;
+    const std::uint16_t* row;
+    bool exists;
+
+    TANDEM_DEVICE QueryPlace(const Consumer& consumer, const Item& item, int chunk)
+        : tile_row(chunk / row_chunks), column(chunk % row_chunks * tile::chunk_columns) {
+      const DecodeArguments& args = consumer.args;
+      const auto [token, head] = args.group.divide(item.row_tile * V.columns + tile_row);
+      position = item.keys - args.units.q_len + token;
+      row = static_cast<const std::uint16_t*>(args.q.data) +
+            args.q.at(item.sequence, token, item.head * args.group.value() + head);
+      exists = tile_row < rows_of_tile(args, item, V.columns);
+    }
+  };
+  TANDEM_DEVICE static int own_chunk(int i) {
+    return static_cast<int>(hw::thread_index()) + i * DecodeVariant::consumer_threads;
+  }
+  TANDEM_DEVICE static tile::Chunk fetch_chunk(const QueryPlace& at) {
+    tile::Chunk chunk{};
+    if (at.exists) chunk = load_chunk(at.row + at.column);
+    return chunk;
+  }
+  TANDEM_DEVICE void place_chunk(const QueryPlace& at, const tile::Chunk& fetched) {
+    tile::Chunk chunk = fetched;
+    if (at.exists) chunk = rotated_chunk<V.operand>(chunk, at.row, at.column, args.rotary, at.position);
+    if (at.tile_row < V.columns) shared.q.chunk(at.tile_row, at.column) = chunk;
+  }
+  TANDEM_DEVICE static void publish_queries() {
+    hw::fence_async_proxy();
+    sync_consumers();
+  }
+
   /// Rows of the block from the cache's end on: those of new tokens come from k_new and v_new (and go to the
   /// cache); beyond them values become 0, since a probability of 0 times what lies there may be NaN. Scores
   /// of keys beyond are masked.

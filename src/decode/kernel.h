@@ -35,9 +35,21 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const Walker& walker
 template <DecodeVariant V>
 TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared, Walker& walker) {
   Consumer<V> consumer{args, shared, {}, {}};
-  for (Item item = walker.next(); item.exists(); item = walker.next()) {
-    consumer.load_queries(item);
-    attend_and_finish(consumer, walker, item);
+  if constexpr (consumer.fetches_ahead) {
+    typename Consumer<V>::Queries queries{};
+    Item item = walker.next(), next{};
+    if (item.exists()) consumer.fetch_queries(item, queries);
+    for (; item.exists(); item = next) {
+      consumer.place_queries(item, queries);
+      next = walker.next();
+      if (next.exists()) consumer.fetch_queries(next, queries);
+      attend_and_finish(consumer, walker, item);
+    }
+  } else {
+    for (Item item = walker.next(); item.exists(); item = walker.next()) {
+      consumer.load_queries(item);
+      attend_and_finish(consumer, walker, item);
+    }
   }
 }
 
@@ -61,7 +73,7 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   // Every block is resident from the start, so that the next grid takes nobody's place.
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  Walker walker(args, static_cast<int>(hw::block_index()), static_cast<int>(hw::grid_size()));
+  Walker walker(args, static_cast<int>(hw::block_index()));
   if (producer) {
     hw::set_role("producer");
     produce<V>(args, shared, walker);
@@ -71,15 +83,19 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   }
 }
 
-/// Writes what every block of a grid of `grid` blocks would find: plan_words(grid) words. One block of
-/// plan_threads threads, a warp for each block of the grid in turn.
-TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan, int grid) {
+/// Writes what every block of the step's grid would find: plan_words words. One block of plan_threads
+/// threads, a warp for each block of the grid in turn.
+TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan) {
+  const int grid = args.teams.value() * args.abreast.value();
   for (int block = static_cast<int>(hw::warp_index()); block < grid; block += plan_threads / hw::warp_size) {
-    Walker walker(args, block, grid);
+    Walker walker(args, block);
     const WalkStart start = walker.start();
     auto* words = reinterpret_cast<std::uint32_t*>(plan);
     if (hw::lane_index() != 0) continue;
-    if (block == 0) hw::store_global(words, static_cast<std::uint32_t>(walker.total()));
+    if (block == 0) {
+      hw::store_global(words, static_cast<std::uint32_t>(walker.total()));
+      hw::store_global(words + 1, static_cast<std::uint32_t>(walker.overhead()));
+    }
     hw::store_global(words + plan_words(block), static_cast<std::uint32_t>(start.sequence));
     hw::store_global(words + plan_words(block) + 1, static_cast<std::uint32_t>(start.position));
   }

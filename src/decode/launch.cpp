@@ -112,11 +112,10 @@ Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {
   if (Status s = hw::check_memory("plan", plan); !s.ok()) return s;
   const DecodeVariant& variant = *choose_variant(problem);
   const Deal dealt = deal(problem, variant, device.sm_count);
-  int grid = dealt.blocks();
-  if (grid == 0) return {};
+  if (dealt.blocks() == 0) return {};
   DecodeArguments args = make_arguments(problem, variant, dealt, nullptr);
   args.plan = nullptr;  // what the problem has is of another call
-  void* parameters[] = {&args, &plan, &grid};
+  void* parameters[] = {&args, &plan};
   return enqueue({plan_kernel_handle(), 1, plan_threads, 0, false}, parameters, stream);
 }
 

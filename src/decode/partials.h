@@ -63,10 +63,16 @@ struct OutputRows {
     const auto [token, head] = args.group.divide(item.row_tile * V.columns + tile_row);
     return view.at(item.sequence, token, item.head * args.group.value() + head);
   }
-  TANDEM_DEVICE void store_pair(int tile_row, int column, float x, float y) const {
+  /// Neighbouring elements of a row, an even number of them.
+  template <int count>
+  TANDEM_DEVICE void store(int tile_row, int column, const float (&values)[count]) const {
     if (tile_row >= rows) return;
     auto* o = static_cast<std::uint16_t*>(args.o.data) + offset(args.o, tile_row) + column;
-    hw::store_global(reinterpret_cast<std::uint32_t*>(o), hw::pack<V.operand>(x, y));
+    TANDEM_UNROLL
+    for (int i = 0; i < count; i += 2) {
+      hw::store_global(reinterpret_cast<std::uint32_t*>(o + i),
+                       hw::pack<V.operand>(values[i], values[i + 1]));
+    }
   }
   /// `max` is an exponent of 2.
   TANDEM_DEVICE void store_lse(int tile_row, float max, float sum) const {
@@ -82,7 +88,7 @@ TANDEM_DEVICE void store_final(const DecodeArguments& args, const Item& item, Re
   const OutputRows<V> out(args, item);
   result.for_each_row(args.scale_log2, [&](int row, float max, float sum) { out.store_lse(row, max, sum); });
   result.normalise();
-  result.for_each_pair([&](int row, int column, float x, float y) { out.store_pair(row, column, x, y); });
+  result.for_each_pair([&](int row, int column, float x, float y) { out.store(row, column, {x, y}); });
 }
 
 template <DecodeVariant V, typename Result>
@@ -122,55 +128,143 @@ TANDEM_DEVICE bool arrive_last(Consumer<V>& consumer, const StreamParts& parts) 
   return consumer.shared.last_arriver != 0;
 }
 
-/// Four neighbouring elements of a row, summed over partial results.
+/// What a group of parts counts for. Lane l looks after part l % group of the row of its chunk; `lanes`, a
+/// multiple of it, have the same row.
+template <int group, int lanes>
+struct PartWeights {
+  float max, sum;  ///< of the group: an exponent of 2, and the sum
+  float own;       ///< weight of the lane's part
+
+  /// From the statistics of the lane's part: -inf and 0 where there is none.
+  TANDEM_DEVICE PartWeights(float own_max, float own_sum) : max(own_max) {
+    TANDEM_UNROLL
+    for (int mask = 1; mask < group; mask *= 2) max = hw::max(max, hw::shuffle_xor(max, mask));
+    own = hw::exp2(own_max - (max == -std::numeric_limits<float>::infinity() ? 0.f : max));
+    sum = own_sum * own;
+    TANDEM_UNROLL
+    for (int mask = 1; mask < group; mask *= 2) sum += hw::shuffle_xor(sum, mask);
+  }
+  /// Of any part, to all lanes.
+  TANDEM_DEVICE float of(int part) const {
+    const std::uint32_t first = lanes >= hw::warp_size ? 0 : hw::lane_index() / lanes * lanes;
+    return hw::shuffle(own, first + static_cast<std::uint32_t>(part));
+  }
+};
+
+/// Four neighbouring elements of a row, summed over groups of partial results.
 struct MergedChunk {
   float max = -std::numeric_limits<float>::infinity(), sum = 0.f;
   float values[4] = {};
 
-  TANDEM_DEVICE void add(float other_max, float other_sum, const std::uint32_t (&words)[4]) {
-    const float new_max = hw::max(max, other_max);
-    const float offset = new_max == -std::numeric_limits<float>::infinity() ? 0.f : new_max;
-    const float own_weight = hw::exp2(max - offset), other_weight = hw::exp2(other_max - offset);
-    max = new_max;
-    sum = hw::fma(other_sum, other_weight, sum * own_weight);
+  template <int group, int lanes>
+  TANDEM_DEVICE void add(const PartWeights<group, lanes>& weights, const std::uint32_t (&words)[group][4]) {
+    float added[4] = {};
     TANDEM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      values[i] = hw::fma(std::bit_cast<float>(words[i]), other_weight, values[i] * own_weight);
+    for (int p = 0; p < group; ++p) {
+      const float weight = weights.of(p);
+      TANDEM_UNROLL
+      for (int i = 0; i < 4; ++i) added[i] = hw::fma(std::bit_cast<float>(words[p][i]), weight, added[i]);
     }
+    const float new_max = hw::max(max, weights.max);
+    const float offset = new_max == -std::numeric_limits<float>::infinity() ? 0.f : new_max;
+    const float old_factor = hw::exp2(max - offset), factor = hw::exp2(weights.max - offset);
+    max = new_max;
+    sum = hw::fma(weights.sum, factor, sum * old_factor);
+    TANDEM_UNROLL
+    for (int i = 0; i < 4; ++i) values[i] = hw::fma(added[i], factor, values[i] * old_factor);
+  }
+};
+
+/// Merges parts of a stream. The rows' chunks of four elements are dealt out to the threads, round after
+/// round; a warp has everything in flight that it needs of a group of parts, for a few rounds, before it uses
+/// the first.
+template <DecodeVariant V>
+struct Merge {
+  static constexpr int row_chunks = V.head_dim / 4;
+  static_assert(V.columns * row_chunks % hw::warp_size == 0, "the last lane's chunk is one of the tile");
+  /// Parts of a group, and rounds that are in flight together: what registers allow.
+  static constexpr int group = V.blocks_per_sm == 1 && V.columns <= 32 ? 16 : 8;
+  static constexpr int rounds = V.blocks_per_sm == 1 && V.columns <= 16 ? 2 : 1;
+  static_assert(row_chunks % group == 0);
+
+  const DecodeArguments& args;
+  const StreamParts& parts;
+  const OutputRows<V>& out;
+
+  TANDEM_DEVICE int chunks() const { return out.rows * row_chunks; }
+  /// Whether the warp whose first lane has this chunk, which exists, has any in round r from there.
+  TANDEM_DEVICE bool has_round(int first_chunk, int r) const {
+    return r == 0 || first_chunk + r * DecodeVariant::consumer_threads < chunks();
+  }
+
+  TANDEM_DEVICE const float* partial(int part) const {
+    constexpr PartialLayout layout{V.columns, V.head_dim};
+    return args.partials + parts.place(part) * layout.floats();
+  }
+
+  /// Adds the group of parts from `first` on to the chunks of the rounds from `first_chunk` on.
+  TANDEM_DEVICE void add_group(MergedChunk (&merged)[rounds], int first_chunk, int first) const {
+    constexpr PartialLayout layout{V.columns, V.head_dim};
+    const int lane = static_cast<int>(hw::lane_index()), chunk = first_chunk + lane;
+    const int own = lane % group, count = parts.parts - first;
+    const float* statistics = partial(first + (own < count ? own : 0));
+    const std::int64_t stride = parts.step * layout.floats();
+    const float *words_at = partial(first) + 4 * chunk, *next_at = partial(first + 1) + 4 * chunk;
+
+    float max[rounds], sum[rounds];
+    std::uint32_t words[rounds][group][4] = {};  // of parts that don't exist too: they count for 0
+    TANDEM_UNROLL
+    for (int r = 0; r < rounds; ++r) {
+      // A warp's later rounds may not exist: it reads the first one's again then, and does not use it.
+      const int row =
+          (chunk + (has_round(first_chunk, r) ? r * DecodeVariant::consumer_threads : 0)) / row_chunks;
+      max[r] = hw::load_global(statistics + layout.statistics(row));
+      sum[r] = hw::load_global(statistics + layout.statistics(row) + 1);
+    }
+    TANDEM_UNROLL
+    for (int p = 0; p < group; ++p) {
+      TANDEM_UNROLL
+      for (int r = 0; r < rounds; ++r) {
+        if (p < count && has_round(first_chunk, r))
+          hw::load_global(words[r][p], words_at + 4 * r * DecodeVariant::consumer_threads);
+      }
+      words_at = p == 0 ? next_at : words_at + stride;
+    }
+    TANDEM_UNROLL
+    for (int r = 0; r < rounds; ++r) {
+      if (!has_round(first_chunk, r)) continue;
+      const PartWeights<group, row_chunks> weights(
+          own < count ? max[r] : -std::numeric_limits<float>::infinity(), own < count ? sum[r] : 0.f);
+      merged[r].add(weights, words[r]);
+    }
+  }
+
+  TANDEM_DEVICE void store(MergedChunk& merged, int chunk) const {
+    const int row = chunk / row_chunks, column = chunk % row_chunks * 4;
+    if (column == 0) out.store_lse(row, merged.max, merged.sum);
+    const float factor = merged.sum == 0.f ? 0.f : hw::reciprocal(merged.sum);
+    TANDEM_UNROLL
+    for (float& value : merged.values) value *= factor;
+    out.store(row, column, merged.values);
   }
 };
 
 /// Merges all parts of the item's stream, in their order.
 template <DecodeVariant V>
 TANDEM_DEVICE void merge(const DecodeArguments& args, const Item& item, const StreamParts& parts) {
-  constexpr PartialLayout layout{V.columns, V.head_dim};
-  constexpr int row_chunks = V.head_dim / 4, at_once = 8;
   const OutputRows<V> out(args, item);
-  for (int i = static_cast<int>(hw::thread_index()); i < out.rows * row_chunks;
-       i += DecodeVariant::consumer_threads) {
-    const int row = i / row_chunks, column = i % row_chunks * 4;
-    MergedChunk merged;
-    for (int first = 0; first < parts.parts; first += at_once) {
-      std::uint32_t words[at_once][4];
-      float max[at_once], sum[at_once];
-      TANDEM_UNROLL
-      for (int p = 0; p < at_once; ++p) {  // all loads before the first use
-        const int part = first + p < parts.parts ? first + p : parts.parts - 1;
-        const float* partial = args.partials + parts.place(part) * layout.floats();
-        max[p] = hw::load_global(partial + layout.statistics(row));
-        sum[p] = hw::load_global(partial + layout.statistics(row) + 1);
-        hw::load_global(words[p], partial + layout.output(row, column));
-      }
-      TANDEM_UNROLL
-      for (int p = 0; p < at_once; ++p) {
-        if (first + p < parts.parts) merged.add(max[p], sum[p], words[p]);
-      }
+  const Merge<V> merge{args, parts, out};
+  constexpr int stride = merge.rounds * DecodeVariant::consumer_threads;
+  for (int chunk = static_cast<int>(hw::warp_index()) * hw::warp_size; chunk < merge.chunks();
+       chunk += stride) {
+    MergedChunk merged[merge.rounds];
+    for (int first = 0; first < parts.parts; first += merge.group) merge.add_group(merged, chunk, first);
+    TANDEM_UNROLL
+    for (int r = 0; r < merge.rounds; ++r) {
+      if (!merge.has_round(chunk, r)) continue;
+      merge.store(merged[r],
+                  chunk + r * DecodeVariant::consumer_threads + static_cast<int>(hw::lane_index()));
     }
-    if (column == 0) out.store_lse(row, merged.max, merged.sum);
-    const float factor = merged.sum == 0.f ? 0.f : hw::reciprocal(merged.sum);
-    const auto& v = merged.values;
-    out.store_pair(row, column, v[0] * factor, v[1] * factor);
-    out.store_pair(row, column + 2, v[2] * factor, v[3] * factor);
   }
 }
 

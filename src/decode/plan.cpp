@@ -41,6 +41,17 @@ std::int64_t most_units(const DecodeProblem& problem, const DecodeVariant& varia
   return problem.batch() * streams_of(problem, variant) * of_stream;
 }
 
+/// In units; for fixed splits, which all cost as much, nothing.
+int overhead_of(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return problem.split_size > 0 ? 0 : variant.stream_overhead();
+}
+
+/// With what streams cost besides.
+std::int64_t most_positions(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return most_units(problem, variant) +
+         problem.batch() * streams_of(problem, variant) * overhead_of(problem, variant);
+}
+
 TensorView view_of(const core::Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
 
 PageView pages_of(const DecodeProblem& problem) {
@@ -134,9 +145,10 @@ Status supported(const DecodeProblem& problem) {
   constexpr std::int64_t longest = core::BasicMask<std::int32_t>::max_length;
   if (problem.capacity() > longest)
     return unsupported("the cache's capacity", problem.capacity(), "at most 2^28 keys of a sequence");
-  if (most_units(problem, *variant) >= max_units)
-    return unsupported("batch * heads * capacity in key blocks", most_units(problem, *variant),
-                       "fewer than 2^30; split the batch");
+  if (most_positions(problem, *variant) >= max_units)
+    return unsupported(
+        "batch * heads * (capacity in key blocks + " + std::to_string(overhead_of(problem, *variant)) + ")",
+        most_positions(problem, *variant), "fewer than 2^30; split the batch");
   return check_tensors(problem);
 }
 
@@ -182,12 +194,14 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.batch = static_cast<int>(problem.batch());
   args.streams = static_cast<int>(streams_of(problem, variant));
   args.abreast = core::Divisor(deal.abreast);
+  args.teams = core::Divisor(deal.teams);
   args.rows = static_cast<int>(rows_of(problem));
   args.group = core::Divisor(static_cast<int>(problem.group()));
   args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.columns)));
   args.fixed_splits = problem.split_size > 0;
+  args.overhead = overhead_of(problem, variant);
   // A block for less than two key blocks costs more to merge than it saves.
-  args.min_share = args.fixed_splits ? 1 : std::max(1, 128 / variant.block_n);
+  args.min_share = core::Divisor(args.fixed_splits ? 1 : std::max(1, 128 / variant.block_n));
   // Several row tiles read the same keys; otherwise nobody reads them again.
   args.policy = args.row_tiles.value() > 1 ? hw::CachePolicy::normal : hw::CachePolicy::evict_first;
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;

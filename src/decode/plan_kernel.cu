@@ -6,8 +6,8 @@ namespace tandem::decode {
 namespace {
 
 __global__ void __launch_bounds__(plan_threads)
-    plan_trampoline(const __grid_constant__ DecodeArguments args, std::int32_t* plan, int grid) {
-  plan_kernel(args, plan, grid);
+    plan_trampoline(const __grid_constant__ DecodeArguments args, std::int32_t* plan) {
+  plan_kernel(args, plan);
 }
 
 }  // namespace

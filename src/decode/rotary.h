@@ -38,11 +38,10 @@ TANDEM_DEVICE void load_angles(float (&values)[8], const void* table, bool fp32,
 }
 
 /// Columns `column` (a multiple of 8) to column + 7 of a row of 16-bit elements that belongs to the token at
-/// `position`, rotated where there is a rotary embedding.
+/// `position`, rotated where there is a rotary embedding. `own` is what load_chunk finds there.
 template <hw::Operand operand>
-TANDEM_DEVICE tile::Chunk load_rotated(const std::uint16_t* row, int column, const RotaryView& rotary,
-                                       int position) {
-  const tile::Chunk own = load_chunk(row + column);
+TANDEM_DEVICE tile::Chunk rotated_chunk(const tile::Chunk& own, const std::uint16_t* row, int column,
+                                        const RotaryView& rotary, int position) {
   if (rotary.cos == nullptr || column >= rotary.dim) return own;
   const int half = rotary.dim / 2, last = rotary.positions - 1;
   const int known = position < 0 ? 0 : (position > last ? last : position);
@@ -71,6 +70,12 @@ TANDEM_DEVICE tile::Chunk load_rotated(const std::uint16_t* row, int column, con
   TANDEM_UNROLL
   for (int i = 0; i < 4; ++i) chunk.words[i] = hw::pack<operand>(rotated[2 * i], rotated[2 * i + 1]);
   return chunk;
+}
+
+template <hw::Operand operand>
+TANDEM_DEVICE tile::Chunk load_rotated(const std::uint16_t* row, int column, const RotaryView& rotary,
+                                       int position) {
+  return rotated_chunk<operand>(load_chunk(row + column), row, column, rotary, position);
 }
 
 }  // namespace tandem::decode

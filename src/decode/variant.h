@@ -12,6 +12,11 @@ enum class Algorithm {
   register_p,  ///< option 1: S^T = K Q^T, P stays in registers, keys are split across the warps
 };
 
+/// What a stream (core/stream_k.h) costs a multiprocessor besides its keys, as bytes of keys and values that
+/// it could have read meanwhile: 2 us, for queries, the first product, which overlaps with nothing, the
+/// output or a partial result, at 33 GB/s, a 132nd of the memory's rate. The number to tune: docs/decode.md.
+inline constexpr int stream_overhead_bytes = 64 * 1024;
+
 /// The template argument of the decode kernel. Structural.
 struct DecodeVariant {
   Algorithm algorithm;
@@ -27,6 +32,11 @@ struct DecodeVariant {
   static constexpr int threads = consumer_threads + hw::warp_size;
   /// Tiles of 64 keys in a block.
   constexpr int subtiles() const { return block_n / 64; }
+  /// What a stream costs besides its keys, in blocks of keys.
+  constexpr int stream_overhead() const {
+    const int bytes = 2 * block_n * head_dim * 2 * blocks_per_sm;  // of a multiprocessor's blocks
+    return (stream_overhead_bytes + bytes / 2) / bytes;
+  }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;
 };

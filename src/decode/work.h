@@ -4,6 +4,9 @@
 // Blocks go in teams. Where a sequence's streams are few enough, a team has a block for each of them, and its
 // blocks walk the same keys side by side: a token's heads lie next to one another, so that memory is read in
 // long pieces. Otherwise a team is one block, which walks the streams one after another.
+//
+// Where all sequences have as many units, no position is spent on overhead: equal shares have about as many
+// streams each anyway, and boundaries stay at streams' ends where those are multiples of a share.
 #pragma once
 
 #include "core/stream_k.h"
@@ -18,14 +21,14 @@ struct Item {
   int head, row_tile;            ///< key/value head; tile of query rows
   int length, keys;              ///< of the sequence: in the cache, and with those that are appended
   int begin, end;                ///< keys to walk; none where begin == end
-  int first_unit, past_unit;     ///< of all units that a team's member walks; those of this item
-  int stream_begin, stream_end;  ///< those of its stream
+  int first_unit, past_unit;     ///< positions (core/stream_k.h) in what a team's member walks; of this item
+  int stream_begin, stream_end;  ///< of its stream's units
 
   TANDEM_DEVICE bool exists() const { return sequence >= 0; }
   TANDEM_DEVICE bool whole_stream() const { return first_unit == stream_begin && past_unit == stream_end; }
 };
 
-/// Where a walk through all units begins: position `position` is the first unit of sequence `sequence`.
+/// Where a walk through all positions begins: `position` is the first one of sequence `sequence`.
 struct WalkStart {
   int sequence, position;
 };
@@ -34,27 +37,30 @@ struct WalkStart {
 /// of sequence window + l.
 class Walker {
  public:
-  TANDEM_DEVICE Walker(const DecodeArguments& args, int block, int grid)
+  TANDEM_DEVICE Walker(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
     const auto [team, member] = args.abreast.divide(block);
     member_ = member;
-    const int total = args.plan != nullptr ? hw::load_global(args.plan) : count_units();
-    shares_ = core::Shares(total, grid / args.abreast.value(), args.min_share);
-    position_ = shares_.begin(team);
-    end_ = shares_.begin(team + 1);
-    if (args.plan != nullptr && position_ < end_) {
+    int total = 0;
+    if (args.plan != nullptr) {
       const std::int32_t* start = args.plan + plan_words(block);
+      total = hw::load_global(args.plan);
+      overhead_ = hw::load_global(args.plan + 1);
       window_ = hw::load_global(start) - hw::warp_size;
       window_end_ = hw::load_global(start + 1);
-    } else if (args.batch > hw::warp_size) {
-      window_ = -hw::warp_size, window_end_ = 0;
+    } else {
+      total = count_positions();
     }
+    shares_ = core::Shares(total, args.teams, args.min_share);
+    position_ = shares_.begin(team);
+    end_ = shares_.begin(team + 1);
   }
 
   TANDEM_DEVICE const core::Shares& shares() const { return shares_; }  ///< of the teams
   TANDEM_DEVICE int member() const { return member_; }                  ///< which of its team the block is
   TANDEM_DEVICE int share_end() const { return end_; }
   TANDEM_DEVICE int total() const { return shares_.begin(shares_.blocks()); }
+  TANDEM_DEVICE int overhead() const { return overhead_; }
 
   /// Where the sequence at the walk's position begins.
   TANDEM_DEVICE WalkStart start() {
@@ -65,20 +71,38 @@ class Walker {
 
   /// The next item of the share.
   TANDEM_DEVICE Item next() {
-    if (position_ >= end_) return {-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    seek();
-    const int lane = lane_of_position();
-    const int units = from_lane(own_.units, lane), unit_keys = args_.units.unit.value();
-    const int within = position_ - from_lane(own_begin_, lane), stream = within / units;
-    const int unit = within - stream * units, left = units - unit, mine = end_ - position_;
+    while (position_ < end_) {
+      seek();
+      const int lane = lane_of_position();
+      const core::StreamSpan span{from_lane(own_.units, lane), overhead_};
+      int within = position_ - from_lane(own_begin_, lane), stream = 0;
+      if (in_turn() > 1) stream = within / span.size(), within -= stream * span.size();
+      const int skipped = span.to_next_unit(within);
+      if (skipped == 0) return take(lane, stream, within, span);
+      position_ += skipped;
+    }
+    return {-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  }
+
+ private:
+  /// Streams of a sequence that stand one after another.
+  TANDEM_DEVICE int in_turn() const { return args_.abreast.value() == 1 ? args_.streams : 1; }
+
+  TANDEM_DEVICE static int from_lane(int value, int lane) {
+    return static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(lane)));
+  }
+
+  /// What the share has of the stream from its unit `unit` on; `lane` has the sequence.
+  TANDEM_DEVICE Item take(int lane, int stream, int unit, const core::StreamSpan& span) {
+    const int left = span.units - unit, mine = end_ - position_, unit_keys = args_.units.unit.value();
     const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
     const auto [head, row_tile] = args_.row_tiles.divide(stream + member_);
-
+    const int length = from_lane(own_.length, lane);
     Item item{window_ + lane,
               head,
               row_tile,
-              from_lane(own_.length, lane),
-              from_lane(own_.keys, lane),
+              length,
+              length + args_.units.new_len,
               0,
               0,
               position_,
@@ -89,13 +113,8 @@ class Walker {
     const int past_key = first_key + count * unit_keys;
     item.begin = first_key;
     item.end = past_key < item.keys ? past_key : item.keys;
-    position_ += count;
+    position_ += count == left ? left + span.overhead : count;
     return item;
-  }
-
- private:
-  TANDEM_DEVICE static int from_lane(int value, int lane) {
-    return static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(lane)));
   }
 
   /// Moves the window on to the next 32 sequences.
@@ -105,8 +124,7 @@ class Walker {
     own_ = {0, 0, 0, 0};
     if (sequence < args_.batch) own_ = args_.units.of(hw::load_global(args_.lengths + sequence));
     hw::sync_warp();
-    const int in_turn = args_.abreast.value() == 1 ? args_.streams : 1;
-    const int size = own_.units * in_turn;
+    const int size = sequence < args_.batch ? core::StreamSpan{own_.units, overhead_}.size() * in_turn() : 0;
     int sum = size;  // of the lanes up to this one
     TANDEM_UNROLL
     for (int distance = 1; distance < hw::warp_size; distance *= 2) {
@@ -117,9 +135,50 @@ class Walker {
     window_end_ += from_lane(sum, hw::warp_size - 1);
   }
 
+  /// All positions, and whether there is overhead among them.
+  TANDEM_DEVICE int count_positions() {
+    const int streams = args_.batch * in_turn();
+    if (args_.batch > hw::warp_size) {
+      const int units = count_units() * in_turn();
+      return core::positions(units, streams, overhead_);
+    }
+    load_window();
+    const int units = window_end_, first = from_lane(own_.units, 0);
+    if (hw::any_lane(own_.units != 0 && own_.units != first)) overhead_ = args_.overhead;
+    own_begin_ +=
+        overhead_ * in_turn() * static_cast<int>(hw::lane_index());  // as load_window would find it now
+    window_end_ += overhead_ * streams;
+    return core::positions(units, streams, overhead_);
+  }
+
+  /// Units of a stream of each sequence, and the overhead, for more sequences than a window has: without one,
+  /// so that the lengths of several are on their way together.
   TANDEM_DEVICE int count_units() {
-    while (window_ + hw::warp_size < args_.batch) load_window();
-    return window_end_;
+    constexpr int windows = 4;
+    int first_units = 0, sum = 0;
+    bool differs = false;
+    for (int window = 0; window < args_.batch; window += windows * hw::warp_size) {
+      const int first = window + static_cast<int>(hw::lane_index());
+      int lengths[windows];
+      TANDEM_UNROLL
+      for (int i = 0; i < windows; ++i) {  // lanes past the end take the last sequence again
+        const int sequence = first + i * hw::warp_size;
+        lengths[i] = hw::load_global(args_.lengths + (sequence < args_.batch ? sequence : args_.batch - 1));
+      }
+      TANDEM_UNROLL
+      for (int i = 0; i < windows; ++i) {
+        const int units = args_.units.of(lengths[i]).units;
+        if (window == 0 && i == 0) first_units = from_lane(units, 0);
+        differs = differs || units != first_units;
+        sum += first + i * hw::warp_size < args_.batch ? units : 0;
+      }
+    }
+    if (hw::any_lane(differs)) overhead_ = args_.overhead;
+    TANDEM_UNROLL
+    for (int distance = 1; distance < hw::warp_size; distance *= 2) {
+      sum += static_cast<int>(hw::shuffle_xor(static_cast<std::uint32_t>(sum), distance));
+    }
+    return sum;
   }
 
   /// Brings the window to the position.
@@ -141,6 +200,7 @@ class Walker {
   const DecodeArguments& args_;
   core::Shares shares_;
   int member_;
+  int overhead_ = 0;  ///< of each stream, in positions
   int position_, end_;
   int window_, window_end_;  ///< sequence of lane 0; position after the last lane's
   core::SequenceUnits own_{};

@@ -1,9 +1,12 @@
-// The shares of stream-K: every unit once, equal within one; any length that a device may hold.
+// The shares of stream-K: every unit once, of equal cost within bounds; any length that a device may hold.
 #include "core/stream_k.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <vector>
 
 namespace tandem::core {
 namespace {
@@ -18,12 +21,12 @@ std::uint64_t first_seed() {  // another one: --gtest_random_seed
   return static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
 }
 
-TEST(Shares, CoverEveryUnitOnceAndAreEqualWithinOne) {
+TEST(Shares, CoverEveryPositionOnceAndAreEqualWithinOne) {
   for (std::uint64_t seed = first_seed(); seed < first_seed() + 300; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const int total = draw(random, 1, 3000), grid = draw(random, 1, 300), min_share = draw(random, 1, 4);
-    const Shares shares(total, grid, min_share);
+    const Shares shares(total, Divisor(grid), Divisor(min_share));
     ASSERT_LE(shares.blocks(), grid);
     ASSERT_EQ(shares.begin(0), 0);
     ASSERT_EQ(shares.begin(shares.blocks()), total);
@@ -33,15 +36,96 @@ TEST(Shares, CoverEveryUnitOnceAndAreEqualWithinOne) {
       ASSERT_GE(end - begin, total / shares.blocks());
       ASSERT_LE(end - begin, total / shares.blocks() + 1);
       if (shares.blocks() > 1) ASSERT_GE(end - begin, min_share);
-      for (int unit = begin; unit < end; ++unit) ASSERT_EQ(shares.owner(unit), block);
+      for (int position = begin; position < end; ++position) ASSERT_EQ(shares.owner(position), block);
     }
   }
 }
 
 TEST(Shares, AllBlocksWorkWhereThereIsEnough) {
-  EXPECT_EQ(Shares(264, 132, 2).blocks(), 132);
-  EXPECT_EQ(Shares(263, 132, 2).blocks(), 131);
-  EXPECT_EQ(Shares(1, 132, 2).blocks(), 1);
+  EXPECT_EQ(Shares(264, Divisor(132), Divisor(2)).blocks(), 132);
+  EXPECT_EQ(Shares(263, Divisor(132), Divisor(2)).blocks(), 131);
+  EXPECT_EQ(Shares(1, Divisor(132), Divisor(2)).blocks(), 1);
+}
+
+/// Streams in a row, and what each block of a grid gets of them.
+struct Dealt {
+  struct Block {
+    int units = 0, pieces = 0;  ///< pieces: runs of units of one stream
+  };
+  std::vector<Block> blocks;
+  std::vector<int> times;  ///< that each unit is dealt, stream after stream
+
+  Dealt(const std::vector<int>& streams, int overhead, int grid, int min_share) {
+    const int units = std::accumulate(streams.begin(), streams.end(), 0);
+    const Shares shares(positions(units, static_cast<int>(streams.size()), overhead), Divisor(grid),
+                        Divisor(min_share));
+    blocks.resize(static_cast<std::size_t>(shares.blocks()));
+    times.assign(static_cast<std::size_t>(units), 0);
+    for (int b = 0; b < shares.blocks(); ++b) {
+      std::size_t stream = 0;
+      int stream_begin = 0, first_unit = 0;
+      for (int at = shares.begin(b); at < shares.begin(b + 1);) {
+        StreamSpan span{streams[stream], overhead};
+        while (at >= stream_begin + span.size()) {
+          stream_begin += span.size(), first_unit += span.units;
+          span.units = streams[++stream];
+        }
+        if (const int skipped = span.to_next_unit(at - stream_begin); skipped > 0) {
+          at += skipped;
+          continue;
+        }
+        const int end = std::min(stream_begin + span.units, shares.begin(b + 1));
+        Block& block = blocks[static_cast<std::size_t>(b)];
+        block.units += end - at, ++block.pieces;
+        for (; at < end; ++at) ++times[static_cast<std::size_t>(first_unit + at - stream_begin)];
+      }
+    }
+  }
+
+  int highest_cost(int overhead) const {
+    int highest = 0;
+    for (const Block& b : blocks) highest = std::max(highest, b.units + overhead * b.pieces);
+    return highest;
+  }
+};
+
+std::vector<int> draw_streams(Random& random) {
+  std::vector<int> streams(static_cast<std::size_t>(draw(random, 1, 200)));
+  const int longest = draw(random, 1, 3) == 1 ? 400 : 8;
+  for (int& units : streams) units = draw(random, 1, draw(random, 0, 3) == 0 ? longest : 2);
+  return streams;
+}
+
+TEST(StreamSpans, EveryUnitIsDealtOnceHoweverSharesFallAmongOverheads) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const std::vector<int> streams = draw_streams(random);
+    const int overhead = draw(random, 0, 5), grid = draw(random, 1, 300), min_share = draw(random, 1, 4);
+    const Dealt dealt(streams, overhead, grid, min_share);
+    ASSERT_EQ(std::ranges::count(dealt.times, 1), static_cast<std::ptrdiff_t>(dealt.times.size()));
+  }
+}
+
+TEST(StreamSpans, NoBlockCostsMoreThanTheMeanAUnitAndAnOverhead) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const std::vector<int> streams = draw_streams(random);
+    const int overhead = draw(random, 0, 5), grid = draw(random, 1, 300);
+    const Dealt dealt(streams, overhead, grid, 1);
+    const int cost =
+        std::accumulate(streams.begin(), streams.end(), overhead * static_cast<int>(streams.size()));
+    ASSERT_LE(dealt.highest_cost(overhead), cost / static_cast<int>(dealt.blocks.size()) + 1 + overhead);
+  }
+}
+
+TEST(StreamSpans, ManyShortStreamsBesideALongOneAreSpreadOverBlocks) {
+  std::vector<int> streams(16, 1);
+  streams[0] = 128;  // 1 x 16384 + 15 x 64 keys
+  const Dealt blind(streams, 0, 16, 1), dealt(streams, 1, 16, 1);
+  EXPECT_EQ(blind.highest_cost(1), 17);  // eight streams and a piece of the long one
+  EXPECT_EQ(dealt.highest_cost(1), 11);  // (143 + 16) / 16 and what rounding to units takes
 }
 
 /// What UnitRule says, by looking at every key.

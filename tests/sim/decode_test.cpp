@@ -167,25 +167,77 @@ TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
   }
 }
 
+/// The plan of a step on the machine.
+std::vector<std::int32_t> plan_of(const DecodeVariant& variant, const DecodeTensors& tensors,
+                                  Workspace& workspace, const sim::Machine& machine) {
+  const core::DecodeProblem problem = tensors.problem();
+  std::vector<std::int32_t> plan(decode::plan_bytes(problem, variant) / sizeof(std::int32_t), -1);
+  const sim::DecodeMemory memory{workspace.of(decode::workspace_bytes(problem, variant)), tensors.page_table,
+                                 plan};
+  const hw::sim::Report report = sim::simulate_plan(problem, variant, memory, machine);
+  EXPECT_TRUE(report.ok()) << report.text();
+  return plan;
+}
+
 TEST_P(DecodeSharesOnSim, APlanIsWhatEveryBlockFindsForItself) {
   for (std::uint64_t seed = 1; seed <= 2; ++seed) {
     DecodeCase c = draw_case(GetParam(), seed);
-    if (seed == 2)
-      c.lengths.assign(70, 3), c.lengths[40] = 17, c.kv_heads = c.q_heads = 1;  // of three windows
+    if (seed == 2) {  // of three windows, with a sequence of several units
+      c.lengths.assign(70, 3), c.lengths[40] = 300, c.capacity = 512;
+      c.kv_heads = c.q_heads = 1;
+    }
     SCOPED_TRACE(testing::PrintToString(c));
     sim::Machine machine;
     machine.multiprocessors = 3;
     const DecodeTensors before(c), without = run(GetParam(), c, workspace_, machine);
-    const core::DecodeProblem problem = before.problem();
-    std::vector<std::int32_t> plan(decode::plan_bytes(problem, GetParam()) / sizeof(std::int32_t), -1);
-    const sim::DecodeMemory memory{workspace_.of(decode::workspace_bytes(problem, GetParam())),
-                                   before.page_table, plan};
-    const hw::sim::Report report = sim::simulate_plan(problem, GetParam(), memory, machine);
-    ASSERT_TRUE(report.ok()) << report.text();
+    std::vector<std::int32_t> plan = plan_of(GetParam(), before, workspace_, machine);
     const DecodeTensors with = run(GetParam(), c, workspace_, machine, plan);
     expect_correct(with, before);
     EXPECT_TRUE(same_bytes(with.o, without.o));
     EXPECT_TRUE(same_bytes(with.lse, without.lse));
+  }
+}
+
+/// A step over one key/value head: what a block walks is what a sequence costs.
+DecodeCase step_of(const DecodeVariant& variant, std::vector<std::int32_t> lengths) {
+  DecodeCase c = draw_case(variant, 5);
+  c.lengths = std::move(lengths), c.new_len = 0, c.capacity = 1024, c.page_size = 0, c.split_size = 0;
+  c.batch_index = false, c.mask = core::Mask::full();
+  c.q_len = c.kv_heads = c.q_heads = 1;
+  return c;
+}
+
+TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutWhereLengthsDiffer) {
+  const int block = GetParam().block_n, overhead = GetParam().stream_overhead();
+  const DecodeTensors ragged(step_of(GetParam(), {4 * block, 1, 0, block}));
+  sim::Machine machine;
+  machine.multiprocessors = 2;
+  const std::vector<std::int32_t> plan = plan_of(GetParam(), ragged, workspace_, machine);
+  EXPECT_EQ(plan[0], 7 + 3 * overhead);
+  EXPECT_EQ(plan[1], overhead);
+  EXPECT_EQ(plan[2], 0);  // the first block's first sequence, and its first position
+  EXPECT_EQ(plan[3], 0);
+  const DecodeTensors even(step_of(GetParam(), {4 * block, 4 * block - 1, 4 * block}));
+  const std::vector<std::int32_t> plain = plan_of(GetParam(), even, workspace_, machine);
+  EXPECT_EQ(plain[0], 12);
+  EXPECT_EQ(plain[1], 0);
+  DecodeCase fixed = ragged.setup;
+  fixed.split_size = block;
+  EXPECT_EQ(plan_of(GetParam(), DecodeTensors(fixed), workspace_, machine)[1], 0);
+}
+
+TEST_P(DecodeSharesOnSim, ShortSequencesBesideALongOneAreAllAttended) {
+  for (const std::int64_t kv_heads : {1, 2}) {
+    DecodeCase c = step_of(GetParam(), {700, 3, 0, 64, 5, 1, 130, 2});
+    c.kv_heads = kv_heads, c.q_heads = 2 * kv_heads, c.new_len = 1;
+    sim::Machine machine;
+    machine.policy = Policy::random;
+    machine.multiprocessors = 4 + static_cast<int>(kv_heads);  // heads in turn, not abreast
+    SCOPED_TRACE(testing::PrintToString(c));
+    const DecodeTensors before(c), without = run(GetParam(), c, workspace_, machine);
+    expect_correct(without, before);
+    std::vector<std::int32_t> plan = plan_of(GetParam(), before, workspace_, machine);
+    EXPECT_TRUE(same_bytes(run(GetParam(), c, workspace_, machine, plan).o, without.o));
   }
 }
 
