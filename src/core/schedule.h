@@ -111,14 +111,16 @@ class Schedule {
     const int whole = double_round / std::gcd(double_round, at_least_one(m_blocks));
     const int exact = at_least_one(whole < all_heads ? whole : all_heads);
     // Where that is more than L2 holds: the most heads that it does and that nearly fill whole double rounds.
-    // The places left empty come after the shortest tiles, and fall to the blocks that had the longest.
-    for (int heads = cached_heads; heads > 0 && heads < exact; --heads) {
+    // The places left empty come after the shortest tiles, and fall to the blocks that had the longest; with
+    // few lengths that is too coarse.
+    for (int heads = m_blocks < fewest_lengths ? 0 : cached_heads; heads > 0 && heads < exact; --heads) {
       const std::int64_t tiles = std::int64_t{heads} * m_blocks;
       const std::int64_t positions = (tiles + double_round - 1) / double_round * double_round;
       if (20 * (positions - tiles) <= positions) return {heads, static_cast<int>(positions), true};
     }
     return {exact, m_blocks * exact, true};
   }
+  static constexpr int fewest_lengths = 32;
   static constexpr int at_least_one(int n) { return n < 1 ? 1 : n; }
 
   std::int64_t positions_ = 0;
