@@ -61,12 +61,12 @@ Status supported(const core::ForwardProblem& problem) {
 Status launch(const core::ForwardProblem& problem, void* stream) {
   hw::Device device;
   if (Status s = hw::hopper_device(&device); !s.ok()) return s;
-  for (auto [name, tensor] : {std::pair{"q", &problem.q},
-                              {"k", &problem.k},
-                              {"v", &problem.v},
-                              {"o", &problem.o},
-                              {"lse", &problem.lse}}) {
-    if (Status s = hw::check_memory(std::string(name) + ".data", tensor->data); !s.ok()) return s;
+  for (auto [name, tensor] : {std::pair{"q.data", &problem.q},
+                              {"k.data", &problem.k},
+                              {"v.data", &problem.v},
+                              {"o.data", &problem.o},
+                              {"lse.data", &problem.lse}}) {
+    if (Status s = hw::check_memory(name, tensor->data); !s.ok()) return s;
   }
   const ForwardVariant& variant = *choose_variant(problem);
   const int grid = grid_size(problem, variant, device.sm_count);

@@ -257,9 +257,10 @@ struct LoadInParts {
     if (lane == 0) {
       hw::barrier_init(shared.loaded, 1);
       hw::fence_barrier_init();
-      hw::barrier_arrive_expecting(shared.loaded, sizeof shared.tile);
     }
     hw::sync_block();
+    if (lane == 0) hw::barrier_arrive_expecting(shared.loaded, sizeof shared.tile);
+    hw::sync_warp();
     for (int part = lane; part < parts; part += threads) {  // lanes share the work
       hw::load_box(shared.tile + part * box_rows * columns, map, shared.loaded,
                    {0, source_row(part, parts) * box_rows, 0, 0}, hw::CachePolicy::evict_first);

@@ -247,6 +247,20 @@ TEST_P(StoreFaults, StoreFromAMisalignedPlace) {
   });
 }
 
+TEST_P(StoreFaults, StoreToAColumnBetweenStepsOf16Bytes) {
+  expect(Rule::bad_argument, [&] {
+    prepare();
+    if (first_thread()) hw::store_box(map_, {1, 0, 0, 0}, shared().a);
+  });
+}
+
+TEST_P(StoreFaults, StoreOfABoxThatBeginsBeforeTheTensor) {
+  expect(Rule::bad_argument, [&] {
+    prepare();
+    if (first_thread()) hw::store_box(map_, {0, -1, 0, 0}, shared().a);
+  });
+}
+
 TEST_P(StoreFaults, StoreThroughAMapThatWasNeverEncoded) {
   map_ = {};
   expect(Rule::bad_descriptor, [&] {

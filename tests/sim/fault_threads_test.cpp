@@ -206,6 +206,15 @@ TEST_P(ThreadFaults, CopyToAMisalignedPlace) {
   });
 }
 
+TEST_P(ThreadFaults, CopyFromAColumnBetweenStepsOf16Bytes) {
+  expect(Rule::bad_argument, [&] {
+    init();
+    if (!first_thread()) return;
+    hw::barrier_arrive_expecting(shared().full, tile_bytes);
+    hw::load_box(shared().a, map_, shared().full, {4, 0, 0, 0});
+  });
+}
+
 TEST_P(ThreadFaults, ProductThatNobodyWaitsFor) {
   expect(Rule::unfinished, [] {
     fill_tiles();

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <cuda.h>
 #include <cudaTypedefs.h>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -34,7 +35,8 @@ cudaPointerAttributes pointer_attributes(const void* address) {
   return attributes;
 }
 
-Status current_device(Device* device) {
+/// Asks the runtime.
+Status query_current_device(Device* device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -53,6 +55,24 @@ Status current_device(Device* device) {
   device->major = attribute(cudaDevAttrComputeCapabilityMajor);
   device->minor = attribute(cudaDevAttrComputeCapabilityMinor);
   device->sm_count = attribute(cudaDevAttrMultiProcessorCount);
+  return {};
+}
+
+/// Asks about each device once: its answers do not change, and every call of the library needs them.
+Status current_device(Device* device) {
+  static std::mutex mutex;
+  static std::map<int, Device> known;
+  int ordinal = 0;
+  if (cudaGetDevice(&ordinal) == cudaSuccess) {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(ordinal); found != known.end()) {
+      *device = found->second;
+      return {};
+    }
+  }
+  if (Status s = query_current_device(device); !s.ok()) return s;
+  const std::lock_guard lock(mutex);
+  known.emplace(device->ordinal, *device);
   return {};
 }
 
@@ -84,9 +104,9 @@ Status encode(const char* name, const core::Tensor& tensor, int rows, TensorMap*
   return {};
 }
 
-Status check_memory(const std::string& name, const void* address) {
+Status check_memory(const char* name, const void* address) {
   if (address == nullptr || pointer_attributes(address).devicePointer != nullptr) return {};
-  return {TANDEM_INVALID_ARGUMENT, name +
+  return {TANDEM_INVALID_ARGUMENT, std::string(name) +
                                        " is host memory, which the GPU can't reach; pass device memory or "
                                        "choose TANDEM_BACKEND_CPU"};
 }

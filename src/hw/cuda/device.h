@@ -29,7 +29,7 @@ DeviceDescription describe_device();
 bool is_device_memory(const void* address);
 
 /// OK if the GPU can reach what the argument `name` points to, or it is null.
-core::Status check_memory(const std::string& name, const void* address);
+core::Status check_memory(const char* name, const void* address);
 
 /// Encodes a map that loads `rows` x 64 boxes of the tensor; `name` is the argument's.
 core::Status encode(const char* name, const core::Tensor& tensor, int rows, TensorMap* map);

@@ -35,6 +35,12 @@ struct EncodedMap {
 };
 static_assert(sizeof(EncodedMap) <= sizeof(TensorMap));
 
+/// What both TMA directions ask of coordinates, as the chip was seen to: the innermost one comes in steps of
+/// 16 bytes.
+inline bool starts_at_a_step(const EncodedMap& map, BoxOrigin origin) {
+  return origin.d * static_cast<int>(map.element_bytes) % 16 == 0;
+}
+
 /// One row of a box: of its bytes, [first, past) lie within the tensor, where `global` is the address of the
 /// first.
 struct BoxRow {

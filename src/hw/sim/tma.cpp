@@ -110,6 +110,8 @@ void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrig
     fail(Rule::bad_descriptor, "copies through a tensor map that was never encoded");
   }
   check_aligned(destination, 128);
+  if (!starts_at_a_step(encoded, origin))
+    fail(Rule::bad_argument, "copies a box whose innermost coordinate is no multiple of 16 bytes");
   start_copy(thread, destination, encoded, barrier, origin);
 }
 

@@ -83,6 +83,10 @@ void start_store(Thread& thread, const TensorMap& map, BoxOrigin origin, const v
     fail(Rule::bad_descriptor, "adds through a tensor map of elements of " +
                                    std::to_string(encoded.element_bytes) + " bytes; only fp32 is modelled");
   }
+  if (!starts_at_a_step(encoded, origin))
+    fail(Rule::bad_argument, "stores a box whose innermost coordinate is no multiple of 16 bytes");
+  if (origin.d < 0 || origin.s < 0 || origin.h < 0 || origin.b < 0)
+    fail(Rule::bad_argument, "stores a box that begins before the tensor");
   const std::uint32_t bytes = encoded.row_bytes() * encoded.rows();
   const std::uint32_t offset = offset_of(source, bytes, "a store's source");
   if ((window_base + offset) % 128 != 0) {
