@@ -53,7 +53,7 @@ class Schedule {
   constexpr Schedule() = default;
   /// For tiles of equal length.
   constexpr Schedule(int m_blocks, int heads, int batch)
-      : Schedule({m_blocks, heads, batch}, {1, m_blocks, false}) {}
+      : Schedule({m_blocks, heads, batch}, {1, m_blocks, 0, false}) {}
 
   /// For tiles that get longer with the query, on a grid of `grid` blocks. The keys and values of
   /// `cached_heads` heads stay in L2.
@@ -89,6 +89,7 @@ class Schedule {
   };
   struct Section {
     int heads, positions;  ///< positions may be more than tiles: then its end is left empty
+    int fewest_tiles;      ///< that balance
     bool longest_first;
   };
 
@@ -97,7 +98,7 @@ class Schedule {
     const int all = shape.heads * shape.batch, rest = all % section.heads;
     full_sections_ = all / section.heads;
     // A few heads alone would not balance, so they join the section before.
-    if (full_sections_ > 0 && 2 * rest < section.heads) --full_sections_;
+    if (full_sections_ > 0 && std::int64_t{rest} * shape.m_blocks < section.fewest_tiles) --full_sections_;
     const int last = all - full_sections_ * section.heads;
     section_positions_ = Divisor(at_least_one(section.positions));
     section_heads_ = Divisor(section.heads);
@@ -110,15 +111,17 @@ class Schedule {
     const int double_round = 2 * at_least_one(grid);  // there and back
     const int whole = double_round / std::gcd(double_round, at_least_one(m_blocks));
     const int exact = at_least_one(whole < all_heads ? whole : all_heads);
+    const int fewest_tiles = double_round * 3 / 4;
     // Where that is more than L2 holds: the most heads that it does and that nearly fill whole double rounds.
     // The places left empty come after the shortest tiles, and fall to the blocks that had the longest; with
     // few lengths that is too coarse.
     for (int heads = m_blocks < fewest_lengths ? 0 : cached_heads; heads > 0 && heads < exact; --heads) {
       const std::int64_t tiles = std::int64_t{heads} * m_blocks;
       const std::int64_t positions = (tiles + double_round - 1) / double_round * double_round;
-      if (20 * (positions - tiles) <= positions) return {heads, static_cast<int>(positions), true};
+      if (20 * (positions - tiles) <= positions)
+        return {heads, static_cast<int>(positions), fewest_tiles, true};
     }
-    return {exact, m_blocks * exact, true};
+    return {exact, m_blocks * exact, fewest_tiles, true};
   }
   static constexpr int fewest_lengths = 32;
   static constexpr int at_least_one(int n) { return n < 1 ? 1 : n; }

@@ -31,7 +31,7 @@ constexpr auto recipes() {
     return std::array{Recipe{full, false, 0, 192, 128, 2, two_stage, pingpong},
                       Recipe{full, true, 0, 192, 128, 2, two_stage, pingpong},
                       Recipe{band, false, 0, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 3072, 192, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 2560, 192, 128, 2, two_stage, pingpong},
                       Recipe{band, true, 0, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 96) {
     return std::array{Recipe{full, false, 0, 128, 128, 2, two_stage, pingpong},
