@@ -2,11 +2,9 @@
 // the .cu files.
 #pragma once
 
-#include <array>
 #include <span>
-#include <utility>
 
-#include "forward/kernel.h"
+#include "forward/arguments.h"
 #include "forward/table.h"
 
 namespace tandem::sim {
@@ -21,20 +19,5 @@ struct Kernel {
 /// Kernels of one head dim and purpose, each pair compiled in a file of its own.
 template <int head_dim, forward::Purpose purpose>
 std::span<const Kernel> kernels();
-
-template <int head_dim, forward::Purpose purpose, std::size_t... i>
-constexpr auto make_kernels(std::index_sequence<i...>) {
-  constexpr auto table = forward::built<head_dim, purpose>();
-  return std::array{
-      Kernel{table[i].variant, static_cast<int>(sizeof(forward::ForwardShared<table[i].variant>)),
-             forward::stages_output<table[i].variant>, &forward::forward_kernel<table[i].variant>}...};
-}
-
-template <int head_dim, forward::Purpose purpose>
-std::span<const Kernel> kernels() {
-  static const auto table =
-      make_kernels<head_dim, purpose>(std::make_index_sequence<forward::built<head_dim, purpose>().size()>{});
-  return table;
-}
 
 }  // namespace tandem::sim

@@ -1,4 +1,4 @@
-#include "apps/sim/forward_kernels.h"
+#include "apps/sim/make_forward_kernels.h"
 
 namespace tandem::sim {
 template std::span<const Kernel> kernels<96, forward::Purpose::study>();

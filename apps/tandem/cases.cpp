@@ -64,12 +64,7 @@ Call random_call(std::uint64_t seed, tandem_backend backend) {
   call.k = random_tensor(random, dtype, {batch, k_len, kv_heads, d}, magnitude);
   call.v = random_tensor(random, dtype, {batch, k_len, kv_heads, d}, 1.0f);
   call.mask = random_mask(random, q_len, k_len);
-  call.scale = one_in(random, 3) ? one_of(random, {0.02f, 0.125f, 0.5f}) : 0;
-  call.softcap = one_in(random, 4) ? one_of(random, {1.0f, 15.0f, 50.0f}) : 0;
-  call.want_lse = !one_in(random, 4);
-  call.o_layout = random_layout(random);
-  call.lse_layout = random_layout(random);
-  call.lse_layout.row_padding = 0;
+  draw_options(random, call);
   return call;
 }
 

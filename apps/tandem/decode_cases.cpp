@@ -124,14 +124,9 @@ DecodeCall random_step(std::uint64_t seed, tandem_backend backend) {
   draw_cache(random, s, magnitude, call);
   draw_rotary(random, s, call);
   call.mask = random_mask(random, s.capacity);
-  call.scale = one_in(random, 3) ? one_of(random, {0.02f, 0.125f, 0.5f}) : 0;
-  call.softcap = one_in(random, 4) ? one_of(random, {1.0f, 15.0f, 50.0f}) : 0;
   call.split_size = one_of(random, {0l, 0l, 64l, 128l, 256l});
   call.planned = one_in(random, 3);
-  call.want_lse = !one_in(random, 4);
-  call.o_layout = random_layout(random);
-  call.lse_layout = random_layout(random);
-  call.lse_layout.row_padding = 0;
+  draw_options(random, call);
   return call;
 }
 

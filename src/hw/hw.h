@@ -220,9 +220,6 @@ TANDEM_DEVICE void load_global(std::uint32_t (&words)[4], const void* address);
 /// Adds and returns the old value. Release of all that the thread knows, acquire of what earlier ones at the
 /// address released, between all blocks. PTX atom.acq_rel.gpu.
 TANDEM_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value);
-/// Orders the thread's global accesses, and those that it knows of, before its later ones, for all blocks.
-/// PTX fence.acq_rel.gpu.
-TANDEM_DEVICE void fence_global();
 
 // ---- Neighbouring grids
 // ---------------------------------------------------------------------------------------- For launches

@@ -4,8 +4,6 @@
 #include "cpu/decode.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
@@ -14,6 +12,7 @@
 #include "core/dtype.h"
 #include "decode/plan.h"
 #include "decode/variants.h"
+#include "tests/sim/runs.h"
 #include "tests/support/compare.h"
 #include "tests/support/decode_case.h"
 
@@ -25,11 +24,6 @@ using decode::DecodeVariant;
 using hw::sim::Policy;
 using test::DecodeCase;
 using test::DecodeTensors;
-
-std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 /// Memory that lives as long as a workspace does: zeroed once, for calls of any shape.
 class Workspace {
@@ -129,15 +123,10 @@ std::vector<DecodeVariant> variants_of_one_operand() {
   return variants;
 }
 
-std::string test_name(const testing::TestParamInfo<DecodeVariant>& info) {
-  std::string name = sim::name_of(info.param);
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Variants, DecodeOnSim, testing::ValuesIn(sim::decode_variants()), test_name);
+INSTANTIATE_TEST_SUITE_P(Variants, DecodeOnSim, testing::ValuesIn(sim::decode_variants()),
+                         test::test_name<DecodeVariant>);
 INSTANTIATE_TEST_SUITE_P(Variants, DecodeSharesOnSim, testing::ValuesIn(variants_of_one_operand()),
-                         test_name);
+                         test::test_name<DecodeVariant>);
 
 TEST(DecodeVariants, AllThatAreBuiltRunOnTheSimulator) {
   const std::vector<DecodeVariant> simulated = sim::decode_variants();
@@ -145,26 +134,23 @@ TEST(DecodeVariants, AllThatAreBuiltRunOnTheSimulator) {
     EXPECT_TRUE(std::ranges::find(simulated, built) != simulated.end()) << sim::name_of(built);
 }
 
-TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
-  const std::uint64_t runs = number_from_environment("TANDEM_SIM_RUNS", 4);
-  const std::uint64_t only = number_from_environment("TANDEM_SIM_SEED", 0);
-  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
-  for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : runs); ++seed) {
-    const DecodeCase c = draw_case(GetParam(), seed);
-    const DecodeTensors before(c);
-    for (const Policy policy : {Policy::eager, Policy::late, Policy::random}) {
-      sim::Machine machine;
-      machine.policy = policy;
-      machine.seed = seed;
-      machine.multiprocessors = 1 + static_cast<int>(seed % 4);
-      machine.replay = "TANDEM_SIM_SEED=" + std::to_string(seed) +
-                       " bin/sim_decode_test --gtest_filter=Variants/DecodeOnSim." + test;
-      SCOPED_TRACE(testing::Message()
-                   << c << "\npolicy " << hw::sim::name_of(policy) << "\nreplay: " << machine.replay);
-      expect_correct(run(GetParam(), c, workspace_, machine), before);
-      if (HasFailure()) return;
-    }
+/// A step, checked against the oracle.
+struct Step {
+  const DecodeVariant& variant;
+  DecodeCase c;
+  Workspace& workspace;
+  DecodeTensors before{c};
+
+  void check(const sim::Machine& machine) const {
+    expect_correct(run(variant, c, workspace, machine), before);
   }
+  friend std::ostream& operator<<(std::ostream& out, const Step& step) { return out << step.c; }
+};
+
+TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
+  test::for_each_run("sim_decode_test --gtest_filter=Variants/DecodeOnSim", 4, [this](std::uint64_t seed) {
+    return Step{GetParam(), draw_case(GetParam(), seed), workspace_};
+  });
 }
 
 /// The plan of a step on the machine.

@@ -24,10 +24,7 @@ class GlobalFaults : public Faults {
   /// Thread 0 counts its block in; all threads hear whether it is the last.
   bool count(bool wait_before = true, bool wait_after = true) {
     if (wait_before) hw::sync_block();
-    if (first_thread()) {
-      hw::fence_global();
-      arrived_ = hw::atomic_add(&counters_[0], 1);
-    }
+    if (first_thread()) arrived_ = hw::atomic_add(&counters_[0], 1);
     if (wait_after) hw::sync_block();
     return arrived_ == blocks - 1;
   }

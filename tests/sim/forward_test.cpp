@@ -4,13 +4,12 @@
 #include "cpu/forward.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
-#include <cstdlib>
 #include <gtest/gtest.h>
-#include <string>
+#include <ostream>
 
 #include "apps/sim/forward_sim.h"
+#include "tests/sim/runs.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/standard.h"
@@ -20,13 +19,7 @@ namespace {
 
 using forward::ForwardVariant;
 using forward::MaskKind;
-using hw::sim::Policy;
 using test::ForwardCase;
-
-std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 /// Lengths around the tile's: 0, ragged, a few tiles.
 std::int64_t draw_length(test::Random& random, int block, int most_blocks) {
@@ -77,51 +70,42 @@ testing::AssertionResult within_tolerance(const std::vector<double>& result,
   return testing::AssertionFailure() << comparison;
 }
 
-/// Runs the case under a policy with fresh outputs.
-void check(const ForwardVariant& variant, const ForwardCase& c, const sim::Machine& machine,
-           const test::ForwardValues& standard, const cpu::ReferenceValues& reference) {
-  const test::ForwardTensors tensors(c);
-  const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, machine);
-  ASSERT_TRUE(report.ok()) << report.text();
-  EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.dtype)) << "o";
-  EXPECT_TRUE(tensors.o.guards_intact());
-  if (!c.lse) return;
-  EXPECT_TRUE(within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32)) << "lse";
-  EXPECT_TRUE(tensors.lse.guards_intact());
-}
+/// A case, and what is right for it.
+struct Problem {
+  const ForwardVariant& variant;
+  ForwardCase c;
+  cpu::ReferenceValues reference;
+  test::ForwardValues standard;
+
+  Problem(const ForwardVariant& v, const ForwardCase& drawn) : variant(v), c(drawn) {
+    const test::ForwardTensors inputs(c);
+    reference = cpu::reference_values(inputs.problem());
+    standard = test::standard_forward(inputs.problem());
+  }
+
+  /// Runs it with fresh outputs.
+  void check(const sim::Machine& machine) const {
+    const test::ForwardTensors tensors(c);
+    const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, machine);
+    ASSERT_TRUE(report.ok()) << report.text();
+    EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.dtype)) << "o";
+    EXPECT_TRUE(tensors.o.guards_intact());
+    if (!c.lse) return;
+    EXPECT_TRUE(within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32)) << "lse";
+    EXPECT_TRUE(tensors.lse.guards_intact());
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const Problem& problem) { return out << problem.c; }
+};
 
 class ForwardOnSim : public testing::TestWithParam<ForwardVariant> {};
 
-std::string test_name(const testing::TestParamInfo<ForwardVariant>& info) {
-  std::string name = sim::name_of(info.param);
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Variants, ForwardOnSim, testing::ValuesIn(sim::forward_variants()), test_name);
+INSTANTIATE_TEST_SUITE_P(Variants, ForwardOnSim, testing::ValuesIn(sim::forward_variants()),
+                         test::test_name<ForwardVariant>);
 
 TEST_P(ForwardOnSim, EqualsTheOracleUnderEveryPolicy) {
-  const std::uint64_t runs = number_from_environment("TANDEM_SIM_RUNS", 4);
-  const std::uint64_t only = number_from_environment("TANDEM_SIM_SEED", 0);
-  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
-  for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : runs); ++seed) {
-    const ForwardCase c = draw_case(GetParam(), seed);
-    const test::ForwardTensors inputs(c);
-    const cpu::ReferenceValues reference = cpu::reference_values(inputs.problem());
-    const test::ForwardValues standard = test::standard_forward(inputs.problem());
-    for (const Policy policy : {Policy::eager, Policy::late, Policy::random}) {
-      sim::Machine machine;
-      machine.policy = policy;
-      machine.seed = seed;
-      machine.multiprocessors = 1 + static_cast<int>(seed % 3);
-      machine.replay = "TANDEM_SIM_SEED=" + std::to_string(seed) +
-                       " bin/sim_forward_test --gtest_filter=Variants/ForwardOnSim." + test;
-      SCOPED_TRACE(testing::Message()
-                   << c << "\npolicy " << hw::sim::name_of(policy) << "\nreplay: " << machine.replay);
-      check(GetParam(), c, machine, standard, reference);
-      if (HasFailure()) return;
-    }
-  }
+  test::for_each_run("sim_forward_test --gtest_filter=Variants/ForwardOnSim", 3,
+                     [](std::uint64_t seed) { return Problem(GetParam(), draw_case(GetParam(), seed)); });
 }
 
 // Between the wait for the queries and their release there is no WGMMA here that would keep a warp's lanes
@@ -132,15 +116,13 @@ TEST_P(ForwardOnSim, LanesStayTogetherInTilesThatSeeNoKey) {
   c.batch = c.q_heads = c.kv_heads = 1;
   c.q_len = 6 * variant.block_m;
   c.k_len = 0;
-  const test::ForwardTensors inputs(c);
-  const cpu::ReferenceValues reference = cpu::reference_values(inputs.problem());
-  const test::ForwardValues standard = test::standard_forward(inputs.problem());
+  const Problem problem(variant, c);
   for (std::uint64_t seed = 1; seed <= 2 && !HasFailure(); ++seed) {
     sim::Machine machine;
-    machine.policy = Policy::random;
+    machine.policy = hw::sim::Policy::random;
     machine.seed = seed;
     machine.multiprocessors = 1;
-    check(variant, c, machine, standard, reference);
+    problem.check(machine);
   }
 }
 

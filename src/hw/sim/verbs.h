@@ -242,7 +242,6 @@ TANDEM_SIM_INLINE void load_global(std::uint32_t (&words)[4], const void* addres
 TANDEM_SIM_INLINE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value) {
   return sim::atomic_add(address, value);
 }
-TANDEM_SIM_INLINE void fence_global() {}  // atomic_add orders by itself; nothing weaker is modelled
 
 // ---- Neighbouring grids: a launch is alone, and may have to act as if it were not.
 TANDEM_SIM_INLINE void wait_for_prior_grid() { sim::wait_for_prior_grid(); }

@@ -52,6 +52,4 @@ TANDEM_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t val
   return old;
 }
 
-TANDEM_DEVICE void fence_global() { asm volatile("fence.acq_rel.gpu;\n" ::: "memory"); }
-
 }  // namespace tandem::hw

@@ -1,0 +1,54 @@
+// The seeds and policies under which a test runs a kernel of the software Hopper.
+#pragma once
+
+#include <cctype>
+#include <cstdint>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "apps/sim/machine.h"
+
+namespace tandem::test {
+
+inline std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+/// A variant's name as GoogleTest takes it.
+template <typename Variant>
+std::string test_name(const testing::TestParamInfo<Variant>& info) {
+  std::string name = sim::name_of(info.param);
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+/// Calls `problem_of(seed)` for each seed, and `problem.check(machine)` of what it returns (printable) under
+/// each policy, on 1 to `most_multiprocessors`; ends at the first failure. $TANDEM_SIM_RUNS says how many
+/// seeds, $TANDEM_SIM_SEED which one alone. `suite`: the running test's, for the command that replays it, as
+/// in "sim_forward_test
+/// --gtest_filter=Variants/ForwardOnSim".
+template <typename ProblemOf>
+void for_each_run(const std::string& suite, std::uint64_t most_multiprocessors, const ProblemOf& problem_of) {
+  using hw::sim::Policy;
+  const std::uint64_t runs = number_from_environment("TANDEM_SIM_RUNS", 4);
+  const std::uint64_t only = number_from_environment("TANDEM_SIM_SEED", 0);
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : runs); ++seed) {
+    const auto problem = problem_of(seed);
+    for (const Policy policy : {Policy::eager, Policy::late, Policy::random}) {
+      sim::Machine machine;
+      machine.policy = policy;
+      machine.seed = seed;
+      machine.multiprocessors = 1 + static_cast<int>(seed % most_multiprocessors);
+      machine.replay = "TANDEM_SIM_SEED=" + std::to_string(seed) + " bin/" + suite + "." + test;
+      SCOPED_TRACE(testing::Message()
+                   << problem << "\npolicy " << hw::sim::name_of(policy) << "\nreplay: " << machine.replay);
+      problem.check(machine);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+}  // namespace tandem::test
