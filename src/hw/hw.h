@@ -97,9 +97,9 @@ TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& ba
 TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier);
 
 /// Starts copying a box from shared memory at `source` (aligned to 128, in the map's swizzle) to `origin` in
-/// global memory; no coordinate may be negative, and elements out of bounds are not written. Ordinary stores to the source need
-/// fence_async_proxy before; the source is free, and the box written, as the waits below say. Nothing orders
-/// stores among each other. PTX cp.async.bulk.tensor.4d.global.shared::cta.
+/// global memory; no coordinate may be negative, and elements out of bounds are not written. Ordinary stores
+/// to the source need fence_async_proxy before; the source is free, and the box written, as the waits below
+/// say. Nothing orders stores among each other. PTX cp.async.bulk.tensor.4d.global.shared::cta.
 TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source);
 /// The same, adding to what is there, atomically for each element; of fp32 maps. In which order the adds of
 /// several stores come is open. PTX cp.reduce.async.bulk.tensor.4d, .add.
