@@ -33,6 +33,8 @@ CONSUMER = "src/forward/consumer.h"
 TURN = "src/forward/turn.h"
 VARIANT = "src/forward/variant.h"
 TYPES = "src/hw/types.h"
+EPILOGUE = "src/forward/epilogue.h"
+SOFTMAX = "src/tile/softmax.h"
 DECODE_KERNEL = "src/decode/kernel.h"
 DECODE_PRODUCER = "src/decode/producer.h"
 DECODE_CONSUMER = "src/decode/consumer.h"
@@ -126,6 +128,21 @@ MUTANTS = [
     Mutant("two-stage: output rescaled while a product writes it", "wgmma", TWO,
            "    hw::wgmma_wait<0>();                      // line 14\n",
            "    tile::scale_rows(state.output, {1.f, 1.f});\n    hw::wgmma_wait<0>();\n"),
+    # The output that leaves by TMA
+    Mutant("staged output: written while the store before reads it", "wait", EPILOGUE,
+           "  if (lane == 0) hw::wait_stores_read<0>();  // those of the tile before\n", ""),
+    Mutant("staged output: no proxy fence before the store", "fence", EPILOGUE, "  hw::fence_async_proxy();\n", ""),
+    Mutant("staged output: stored before all lanes have written it", "sync", EPILOGUE,
+           "  hw::fence_async_proxy();\n  hw::sync_warp();\n", "  hw::fence_async_proxy();\n"),
+    Mutant("staged output: the warp ends before its store has read", "wait", EPILOGUE,
+           "    if (hw::lane_index() == 0) hw::wait_stores_read<0>();\n", ""),
+    Mutant("staged output: never committed", "arrival", EPILOGUE, "  hw::commit_stores();\n", ""),
+    # Order and reference
+    Mutant("maxima of negative scores as bits say", "index", SOFTMAX,
+           "      if (!hw::any_lane(row_max[0] < 0.f || row_max[1] < 0.f)) return;\n", "      return;\n", 256),
+    Mutant("the walk's masked blocks are those of the other direction", "index", "src/core/mask.h",
+           "return {end - 1, -1, end - full_end, end - full_begin, end - begin};",
+           "return {end - 1, -1, full_begin - begin, full_end - begin, end - begin};"),
     # Initialisation
     Mutant("no fence after the barriers' initialisation", "fence", KERNEL, "    hw::fence_barrier_init();\n", ""),
     Mutant("no block barrier after the initialisation", "sync", KERNEL, "  hw::sync_block();\n", ""),

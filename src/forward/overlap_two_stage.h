@@ -1,5 +1,5 @@
 // Overlap policy "two-stage": Algorithm 2's main loop. While P V of one block runs, the same warpgroup
-// computes the softmax of the next.
+// begins the softmax of the next.
 #pragma once
 
 #include "forward/consumer.h"
@@ -34,6 +34,8 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
     take_maximum<V, kind>(state, scores, j);  // line 13: m
     hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_ring.full[0]);
 
+    // From here on one straight line, in which all else hides the latency of the exponentials; with P in
+    // registers little more than the maxima can run beside P V.
     hw::wgmma_wait<0>();                      // line 14
     tile::release_slot(shared.v_ring, v_at);  // line 15 for V
     const tile::Rescale rescale = rebase<V, kind>(state);
