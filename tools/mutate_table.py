@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the mutation scores of docs/simulator.md, between its two marks, from the tables that tools/mutate.py and
 tools/mutate_gpu.py made: docs/simulator-mutants.csv and docs/simulator-mutants-h200.csv. The latter has the forward
-kernels' mutants only, and only those are compared.
+kernels' mutants only, of its day, and only those are compared.
 
 With --check it writes nothing and sees that the page already says so. Exit codes: 0 done; 1 with --check, it does not
 say so; 2 a table lacks a mutant of tools/mutants.py, or has one that is there no more.
@@ -37,8 +37,13 @@ def of_kernel(kernel):
 def difference(path, rows, mutants):
     """What a table lacks or has too much, one line each."""
     names = [m.name for m in mutants]
-    return ([f"{path.name} lacks {name!r}" for name in names if name not in rows] +
-            [f"{path.name} has {name!r}, which is no mutant" for name in rows if name not in names])
+    return [f"{path.name} lacks {name!r}" for name in names if name not in rows] + unknown(path, rows, mutants)
+
+
+def unknown(path, rows, mutants):
+    """What a table has too much, one line each."""
+    names = [m.name for m in mutants]
+    return [f"{path.name} has {name!r}, which is no mutant" for name in rows if name not in names]
 
 
 def reported(row):
@@ -104,11 +109,15 @@ def gpu_summary(rows):
 
 def scores(simulator, gpu):
     """All that stands between the marks."""
-    forward, decode = of_kernel(KERNEL), of_kernel("decode")
+    decode = of_kernel("decode")
+    forward = [m for m in of_kernel(KERNEL) if not gpu or m.name in gpu]
+    newer = [m for m in of_kernel(KERNEL) if m not in forward]
     columns = [("Simulator", simulator, caught), ("compute-sanitizer", gpu, reported),
                ("A plain run on the H200", gpu, shown)]
     return ("\nThe forward kernels' mutants:\n\n" + table(forward, columns) + "\n" +
             simulator_summary([simulator[m.name] for m in forward]) + gpu_summary(list(gpu.values())) +
+            (f"\n{len(newer)} more of the forward, made since and run on no GPU: " +
+             simulator_summary([simulator[m.name] for m in newer]) if newer else "") +
             "\nThe decode kernels' mutants, which no GPU has run (`tools/mutate_gpu.py` is for the forward's):\n\n" +
             table(decode, columns[:1]) + "\n" + simulator_summary([simulator[m.name] for m in decode]) +
             f"\nEvery row: [{SIMULATOR.name}]({SIMULATOR.name}); [{GPU.name}]({GPU.name}), with the first line of each "
@@ -129,7 +138,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
     simulator, gpu = read(SIMULATOR), read(GPU)
-    if wrong := difference(SIMULATOR, simulator, MUTANTS) + (difference(GPU, gpu, of_kernel(KERNEL)) if gpu else []):
+    if wrong := difference(SIMULATOR, simulator, MUTANTS) + unknown(GPU, gpu, of_kernel(KERNEL)):
         print("\n".join(wrong), file=sys.stderr)
         return 2
     old = PAGE.read_text()
