@@ -121,7 +121,7 @@ def parse_arguments():
     parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS), help="its sequence lengths")
     parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"], help="its masks")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["bf16"])
-    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=INSTALLED,
+    parser.add_argument("--peers", nargs="+", choices=INSTALLED, default=INSTALLED,
                         help="default: those that are installed")
     parser.add_argument("--seconds-per-case", type=float, default=1.5, help="GPU time of a case (default: 1.5)")
     parser.add_argument("--budget-seconds", type=float, default=240,

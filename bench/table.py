@@ -57,12 +57,15 @@ def beyond(rows):
     for row in rows:
         if row["kind"] == "beyond":
             cases.setdefault(row_key(row), {})[row["peer"]] = row
-    lines = [["case", "Tandem", "cuDNN", "FlashAttention-2", "Tandem / best"]]
+    columns = {"tandem": "Tandem", "cudnn": "cuDNN", "fa2": "FlashAttention-2"}
+    if any("fa3" in peers for peers in cases.values()):
+        columns["fa3"] = "FlashAttention-3"
+    lines = [["case", *columns.values(), "Tandem / best"]]
     for peers in cases.values():
         others = [float(row["ms"]) for peer, row in peers.items() if peer != "tandem"]
         ratio = f"{min(others) / float(peers['tandem']['ms']):.2f}" if others and "tandem" in peers else ""
         lines.append([case_name(next(iter(peers.values()))),
-                      *(f"{float(peers[peer]['rate']):.0f}" if peer in peers else "" for peer in ("tandem", "cudnn", "fa2")),
+                      *(f"{float(peers[peer]['rate']):.0f}" if peer in peers else "" for peer in columns),
                       ratio])
     return "\n" + markdown(lines) + "\n"
 

@@ -75,6 +75,12 @@ class Tables(unittest.TestCase):
         self.assertEqual(lines[2:], ["| bf16 d128 full b2 h32/8 s4096 | 600 | 400 | 500 | 1.20 |",
                                      "| bf16 d128 full b2 h32/8 s4096 window 1024 | 300 |  |  |  |"])
 
+    def test_beyond_shows_flashattention_3_where_it_ran(self):
+        rows = as_read([row("tandem", "600"), row("cudnn", "400"), row("fa3", "800"), row("tandem", "300", window=1024)])
+        self.assertEqual(table.beyond(rows).strip().splitlines()[2:],
+                         ["| bf16 d128 full b2 h32/8 s4096 | 600 | 400 |  | 800 | 0.75 |",
+                          "| bf16 d128 full b2 h32/8 s4096 window 1024 | 300 |  |  |  |  |"])
+
 
 if __name__ == "__main__":
     unittest.main()
