@@ -54,27 +54,6 @@ Status encode_maps(const DecodeProblem& problem, DecodeArguments* args) {
   return hw::encode("cache.v", problem.v_cache, box_rows(problem), &args->v);
 }
 
-struct Launch {
-  const void* handle;
-  int blocks, threads, shared_bytes;
-  bool early;  ///< may begin before the kernel ahead of it in the stream has ended; it waits by itself
-};
-
-Status enqueue(const Launch& launch, void** parameters, void* stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(launch.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(launch.shared_bytes);
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &early;
-  config.numAttrs = launch.early ? 1 : 0;
-  const cudaError_t error = cudaLaunchKernelExC(&config, launch.handle, parameters);
-  return error == cudaSuccess ? Status{} : hw::device_error("the launch of the decode kernel", error);
-}
-
 }  // namespace
 
 std::size_t workspace_bytes(const DecodeProblem& problem) {
@@ -101,8 +80,9 @@ Status launch(const DecodeProblem& problem, void* workspace, void* stream) {
   if (Status s = hw::allow_shared_bytes(kernel.handle, device.ordinal, kernel.shared_bytes); !s.ok())
     return s;
   void* parameters[] = {&args};
-  return enqueue({kernel.handle, dealt.blocks(), DecodeVariant::threads, kernel.shared_bytes, true},
-                 parameters, stream);
+  return hw::enqueue("the decode kernel",
+                     {kernel.handle, dealt.blocks(), DecodeVariant::threads, kernel.shared_bytes, true},
+                     parameters, stream);
 }
 
 Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {
@@ -116,7 +96,8 @@ Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {
   DecodeArguments args = make_arguments(problem, variant, dealt, nullptr);
   args.plan = nullptr;  // what the problem has is of another call
   void* parameters[] = {&args, &plan};
-  return enqueue({plan_kernel_handle(), 1, plan_threads, 0, false}, parameters, stream);
+  return hw::enqueue("the plan kernel", {plan_kernel_handle(), 1, plan_threads, 0, false}, parameters,
+                     stream);
 }
 
 }  // namespace tandem::decode

@@ -18,17 +18,30 @@ struct ConsumerPosition {
   tile::RingPosition<V.kv_stages> k, v;
 };
 
-/// What a consumer keeps in registers for one tile.
+/// What a consumer keeps in registers: of all its tiles, and of the one at work.
 template <ForwardVariant V>
 struct ConsumerState {
   const ForwardArguments& args;
   ForwardShared<V>& shared;
-  ConsumerPosition<V>& at;
   Turn<V> turn;
+  int own_row;  ///< of a tile: the thread's upper one
+  ConsumerPosition<V> at;
+
   core::BlockWalk walk;
   RowLimits limits;
   tile::OnlineSoftmax softmax;
   float output[V.head_dim / 2];
+
+  /// Line 13, but for the output.
+  TANDEM_DEVICE void begin(const Work& work) {
+    walk = work.walk;
+    limits = RowLimits::of(args, work.first_query + own_row);
+    softmax = {};
+  }
+  TANDEM_DEVICE void clear_output() {
+    TANDEM_UNROLL
+    for (float& x : output) x = 0.f;
+  }
 };
 
 /// Starts the scores of K's next block, which has to be full.
@@ -52,6 +65,17 @@ template <ForwardVariant V>
 TANDEM_DEVICE void release_queries(ConsumerState<V>& state) {
   tile::release_slot(state.shared.q_ring[state.turn.consumer], state.at.q);
   state.at.q.advance();
+}
+/// The scores at a position of the walk are complete.
+template <ForwardVariant V>
+TANDEM_DEVICE void release_queries_after(ConsumerState<V>& state, int position) {
+  if (position + 1 == state.walk.count) release_queries(state);
+}
+
+/// Lines 24 and 25, from the statistics of the tile.
+template <ForwardVariant V>
+TANDEM_DEVICE void store_tile(ConsumerState<V>& state, const Work& work, tile::OnlineSoftmax& softmax) {
+  store_tile<V>(state.args, state.shared, work, work.first_query + state.own_row, softmax, state.output);
 }
 
 /// Blocks whose scores all count, and blocks that need the mask: the two kinds of a peeled loop.

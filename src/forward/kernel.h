@@ -25,27 +25,23 @@ template <ForwardVariant V>
 TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& shared, int consumer) {
   const int warp = static_cast<int>(hw::warp_index() % 4);
   const int own_row = tile::warpgroup_rows * consumer + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
-  ConsumerPosition<V> at;
-  const Turn<V> turn{consumer};
-  turn.init();
+  ConsumerState<V> state{args, shared, Turn<V>{consumer}, own_row, {}, {}, {}, {}, {}};
+  state.turn.init();
 
   int round = 0;
   Work work = find_work<V>(args, round);
   while (work.exists()) {
-    const int query = work.first_query + own_row;
-    ConsumerState<V> state{args, shared, at, turn, work.walk, RowLimits::of(args, query), {}, {}};  // line 13
-    tile::wait_full(shared.q_ring[consumer], at.q);                                                 // line 14
-    Work next;
-    const auto find_next = [&] { next = find_work<V>(args, ++round); };
+    state.begin(work);  // line 13
+    state.clear_output();
+    tile::wait_full(shared.q_ring[consumer], state.at.q);  // line 14
     if (work.walk.count > 0) {
-      attend(state, find_next);  // lines 15-23
+      work = attend(state, work, round);  // lines 15-23
     } else {
-      find_next();
       hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the slot back
       release_queries(state);
+      store_tile(state, work, state.softmax);  // lines 24, 25
+      work = find_work<V>(args, ++round);
     }
-    store_tile<V>(args, shared, work, query, state.softmax, state.output);  // lines 24, 25
-    work = next;
   }
   finish_storing_output<V>();
 }
@@ -56,6 +52,9 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   auto& shared = hw::shared_memory<ForwardShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes);
   init_rings(shared);
+  hw::release_next_grid();  // its blocks get this one's place when it ends, and need not wait for the whole
+                            // grid
+  hw::wait_for_prior_grid();
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());
   if (warpgroup == 0) {  // line 2

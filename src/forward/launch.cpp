@@ -1,7 +1,6 @@
 #include "forward/launch.h"
 
 #include <cstdint>
-#include <cuda_runtime_api.h>
 #include <string>
 
 #include "forward/kernels.h"
@@ -76,10 +75,9 @@ Status launch(const core::ForwardProblem& problem, void* stream) {
   if (Status s = hw::allow_shared_bytes(kernel->handle, device.ordinal, kernel->shared_bytes); !s.ok())
     return s;
   void* parameters[] = {&args};
-  const cudaError_t error = cudaLaunchKernel(
-      kernel->handle, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(variant.threads())),
-      parameters, static_cast<std::size_t>(kernel->shared_bytes), static_cast<cudaStream_t>(stream));
-  return error == cudaSuccess ? Status{} : hw::device_error("the launch of the forward kernel", error);
+  return hw::enqueue("the forward kernel",
+                     {kernel->handle, grid, variant.threads(), kernel->shared_bytes, true}, parameters,
+                     stream);
 }
 
 }  // namespace tandem::forward

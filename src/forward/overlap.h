@@ -7,13 +7,18 @@
 
 namespace tandem::forward {
 
-/// Algorithm 1, lines 15-23, or what Algorithm 2 or 4 puts in their place. `meanwhile` runs once: while
-/// the tile's last product is in flight, where registers allow.
-template <ForwardVariant V, typename Meanwhile>
-TANDEM_DEVICE void attend(ConsumerState<V>& state, const Meanwhile& meanwhile) {
-  if constexpr (V.overlap == Overlap::serial) attend_serial(state, meanwhile);
-  if constexpr (V.overlap == Overlap::two_stage) attend_two_stage(state, meanwhile);
-  if constexpr (V.overlap == Overlap::three_stage) attend_three_stage(state, meanwhile);
+/// Algorithm 1, lines 15-25, or what Algorithm 2 or 4 puts in their place, for the tile in `work`, which has
+/// keys and whose queries are full; and for more tiles as long as they can follow without a gap. Returns what
+/// comes next.
+template <ForwardVariant V>
+TANDEM_DEVICE Work attend(ConsumerState<V>& state, const Work& work, int& round) {
+  if constexpr (V.overlap == Overlap::two_stage) return attend_two_stage(state, work, round);
+  Work next;
+  const auto find_next = [&] { next = find_work<V>(state.args, ++round); };
+  if constexpr (V.overlap == Overlap::serial) attend_serial(state, find_next);
+  if constexpr (V.overlap == Overlap::three_stage) attend_three_stage(state, find_next);
+  store_tile(state, work, state.softmax);
+  return next;
 }
 
 }  // namespace tandem::forward

@@ -31,6 +31,7 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
 
     hw::wgmma_wait<1>();                      // line 12
     tile::release_slot(shared.k_ring, k_at);  // line 15 for K
+    release_queries_after(state, j);
     take_maximum<V, kind>(state, scores, j);  // line 13: m
     hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_ring.full[0]);
 
@@ -48,35 +49,112 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
   }
 }
 
-template <ForwardVariant V, typename Meanwhile>
-TANDEM_DEVICE void attend_two_stage(ConsumerState<V>& state, const Meanwhile& meanwhile) {
+/// Lines 3-6: the first block's probabilities; O is still 0.
+template <ForwardVariant V>
+TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p) {
   ForwardShared<V>& shared = state.shared;
-  auto& [q_at, k_at, v_at] = state.at;
-  tile::Probabilities<V.block_n> p;
-  {
-    float scores[V.block_n / 2];
-    tile::wait_full(shared.k_ring, k_at);  // line 3
-    start_scores(state, scores);           // line 4
-    hw::wgmma_wait<0>();
-    tile::release_slot(shared.k_ring, k_at);  // line 5
-    k_at.advance();
-    softmax_block<V, BlockKind::masked>(state, scores, 0);  // line 6; O is still 0
-    tile::round_probabilities<V.operand>(p, scores);
-  }
-  const core::BlockWalk& walk = state.walk;
-  const int full_begin = walk.full_begin > 1 ? walk.full_begin : 1;
-  const int full_end = walk.full_end > full_begin ? walk.full_end : full_begin;
-  two_stage_blocks<V, BlockKind::masked>(state, p, 1, walk.full_begin);
-  two_stage_blocks<V, BlockKind::full>(state, p, full_begin, full_end);
-  two_stage_blocks<V, BlockKind::masked>(state, p, full_end, walk.count);
-  release_queries(state);
+  tile::RingPosition<V.kv_stages>& k_at = state.at.k;
+  float scores[V.block_n / 2];
+
+  tile::wait_full(shared.k_ring, k_at);  // line 3
+  start_scores(state, scores);           // line 4
+  hw::wgmma_wait<0>();
+  tile::release_slot(shared.k_ring, k_at);  // line 5
+  release_queries_after(state, 0);
+  k_at.advance();
+  softmax_block<V, BlockKind::masked>(state, scores, 0);  // line 6
+  tile::round_probabilities<V.operand>(p, scores);
+}
+
+/// Lines 18 and 19, and the epilogue.
+template <ForwardVariant V>
+TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const tile::Probabilities<V.block_n>& p,
+                               const Work& work) {
+  ForwardShared<V>& shared = state.shared;
+  tile::RingPosition<V.kv_stages>& v_at = state.at.v;
 
   tile::wait_full(shared.v_ring, v_at);  // line 18
   start_output(state, p);                // line 19
-  meanwhile();
   hw::wgmma_wait<0>();
   tile::release_slot(shared.v_ring, v_at);
   v_at.advance();
+  store_tile(state, work, state.softmax);
+}
+
+/// Both at once, of two tiles: lines 18 and 19 and the epilogue of `work` beside lines 3-6 of `next`, in the
+/// order of the main loop. `meanwhile` runs while the products do.
+template <BlockKind kind, ForwardVariant V, typename Meanwhile>
+TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p,
+                                     const Work& work, const Work& next, const Meanwhile& meanwhile) {
+  ForwardShared<V>& shared = state.shared;
+  auto& [q_at, k_at, v_at] = state.at;
+  float scores[V.block_n / 2];
+
+  tile::wait_full(shared.q_ring[state.turn.consumer], q_at);  // line 3 of the next
+  tile::wait_full(shared.k_ring, k_at);
+  state.turn.take();
+  start_scores(state, scores);           // line 4 of the next
+  tile::wait_full(shared.v_ring, v_at);  // line 18
+  start_output(state, p);                // line 19
+  state.turn.pass();
+  tile::OnlineSoftmax finished = state.softmax;
+  state.begin(next);  // line 2 of the next
+  meanwhile();
+
+  hw::wgmma_wait<1>();
+  tile::release_slot(shared.k_ring, k_at);  // line 5 of the next
+  release_queries_after(state, 0);
+  take_maximum<V, kind>(state, scores, 0);  // line 6 of the next: m
+  hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_ring.full[0]);
+
+  hw::wgmma_wait<0>();
+  tile::release_slot(shared.v_ring, v_at);
+  store_tile(state, work, finished);  // among the exponentials, which hide its latencies
+  state.clear_output();
+  rebase<V, kind>(state);
+  exponentiate<V, kind>(state, scores);  // line 6 of the next: P, l
+  tile::round_probabilities<V.operand>(p, scores);
+  k_at.advance();
+  v_at.advance();
+}
+
+/// Whether a tile is found a whole tile ahead, beside the products between the two tiles before it: where
+/// that measures better, and there are registers to remember it (docs/performance.md).
+template <ForwardVariant V>
+inline constexpr bool finds_ahead = V.head_dim == 64 && V.consumers() == 2;
+
+/// The tile in `work`, and those after it as long as they have keys.
+template <ForwardVariant V>
+TANDEM_DEVICE Work attend_two_stage(ConsumerState<V>& state, Work work, int& round) {
+  const auto find_next = [&] { return find_work<V>(state.args, ++round); };
+  tile::Probabilities<V.block_n> p;
+  begin_tile(state, p);
+  Work next;
+  if constexpr (finds_ahead<V>) next = find_next();
+  for (;;) {
+    const core::BlockWalk& walk = state.walk;
+    const int full_begin = walk.full_begin > 1 ? walk.full_begin : 1;
+    const int full_end = walk.full_end > full_begin ? walk.full_end : full_begin;
+    two_stage_blocks<V, BlockKind::masked>(state, p, 1, walk.full_begin);
+    two_stage_blocks<V, BlockKind::full>(state, p, full_begin, full_end);
+    two_stage_blocks<V, BlockKind::masked>(state, p, full_end, walk.count);
+    if constexpr (!finds_ahead<V>) next = find_next();
+    if (!next.exists() || next.walk.count == 0) {
+      finish_tile(state, p, work);
+      return next;
+    }
+    Work after;
+    const auto meanwhile = [&] {
+      if constexpr (finds_ahead<V>) after = find_next();
+    };
+    if (V.mask == MaskKind::full && next.walk.full_begin == 0 && next.walk.full_end > 0) {
+      pass_to_next_tile<BlockKind::full>(state, p, work, next, meanwhile);
+    } else {
+      pass_to_next_tile<BlockKind::masked>(state, p, work, next, meanwhile);
+    }
+    work = next;
+    if constexpr (finds_ahead<V>) next = after;
+  }
 }
 
 }  // namespace tandem::forward

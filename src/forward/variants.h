@@ -35,17 +35,18 @@ constexpr auto recipes() {
                       Recipe{band, true, 0, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 96) {
     return std::array{Recipe{full, false, 0, 128, 128, 2, two_stage, pingpong},
-                      Recipe{full, false, 1536, 192, 112, 2, two_stage, pingpong},
+                      Recipe{full, false, 1536, 192, 96, 2, two_stage, pingpong},
                       Recipe{full, true, 0, 128, 128, 2, two_stage, pingpong},
                       Recipe{band, false, 0, 128, 128, 2, two_stage, pingpong},
                       Recipe{band, false, 1536, 192, 96, 2, two_stage, pingpong},
                       Recipe{band, true, 0, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 128) {
-    return std::array{Recipe{full, false, 0, 128, 176, 2, two_stage, pingpong},
-                      Recipe{full, false, 768, 128, 176, 2, two_stage, free},
+    return std::array{Recipe{full, false, 0, 128, 128, 2, two_stage, pingpong},
+                      Recipe{full, false, 1536, 128, 160, 2, two_stage, free},
+                      Recipe{full, false, 6144, 128, 176, 2, two_stage, free},
                       Recipe{full, true, 0, 128, 128, 2, two_stage, pingpong},
                       Recipe{band, false, 0, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 12288, 128, 176, 2, two_stage, free},
+                      Recipe{band, false, 6144, 128, 176, 2, two_stage, free},
                       Recipe{band, true, 0, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 192) {
     return std::array{Recipe{full, false, 0, 128, 96, 2, two_stage, free},
@@ -54,12 +55,12 @@ constexpr auto recipes() {
                       Recipe{band, true, 0, 128, 96, 2, two_stage, free}};
   } else {
     static_assert(head_dim == 256);
-    return std::array{Recipe{full, false, 0, 128, 64, 2, two_stage, free},
+    return std::array{Recipe{full, false, 0, 128, 64, 2, two_stage, pingpong},
                       Recipe{full, false, 768, 128, 80, 2, two_stage, free},
-                      Recipe{full, true, 0, 128, 64, 2, two_stage, free},
-                      Recipe{band, false, 0, 128, 64, 2, two_stage, free},
-                      Recipe{band, false, 1536, 128, 80, 2, two_stage, free},
-                      Recipe{band, true, 0, 128, 64, 2, two_stage, free}};
+                      Recipe{full, true, 0, 128, 64, 2, two_stage, pingpong},
+                      Recipe{band, false, 0, 128, 64, 2, two_stage, pingpong},
+                      Recipe{band, false, 3072, 128, 80, 2, two_stage, free},
+                      Recipe{band, true, 0, 128, 64, 2, two_stage, pingpong}};
   }
 }
 

@@ -156,4 +156,19 @@ core::Status allow_shared_bytes(const void* kernel, int ordinal, int bytes) {
   return {};
 }
 
+core::Status enqueue(const char* name, const Launch& launch, void** parameters, void* stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(launch.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(launch.shared_bytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = launch.early ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelExC(&config, launch.handle, parameters);
+  return error == cudaSuccess ? Status{} : device_error(std::string("the launch of ") + name, error);
+}
+
 }  // namespace tandem::hw

@@ -38,6 +38,16 @@ core::Status encode(const char* name, const core::Tensor& tensor, int rows, Tens
 /// runtime once for each kernel and device, since that costs as much as a launch.
 core::Status allow_shared_bytes(const void* kernel, int ordinal, int bytes);
 
+/// A kernel on its way into a stream.
+struct Launch {
+  const void* handle;
+  int blocks, threads, shared_bytes;
+  bool early;  ///< may begin before the kernel ahead of it in the stream has ended; it waits by itself
+};
+
+/// `name` is the kernel's, for errors.
+core::Status enqueue(const char* name, const Launch& launch, void** parameters, void* stream);
+
 /// A failed call of the runtime as a status. Clears the runtime's last error: what we report must not surface
 /// again in the caller's next check.
 core::Status device_error(const std::string& what, cudaError_t error);
