@@ -1,4 +1,4 @@
-// A consumer warpgroup: 64 queries of every tile of the block (Algorithm 1, lines 12-25).
+// A consumer warpgroup: 64 rows of every tile of the block (Algorithm 1, lines 12-25).
 #pragma once
 
 #include "forward/epilogue.h"

@@ -32,9 +32,9 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   int round = 0;
   Work work = find_work<V>(args, round);
   while (work.exists()) {
-    const int query = work.first_query + own_row;
-    ConsumerState<V> state{args, shared, at, turn, work.walk, RowLimits::of(args, query), {}, {}};  // line 13
-    tile::wait_full(shared.q_ring[consumer], at.q);                                                 // line 14
+    const int row = work.first_row + own_row;
+    ConsumerState<V> state{args, shared, at, turn, work.walk, RowLimits::of(args, row), {}, {}};  // line 13
+    tile::wait_full(shared.q_ring[consumer], at.q);                                               // line 14
     Work next;
     const auto find_next = [&] { next = find_work<V>(args, ++round); };
     if (work.walk.count > 0) {
@@ -44,7 +44,7 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
       hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the slot back
       release_queries(state);
     }
-    store_tile<V>(args, shared, work, query, state.softmax, state.output);  // lines 24, 25
+    store_tile<V>(args, shared, work, row, state.softmax, state.output);  // lines 24, 25
     work = next;
   }
   finish_storing_output<V>();
