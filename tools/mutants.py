@@ -34,6 +34,9 @@ TURN = "src/forward/turn.h"
 VARIANT = "src/forward/variant.h"
 TYPES = "src/hw/types.h"
 EPILOGUE = "src/forward/epilogue.h"
+PACKING = "src/forward/packing.h"
+WORK = "src/forward/work.h"
+SCORE_MASK = "src/forward/score_mask.h"
 SOFTMAX = "src/tile/softmax.h"
 DECODE_KERNEL = "src/decode/kernel.h"
 DECODE_PRODUCER = "src/decode/producer.h"
@@ -137,6 +140,16 @@ MUTANTS = [
     Mutant("staged output: the warp ends before its store has read", "wait", EPILOGUE,
            "    if (hw::lane_index() == 0) hw::wait_stores_read<0>();\n", ""),
     Mutant("staged output: never committed", "arrival", EPILOGUE, "  hw::commit_stores();\n", ""),
+    # Heads of a group in one tile
+    Mutant("packed heads: every row is the pack's first head", "index", PACKING,
+           "(pack << log2_heads) + (row & (heads() - 1))", "pack << log2_heads"),
+    Mutant("packed heads: a row's number is its query", "index", PACKING, "return row >> log2_heads;", "return row;"),
+    Mutant("packed heads: a pack's number is its first head", "index", PACKING, "(pack << log2_heads) +", "pack +"),
+    Mutant("packed heads: boxes begin where plain ones would", "index", WORK,
+           "  if (args.packing.heads() > 1) return {0, head, query, tile.batch};\n", ""),
+    Mutant("packed heads: rows see the keys of plain ones", "index", SCORE_MASK, "args.packing.query(row + 8 * i)", "row + 8 * i"),
+    Mutant("packed heads: the walk begins at a plain tile's keys", "index", WORK, "first = args.packing.query(first_row),",
+           "first = first_row,"),
     # Order and reference
     Mutant("maxima of negative scores as bits say", "index", SOFTMAX,
            "      if (!hw::any_lane(row_max[0] < 0.f || row_max[1] < 0.f)) return;\n", "      return;\n", 256),

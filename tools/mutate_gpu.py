@@ -41,7 +41,7 @@ CUDA_FLAGS = ("-std=c++20", "-O3", "--generate-code=arch=compute_90a,code=[sm_90
 HOST_FLAGS = ("-std=c++20", "-O2", "-Xcompiler", "-fopenmp,-ffunction-sections")
 # device.cpp also asks the C interface, which is not here: nobody calls that part, and the linker leaves it out.
 LINK_FLAGS = ("-Xcompiler", "-fopenmp", "-Xlinker", "--gc-sections")
-HOST_SOURCES = ("tests/mutants/probe.cpp", "src/forward/plan.cpp", "src/forward/tensor_map.cpp",
+HOST_SOURCES = ("tests/mutants/probe.cpp", "src/forward/plan.cpp", "src/hw/tensor_map.cpp",
                 "src/cpu/reference.cpp", "tests/support/compare.cpp", "tests/support/forward_case.cpp",
                 "tests/support/host_tensor.cpp", "tests/support/standard.cpp", "tests/gpu/device.cpp")
 KERNELS = """#include "tests/mutants/probe_kernels.cuh"

@@ -84,8 +84,8 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
   if (problem.plan != nullptr) config.buffers.push_back(array_of(memory.plan, "plan", false));
   decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
   args.k =
-      problem.capacity() == 0 ? encode(problem.q, 1) : encode(problem.k_cache, decode::box_rows(problem));
-  args.v = problem.capacity() == 0 ? args.k : encode(problem.v_cache, decode::box_rows(problem));
+      problem.capacity() == 0 ? encode(problem.q, {1}) : encode(problem.k_cache, {decode::box_rows(problem)});
+  args.v = problem.capacity() == 0 ? args.k : encode(problem.v_cache, {decode::box_rows(problem)});
   return hw::sim::launch(config, [&args, &kernel] { kernel.body(args); });
 }
 

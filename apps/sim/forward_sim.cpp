@@ -55,11 +55,12 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
   config.blocks = forward::grid_size(problem, variant, machine.multiprocessors);
   if (config.blocks == 0) return {};
   forward::ForwardArguments args = forward::make_arguments(problem, variant, config.blocks);
-  args.q = encode(problem.q, variant.block_m / variant.consumers());
-  args.k = problem.k_len() == 0 ? args.q : encode(problem.k, variant.block_n);
-  args.v = problem.k_len() == 0 ? args.q : encode(problem.v, variant.block_n);
+  const int heads = args.packing.heads();
+  args.q = encode(problem.q, {variant.block_m / variant.consumers(), heads});
+  args.k = problem.k_len() == 0 ? args.q : encode(problem.k, {variant.block_n});
+  args.v = problem.k_len() == 0 ? args.q : encode(problem.v, {variant.block_n});
   const Kernel& kernel = find_kernel(variant);
-  if (kernel.stages_output) args.o_boxes = encode(problem.o, forward::output_rows);
+  if (kernel.stages_output) args.o_boxes = encode(problem.o, {forward::output_rows, heads});
   return hw::sim::launch(config, [&args, &kernel] { kernel.body(args); });
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/dtype.h"
-#include "hw/tensor_map.h"
 
 namespace tandem::sim {
 
@@ -16,8 +15,8 @@ hw::sim::LaunchConfig Machine::launch_config() const {
   return config;
 }
 
-hw::TensorMap encode(const core::Tensor& tensor, int rows) {
-  const hw::TensorMapRequest request = hw::tensor_map_request(tensor, rows);
+hw::TensorMap encode(const core::Tensor& tensor, hw::BoxRows box) {
+  const hw::TensorMapRequest request = hw::tensor_map_request(tensor, box);
   hw::sim::TensorMapSpec spec{};
   spec.address = request.address;
   std::copy_n(request.dims, 4, spec.dims);

@@ -6,6 +6,7 @@
 
 #include "core/problem.h"
 #include "hw/sim/machine.h"
+#include "hw/tensor_map.h"
 
 namespace tandem::sim {
 
@@ -21,8 +22,8 @@ struct Machine {
   hw::sim::LaunchConfig launch_config() const;
 };
 
-/// The map that the launcher makes of a tensor, for boxes of `rows` rows.
-hw::TensorMap encode(const core::Tensor& tensor, int rows);
+/// The map that the launcher makes of a tensor.
+hw::TensorMap encode(const core::Tensor& tensor, hw::BoxRows box);
 
 /// From the first to the last element of a tensor, whose strides are not negative.
 hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool writable);

@@ -34,7 +34,8 @@ class Divisor {
   std::uint64_t multiplier_ = std::uint64_t{1} << 31;  // below 2^32
 };
 
-/// One tile of work: `block_m` consecutive queries of one head of one batch entry.
+/// One tile of work: `block_m` consecutive queries of one head of one batch entry. Heads that are packed
+/// together (forward/packing.h) count as one, whose queries are the rows of the pack.
 struct Tile {
   int m_block, head, batch;
 

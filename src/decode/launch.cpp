@@ -46,12 +46,12 @@ Status check_memory(const DecodeProblem& problem) {
 Status encode_maps(const DecodeProblem& problem, DecodeArguments* args) {
   if (problem.pages() == 0 ||
       problem.page_size() == 0) {  // nothing will be loaded, but maps have to be valid
-    if (Status s = hw::encode("q", problem.q, 1, &args->k); !s.ok()) return s;
+    if (Status s = hw::encode("q", problem.q, {1}, &args->k); !s.ok()) return s;
     args->v = args->k;
     return {};
   }
-  if (Status s = hw::encode("cache.k", problem.k_cache, box_rows(problem), &args->k); !s.ok()) return s;
-  return hw::encode("cache.v", problem.v_cache, box_rows(problem), &args->v);
+  if (Status s = hw::encode("cache.k", problem.k_cache, {box_rows(problem)}, &args->k); !s.ok()) return s;
+  return hw::encode("cache.v", problem.v_cache, {box_rows(problem)}, &args->v);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A consumer warpgroup: 64 queries of every tile of the block (Algorithm 1, lines 12-25).
+// A consumer warpgroup: 64 rows of every tile of the block (Algorithm 1, lines 12-25).
 #pragma once
 
 #include "forward/epilogue.h"
@@ -35,7 +35,7 @@ struct ConsumerState {
   /// Line 13, but for the output.
   TANDEM_DEVICE void begin(const Work& work) {
     walk = work.walk;
-    limits = RowLimits::of(args, work.first_query + own_row);
+    limits = RowLimits::of(args, work.first_row + own_row);
     softmax = {};
   }
   TANDEM_DEVICE void clear_output() {
@@ -75,7 +75,7 @@ TANDEM_DEVICE void release_queries_after(ConsumerState<V>& state, int position) 
 /// Lines 24 and 25, from the statistics of the tile.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_tile(ConsumerState<V>& state, const Work& work, tile::OnlineSoftmax& softmax) {
-  store_tile<V>(state.args, state.shared, work, work.first_query + state.own_row, softmax, state.output);
+  store_tile<V>(state.args, state.shared, work, work.first_row + state.own_row, softmax, state.output);
 }
 
 /// Blocks whose scores all count, and blocks that need the mask: the two kinds of a peeled loop.

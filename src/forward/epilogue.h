@@ -59,17 +59,27 @@ struct OutputRow {
   }
 };
 
+/// Where a row of the tile stands in a tensor.
+template <typename Element>
+TANDEM_DEVICE Element* row_of(const OutputView& tensor, const Packing& packing, const core::Tile& tile,
+                              int row) {
+  return static_cast<Element*>(tensor.data) + tile.batch * tensor.batch_stride +
+         packing.head(tile.head, row) * tensor.head_stride + packing.query(row) * tensor.row_stride;
+}
+
 /// Stores the thread's two rows of normalised output at once.
 template <ForwardVariant V>
-TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, int query,
+TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, int row,
                                 const float (&output)[V.head_dim / 2]) {
-  auto* row = static_cast<std::uint16_t*>(args.o.data) + work.tile.batch * args.o.batch_stride +
-              work.tile.head * args.o.head_stride + query * args.o.row_stride;
   // All exchanges before any store: stores keep their order, and would make the exchanges wait for one
   // another.
   const OutputRow<V> upper(output, 0), lower(output, 1);
-  if (query < args.q_len) upper.store(row, args.head_dim);
-  if (query + 8 < args.q_len) lower.store(row + 8 * args.o.row_stride, args.head_dim);
+  const auto store = [&](const OutputRow<V>& values, int at) {
+    if (args.packing.query(at) >= args.q_len) return;
+    values.store(row_of<std::uint16_t>(args.o, args.packing, work.tile, at), args.head_dim);
+  };
+  store(upper, row);
+  store(lower, row + 8);
 }
 
 /// Starts storing the warp's rows of normalised output. TMA leaves out the rows and columns that don't exist.
@@ -96,8 +106,7 @@ TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardSha
   hw::fence_async_proxy();
   hw::sync_warp();
   if (lane != 0) return;
-  tile::start_storing(own, args.o_boxes,
-                      {0, work.first_query + output_rows * warp, work.tile.head, work.tile.batch});
+  tile::start_storing(own, args.o_boxes, box_of_rows(args, work.tile, work.first_row + output_rows * warp));
   hw::commit_stores();
 }
 
@@ -109,25 +118,24 @@ TANDEM_DEVICE void finish_storing_output() {
   }
 }
 
-/// Normalises the output and writes O and L. `query`: of the thread's upper row.
+/// Normalises the output and writes O and L. `row`: the thread's upper one.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
-                              int query, tile::OnlineSoftmax& softmax, float (&output)[V.head_dim / 2]) {
+                              int row, tile::OnlineSoftmax& softmax, float (&output)[V.head_dim / 2]) {
   float lse[2], normalise[2];
   softmax.finish(args.scale_log2, lse, normalise);  // line 24
   tile::scale_rows(output, normalise);
   if constexpr (stages_output<V>) {  // line 25
     start_storing_output(args, shared, work, output);
   } else {
-    store_output<V>(args, work, query, output);
+    store_output<V>(args, work, row, output);
   }
   if (args.lse.data == nullptr || hw::lane_index() % 4 != 0) return;
-  auto* head = static_cast<float*>(args.lse.data) + work.tile.batch * args.lse.batch_stride +
-               work.tile.head * args.lse.head_stride;
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {
-    const int row = query + 8 * i;
-    if (row < args.q_len) hw::store_global(head + row * args.lse.row_stride, lse[i]);
+    const int at = row + 8 * i;
+    if (args.packing.query(at) < args.q_len)
+      hw::store_global(row_of<float>(args.lse, args.packing, work.tile, at), lse[i]);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "forward/plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <numbers>
 #include <string>
@@ -10,9 +11,20 @@
 namespace tandem::forward {
 namespace {
 
-std::int64_t query_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  return (problem.q_len() + variant.block_m - 1) / variant.block_m;
+Tiling tiling_with(Packing packing, const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  const std::int64_t rows = problem.q_len() << packing.log2_heads;
+  return {packing, problem.q_heads() >> packing.log2_heads, (rows + variant.block_m - 1) / variant.block_m};
 }
+
+/// As many heads as a pack can have: a power of two, so that rows are told apart by shifts.
+Packing largest_packing(const core::ForwardProblem& problem) {
+  constexpr auto most = static_cast<std::uint64_t>(Packing::most_heads);
+  return {std::countr_zero(static_cast<std::uint64_t>(problem.group()) | most)};
+}
+
+/// Packs only where the tiles are at most this part of what they would be: for less, the boxes of a head's
+/// consecutive queries are kept.
+constexpr double worthwhile_part = 0.9;
 
 OutputView output_view(const core::Tensor& tensor) {
   return {tensor.data, tensor.stride[0], tensor.stride[1], tensor.stride[2]};
@@ -21,20 +33,21 @@ OutputView output_view(const core::Tensor& tensor) {
 /// What L2 (50 MB on an H100 or H200) keeps of keys and values beside queries and outputs.
 constexpr std::int64_t cached_bytes = std::int64_t{32} << 20;
 
-/// Query heads whose keys and values stay in L2.
-int cached_heads(const core::ForwardProblem& problem) {
+/// Packs of query heads whose keys and values stay in L2.
+int cached_packs(const core::ForwardProblem& problem, const Packing& packing) {
   const std::int64_t of_kv_head = std::max<std::int64_t>(
       1, problem.k_len() * problem.head_dim() * 2 * static_cast<std::int64_t>(sizeof(std::uint16_t)));
   const std::int64_t kv_heads = std::min(cached_bytes / of_kv_head, problem.kv_heads() * problem.batch());
-  return static_cast<int>(kv_heads * problem.group());
+  return static_cast<int>(kv_heads * (problem.group() >> packing.log2_heads));
 }
 
-core::Schedule make_schedule(const core::ForwardProblem& problem, const ForwardVariant& variant, int grid) {
-  const auto m_blocks = static_cast<int>(query_blocks(problem, variant));
-  const auto heads = static_cast<int>(problem.q_heads()), batch = static_cast<int>(problem.batch());
+core::Schedule make_schedule(const core::ForwardProblem& problem, const Tiling& tiling, int grid) {
+  const auto m_blocks = static_cast<int>(tiling.m_blocks), packs = static_cast<int>(tiling.packs);
+  const auto batch = static_cast<int>(problem.batch());
   const bool ramp = problem.mask.right != core::Mask::unlimited;
-  return ramp ? core::Schedule::longest_first(m_blocks, heads, batch, grid, cached_heads(problem))
-              : core::Schedule(m_blocks, heads, batch);
+  return ramp ? core::Schedule::longest_first(m_blocks, packs, batch, grid,
+                                              cached_packs(problem, tiling.packing))
+              : core::Schedule(m_blocks, packs, batch);
 }
 
 /// Whether AUTO takes the candidate at this length.
@@ -110,21 +123,30 @@ core::Status no_variant(const core::ForwardProblem& problem) {
               "default ones without a softcap"};
 }
 
+Tiling tiling_of(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  const Tiling plain = tiling_with(Packing{}, problem, variant);
+  const Tiling packed = tiling_with(largest_packing(problem), problem, variant);
+  const double most_tiles = worthwhile_part * static_cast<double>(plain.tiles());
+  return static_cast<double>(packed.tiles()) <= most_tiles ? packed : plain;
+}
+
 std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  return query_blocks(problem, variant) * problem.q_heads() * problem.batch();
+  return tiling_of(problem, variant).tiles() * problem.batch();
 }
 
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
                                 int grid) {
+  const Tiling tiling = tiling_of(problem, variant);
   ForwardArguments args{};
   args.o = output_view(problem.o);
   args.lse = output_view(problem.lse);
   args.mask = problem.mask.narrowed<std::int32_t>();
-  args.schedule = make_schedule(problem, variant, grid);
+  args.schedule = make_schedule(problem, tiling, grid);
+  args.packing = tiling.packing;
   args.q_len = static_cast<int>(problem.q_len());
   args.k_len = static_cast<int>(problem.k_len());
   args.head_dim = static_cast<int>(problem.head_dim());
-  args.group = core::Divisor(static_cast<int>(problem.group()));
+  args.group = core::Divisor(static_cast<int>(problem.group() >> tiling.packing.log2_heads));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   return args;

@@ -17,14 +17,26 @@ const ForwardVariant* choose_variant(const core::ForwardProblem& problem);
 /// Where there is no variant: what was asked for, and what is built.
 core::Status no_variant(const core::ForwardProblem& problem);
 
+/// How the queries of one batch entry are cut into tiles of block_m rows.
+struct Tiling {
+  Packing packing;
+  std::int64_t packs;     ///< of query heads
+  std::int64_t m_blocks;  ///< tiles of one pack
+
+  std::int64_t tiles() const { return packs * m_blocks; }
+};
+
+/// Heads of a group are packed where that saves enough tiles: where queries are few.
+Tiling tiling_of(const core::ForwardProblem& problem, const ForwardVariant& variant);
+
 /// Tiles of queries over all heads and batch entries.
 std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVariant& variant);
 
 /// Blocks of a persistent grid on `sm_count` multiprocessors.
 int grid_size(const core::ForwardProblem& problem, const ForwardVariant& variant, int sm_count);
 
-/// All arguments but the tensor maps, which each machine encodes for itself (tensor_map.h). tile_count has to
-/// be below 2^30.
+/// All arguments but the tensor maps, which each machine encodes for itself (tensor_map.h), those of q and o
+/// for boxes of the arguments' packing. tile_count has to be below 2^30.
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant, int grid);
 
 }  // namespace tandem::forward

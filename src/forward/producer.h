@@ -11,6 +11,7 @@ template <ForwardVariant V>
 struct Producer {
   using QueryTile = typename ForwardShared<V>::QueryTile;
   using KeyTile = typename ForwardShared<V>::KeyTile;
+  static_assert(QueryTile::rows % Packing::most_heads == 0);
 
   const ForwardArguments& args;
   ForwardShared<V>& shared;
@@ -22,7 +23,7 @@ struct Producer {
     return {0, work.walk.block(i) * V.block_n, args.group.divide(work.tile.head).quotient, work.tile.batch};
   }
   TANDEM_DEVICE hw::BoxOrigin queries(const Work& work, int consumer) const {
-    return {0, work.first_query + consumer * tile::warpgroup_rows, work.tile.head, work.tile.batch};
+    return box_of_rows(args, work.tile, work.first_row + consumer * tile::warpgroup_rows);
   }
 
   /// Lines 4 and 5.

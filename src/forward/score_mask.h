@@ -16,12 +16,12 @@ namespace tandem::forward {
 struct RowLimits {
   int begin[2], end[2];
 
-  /// `query`: of the thread's upper row; the lower one is 8 further down.
-  TANDEM_DEVICE static RowLimits of(const ForwardArguments& args, int query) {
+  /// `row`: the thread's upper one; the lower one is 8 further down.
+  TANDEM_DEVICE static RowLimits of(const ForwardArguments& args, int row) {
     RowLimits limits;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const auto keys = args.mask.visible_keys(query + 8 * i, args.q_len, args.k_len);
+      const auto keys = args.mask.visible_keys(args.packing.query(row + 8 * i), args.q_len, args.k_len);
       limits.begin[i] = keys.begin;
       limits.end[i] = keys.end;
     }

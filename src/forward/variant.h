@@ -33,7 +33,7 @@ struct ForwardVariant {
   bool softcap;
   Overlap overlap;
   TurnPolicy turn;
-  int block_m;  ///< queries of a tile: 64 for each consumer warpgroup
+  int block_m;  ///< rows of a tile (packing.h): 64 for each consumer warpgroup
   int block_n;  ///< keys of a block
   int kv_stages;
 

@@ -12,11 +12,11 @@ namespace tandem::forward {
 /// One tile of queries and its walk over the key blocks that it meets.
 struct Work {
   core::Tile tile;
-  int first_query;  ///< negative: there is no more work
+  int first_row;  ///< of its pack's; negative: there is no more work
   core::BlockWalk walk;
 
   static constexpr int none = -1;
-  TANDEM_DEVICE bool exists() const { return first_query >= 0; }
+  TANDEM_DEVICE bool exists() const { return first_row >= 0; }
 };
 
 /// Last key first, a causal mask's diagonal comes before the loop over full blocks, where it overlaps with
@@ -38,10 +38,19 @@ TANDEM_DEVICE Work find_work(const ForwardArguments& args, int& round) {
     tile = args.schedule.tile(static_cast<int>(position));
     if (tile.exists()) break;
   }
-  const int first = tile.m_block * V.block_m;
-  const int past = first + V.block_m < args.q_len ? first + V.block_m : args.q_len;
+  const int first_row = tile.m_block * V.block_m;
+  const int first = args.packing.query(first_row), end = args.packing.query(first_row + V.block_m);
+  const int past = end < args.q_len ? end : args.q_len;
   const auto blocks = core::block_ranges(args.mask, first, past, args.q_len, args.k_len, V.block_n);
-  return {tile, first, core::walk(blocks, direction<V>)};
+  return {tile, first_row, core::walk(blocks, direction<V>)};
+}
+
+/// Where the box of the tile's rows from `row` on begins. In maps of packs the heads come before the queries
+/// (hw::BoxRows).
+TANDEM_DEVICE hw::BoxOrigin box_of_rows(const ForwardArguments& args, const core::Tile& tile, int row) {
+  const int query = args.packing.query(row), head = args.packing.head(tile.head, row);
+  if (args.packing.heads() > 1) return {0, head, query, tile.batch};
+  return {0, query, head, tile.batch};
 }
 
 }  // namespace tandem::forward

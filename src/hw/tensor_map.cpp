@@ -1,5 +1,6 @@
 #include "hw/tensor_map.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -43,7 +44,7 @@ core::Status check_tensor(const char* name, const core::Tensor& tensor) {
   return {};
 }
 
-TensorMapRequest tensor_map_request(const core::Tensor& tensor, int rows) {
+TensorMapRequest tensor_map_request(const core::Tensor& tensor, BoxRows box) {
   const std::uint64_t element = core::size_of(tensor.dtype);
   const auto dim = [&](int i) { return static_cast<std::uint64_t>(tensor.shape[i]); };
   // TMA wants a valid stride also where there is nothing to step over.
@@ -51,10 +52,17 @@ TensorMapRequest tensor_map_request(const core::Tensor& tensor, int rows) {
     return tensor.shape[i] > 1 ? static_cast<std::uint64_t>(tensor.stride[i]) * element
                                : std::uint64_t{alignment};
   };
+  const auto heads = static_cast<std::uint32_t>(std::min(box.heads, box.rows));
+  const std::uint32_t positions = static_cast<std::uint32_t>(box.rows) / heads;
+  if (box.heads == 1)
+    return {tensor.data,
+            {dim(3), dim(1), dim(2), dim(0)},
+            {stride(1), stride(2), stride(0)},
+            {64, positions, 1, 1}};
   return {tensor.data,
-          {dim(3), dim(1), dim(2), dim(0)},
-          {stride(1), stride(2), stride(0)},
-          {64, static_cast<std::uint32_t>(rows), 1, 1}};
+          {dim(3), dim(2), dim(1), dim(0)},
+          {stride(2), stride(1), stride(0)},
+          {64, heads, positions, 1}};
 }
 
 }  // namespace tandem::hw

@@ -11,8 +11,17 @@ namespace tandem::hw {
 /// dimensions below 2^31, an address aligned to 16. `name` is the argument's.
 core::Status check_tensor(const char* name, const core::Tensor& tensor);
 
+/// Rows of 64 columns that one box has: consecutive positions of one head; or, of several heads (powers of
+/// two, both numbers), all these heads at each position before the next position. A box of fewer rows than
+/// heads has so many heads of one position.
+struct BoxRows {
+  int rows;
+  int heads = 1;
+};
+
 /// What the TMA of either machine is told: dimensions and box innermost first (head dim, sequence, head,
-/// batch).
+/// batch). Where boxes have several heads, head and sequence change places, since rows of a box lie in shared
+/// memory in the order of its dimensions; origins of boxes (BoxOrigin) then have them exchanged as well.
 struct TensorMapRequest {
   void* address;
   std::uint64_t dims[4];
@@ -20,7 +29,7 @@ struct TensorMapRequest {
   std::uint32_t box[4];
 };
 
-/// A map that loads `rows` x 64 boxes of the tensor (shape b, s, h, d) with the 128-byte swizzle.
-TensorMapRequest tensor_map_request(const core::Tensor& tensor, int rows);
+/// A map of the tensor (shape b, s, h, d) with the 128-byte swizzle.
+TensorMapRequest tensor_map_request(const core::Tensor& tensor, BoxRows box);
 
 }  // namespace tandem::hw

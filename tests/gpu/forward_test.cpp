@@ -39,6 +39,15 @@ std::int64_t random_head_dim(Random& random) {
   return random() % 4 == 0 ? 8 + 8 * static_cast<std::int64_t>(random() % 32) : one_of(random, common);
 }
 
+/// Groups of any size; the larger, the fewer queries, as where heads are packed.
+void draw_heads(ForwardCase& c, Random& random) {
+  static constexpr std::int64_t groups[] = {1, 1, 1, 1, 1, 2, 3, 3, 4, 6, 16, 64};
+  const std::int64_t group = one_of(random, groups);
+  c.kv_heads = static_cast<std::int64_t>(1 + random() % 3);
+  c.q_heads = c.kv_heads * group;
+  if (group >= 4) c.q_len = std::min(c.q_len, static_cast<std::int64_t>(1 + random() % 400) / group);
+}
+
 /// Cheap enough for the oracle on the CPU.
 void limit_work(ForwardCase& c) {
   const auto work = [&] { return c.batch * c.q_heads * c.q_len * c.k_len * c.head_dim; };
@@ -65,8 +74,7 @@ ForwardCase random_case(std::uint64_t seed) {
   c.batch = static_cast<std::int64_t>(1 + random() % 3);
   c.q_len = random_length(random);
   c.k_len = random_length(random);
-  c.kv_heads = static_cast<std::int64_t>(1 + random() % 3);
-  c.q_heads = c.kv_heads * static_cast<std::int64_t>(1 + random() % 4);
+  draw_heads(c, random);
   c.head_dim = random_head_dim(random);
   c.mask = random_mask(random, c.q_len, c.k_len);
   c.scale = random() % 4 == 0 ? 0.2f : 0.0f;
@@ -77,6 +85,11 @@ ForwardCase random_case(std::uint64_t seed) {
   c.lse_layout = random_layout(random);  // written with ordinary stores, so that any strides will do
   limit_work(c);
   return c;
+}
+
+bool is_packed(const ForwardCase& c) {
+  const core::ForwardProblem problem = shapes_of(c);
+  return forward::tiling_of(problem, *forward::choose_variant(problem)).packing.heads() > 1;
 }
 
 /// The default stream, one that does not wait for it, and the thread's own.
@@ -103,10 +116,13 @@ TEST_F(HopperForward, RandomProblemsMatchTheOracle) {
       }
     }
   }
+  int packed = 0;
   for (int i = 0; i < cases; ++i) {
     const ForwardCase c = random_case(first + static_cast<std::uint64_t>(i));
+    packed += is_packed(c) ? 1 : 0;
     EXPECT_EQ(failures[static_cast<std::size_t>(i)], "") << c;
   }
+  EXPECT_GT(packed, cases / 8) << "too few problems with packed heads";
 }
 
 // ---- Variants
@@ -184,6 +200,19 @@ TEST_P(EveryVariant, PadsSmallerHeadDims) {
   c.kv_heads = 2;
   if (GetParam().variant.mask == MaskKind::band) c.mask = core::Mask::causal();
   expect_served_by(GetParam().variant, c);
+}
+
+TEST_P(EveryVariant, PacksTheHeadsOfAGroup) {
+  const ForwardVariant& variant = GetParam().variant;
+  ForwardCase c = case_for(GetParam());
+  if (variant.mask == MaskKind::band) c.mask = core::Mask::causal();
+  c.kv_heads = 2;
+  for (const int group : {4, 32}) {
+    c.q_heads = 2 * group;
+    c.q_len = variant.block_m / group + 3;  // two tiles, the last one not full
+    ASSERT_TRUE(is_packed(c)) << c;
+    expect_served_by(variant, c);
+  }
 }
 
 // ---- Long sequences, on sampled rows

@@ -89,12 +89,14 @@ class Run {
     problem.o = host.o.view_at(o_.data());
     problem.lse = host.lse.view_at(lse_.data());
     args_ = forward::make_arguments(problem, variant, blocks);
-    args_.q = encode_map(forward::tensor_map_request(problem.q, variant.block_m / variant.consumers()));
-    const auto keys = [&](const core::Tensor& tensor) {
-      return encode_map(forward::tensor_map_request(tensor, variant.block_n));
+    const auto map = [](const core::Tensor& tensor, hw::BoxRows box) {
+      return encode_map(hw::tensor_map_request(tensor, box));
     };
-    args_.k = problem.k_len() == 0 ? args_.q : keys(problem.k);
-    args_.v = problem.k_len() == 0 ? args_.q : keys(problem.v);
+    const int heads = args_.packing.heads();
+    args_.q = map(problem.q, {variant.block_m / variant.consumers(), heads});
+    args_.o_boxes = map(problem.o, {forward::output_rows, heads});
+    args_.k = problem.k_len() == 0 ? args_.q : map(problem.k, {variant.block_n});
+    args_.v = problem.k_len() == 0 ? args_.q : map(problem.v, {variant.block_n});
   }
 
   /// One launch with poisoned outputs, which then are the host's.

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "forward/arguments.h"
-#include "forward/tensor_map.h"
 #include "forward/variant.h"
+#include "hw/tensor_map.h"
 
 namespace tandem::test {
 
@@ -21,6 +21,6 @@ struct ProbeKernel {
 std::span<const ProbeKernel> probe_kernels();
 
 /// The map as the driver encodes it; throws if it refuses.
-hw::TensorMap encode_map(const forward::TensorMapRequest& request);
+hw::TensorMap encode_map(const hw::TensorMapRequest& request);
 
 }  // namespace tandem::test

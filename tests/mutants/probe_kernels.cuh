@@ -45,7 +45,7 @@ std::span<const ProbeKernel> make_probe_kernels() {
   return make_probe_kernels<List>(std::make_index_sequence<List::variants.size()>{});
 }
 
-hw::TensorMap encode_map(const forward::TensorMapRequest& request) {
+hw::TensorMap encode_map(const hw::TensorMapRequest& request) {
   MapRequest map{};
   map.address = request.address;
   std::copy_n(request.dims, 4, map.dims);

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <ostream>
+#include <vector>
 
 #include "apps/sim/forward_sim.h"
+#include "forward/plan.h"
 #include "tests/sim/runs.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
@@ -29,17 +31,9 @@ std::int64_t draw_length(test::Random& random, int block, int most_blocks) {
   return static_cast<std::int64_t>(1 + random() % (most_blocks * block + block / 2));
 }
 
-/// A problem that the variant serves.
-ForwardCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
-  test::Random random(seed);
-  ForwardCase c;
-  c.seed = seed;
+/// What is left to draw once lengths and heads are.
+void draw_rest(ForwardCase& c, const ForwardVariant& variant, test::Random& random) {
   c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  c.q_len = draw_length(random, variant.block_m, 2);
-  c.k_len = draw_length(random, variant.block_n, 5);
-  c.batch = 1 + static_cast<std::int64_t>(random() % 2);
-  c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
-  c.q_heads = c.kv_heads * (1 + static_cast<std::int64_t>(random() % 2));
   c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 8));
   if (variant.mask == MaskKind::band) c.mask = test::random_mask(random, c.q_len, c.k_len);
   if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
@@ -49,6 +43,39 @@ ForwardCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
   c.v = test::random_tma_layout(random);
   c.o = test::random_tma_layout(random);
   c.lse_layout = test::random_tma_layout(random);
+}
+
+/// A problem that the variant serves.
+ForwardCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
+  test::Random random(seed);
+  ForwardCase c;
+  c.seed = seed;
+  c.q_len = draw_length(random, variant.block_m, 2);
+  c.k_len = draw_length(random, variant.block_n, 5);
+  c.batch = 1 + static_cast<std::int64_t>(random() % 2);
+  c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
+  c.q_heads = c.kv_heads * (1 + static_cast<std::int64_t>(random() % 2));
+  draw_rest(c, variant, random);
+  return c;
+}
+
+/// One with few queries of grouped heads, packed. Four seeds in a row draw packs of other sizes for the next
+/// variant, so that all sizes are drawn.
+ForwardCase draw_packed_case(const ForwardVariant& variant, std::uint64_t seed) {
+  const std::vector<ForwardVariant> variants = sim::forward_variants();
+  const auto number = std::find(variants.begin(), variants.end(), variant) - variants.begin();
+  const std::int64_t heads = std::int64_t{2} << (seed + 4 * static_cast<std::uint64_t>(number)) % 6;
+  test::Random random(seed);
+  ForwardCase c;
+  c.seed = seed;
+  c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
+  c.q_heads = c.kv_heads * heads * (heads <= 4 && random() % 4 == 0 ? 3 : 1);
+  c.k_len = draw_length(random, variant.block_n, 2);
+  const auto most_queries = static_cast<std::uint64_t>(5 * variant.block_m / 2 / heads);
+  do {
+    c.q_len = 1 + static_cast<std::int64_t>(random() % most_queries);
+  } while (forward::tiling_of(test::shapes_of(c), variant).packing.heads() != heads);
+  draw_rest(c, variant, random);
   return c;
 }
 
@@ -106,6 +133,12 @@ INSTANTIATE_TEST_SUITE_P(Variants, ForwardOnSim, testing::ValuesIn(sim::forward_
 TEST_P(ForwardOnSim, EqualsTheOracleUnderEveryPolicy) {
   test::for_each_run("sim_forward_test --gtest_filter=Variants/ForwardOnSim", 3,
                      [](std::uint64_t seed) { return Problem(GetParam(), draw_case(GetParam(), seed)); });
+}
+
+TEST_P(ForwardOnSim, PackedHeadsEqualTheOracleUnderEveryPolicy) {
+  test::for_each_run("sim_forward_test --gtest_filter=Variants/ForwardOnSim", 3, [](std::uint64_t seed) {
+    return Problem(GetParam(), draw_packed_case(GetParam(), seed));
+  });
 }
 
 // Between the wait for the queries and their release there is no WGMMA here that would keep a warp's lanes

@@ -19,18 +19,6 @@ using forward::MaskKind;
 using forward::Overlap;
 using forward::TurnPolicy;
 
-core::ForwardProblem problem_of(const ForwardCase& c) {
-  // Choosing reads shapes only.
-  core::ForwardProblem p{};
-  p.q = {nullptr, c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, {}};
-  p.k = p.v = {nullptr, c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, {}};
-  p.mask = c.mask;
-  p.softcap = c.softcap;
-  p.overlap = c.overlap;
-  p.turn = c.turn;
-  return p;
-}
-
 /// Every dtype, head dim and mask that Hopper takes, at a short and a long length.
 template <typename Visit>
 void for_each_case(Visit&& visit) {
@@ -49,7 +37,7 @@ TEST(ChooseVariant, ServesEveryDtypeHeadDimAndMaskWithTheLeastPadding) {
   for_each_case([](ForwardCase c) {
     for (const float softcap : {0.f, 30.f}) {
       c.softcap = softcap;
-      const ForwardVariant* v = choose_variant(problem_of(c));
+      const ForwardVariant* v = choose_variant(shapes_of(c));
       ASSERT_NE(v, nullptr) << c;
       EXPECT_EQ(v->head_dim, *std::lower_bound(built, std::end(built), c.head_dim)) << c;
       EXPECT_EQ(v->mask, c.mask.is_full() ? MaskKind::full : MaskKind::band) << c;
@@ -66,11 +54,11 @@ TEST(ChooseVariant, HonoursEveryOverlapWithEitherTurn) {
   const std::pair<tandem_turn, TurnPolicy> turns[] = {{TANDEM_TURN_FREE, TurnPolicy::free},
                                                       {TANDEM_TURN_PINGPONG, TurnPolicy::pingpong}};
   for_each_case([&](ForwardCase c) {
-    const int head_dim = choose_variant(problem_of(c))->head_dim;
+    const int head_dim = choose_variant(shapes_of(c))->head_dim;
     for (const auto& [overlap, expected_overlap] : overlaps)
       for (const auto& [turn, expected_turn] : turns) {
         c.overlap = overlap, c.turn = turn;
-        const ForwardVariant* v = choose_variant(problem_of(c));
+        const ForwardVariant* v = choose_variant(shapes_of(c));
         ASSERT_NE(v, nullptr) << c;
         EXPECT_EQ(v->overlap, expected_overlap) << c;
         EXPECT_EQ(v->turn, expected_turn) << c;
@@ -85,21 +73,21 @@ TEST(ChooseVariant, HonoursOneOfOverlapAndTurnWithAnyOfTheOther) {
   ForwardCase c;
   c.head_dim = 128, c.q_len = c.k_len = 300;
   c.overlap = TANDEM_OVERLAP_THREE_STAGE;
-  EXPECT_EQ(choose_variant(problem_of(c))->overlap, Overlap::three_stage);
+  EXPECT_EQ(choose_variant(shapes_of(c))->overlap, Overlap::three_stage);
   c.overlap = TANDEM_OVERLAP_AUTO;
   for (const auto& [asked, expected] : {std::pair{TANDEM_TURN_FREE, TurnPolicy::free},
                                         std::pair{TANDEM_TURN_PINGPONG, TurnPolicy::pingpong}}) {
     c.turn = asked;
-    EXPECT_EQ(choose_variant(problem_of(c))->turn, expected);
+    EXPECT_EQ(choose_variant(shapes_of(c))->turn, expected);
   }
 }
 
 TEST(ChooseVariant, WhatIsPreferredByDefaultAlsoServesWhoAsksForIt) {
   for_each_case([](ForwardCase c) {
-    const ForwardVariant* by_default = choose_variant(problem_of(c));
+    const ForwardVariant* by_default = choose_variant(shapes_of(c));
     c.overlap = static_cast<tandem_overlap>(static_cast<int>(by_default->overlap) + TANDEM_OVERLAP_SERIAL);
     c.turn = by_default->turn == TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
-    EXPECT_EQ(choose_variant(problem_of(c)), by_default) << c;
+    EXPECT_EQ(choose_variant(shapes_of(c)), by_default) << c;
   });
 }
 
@@ -107,14 +95,14 @@ TEST(ChooseVariant, NamesWhatWasAskedForWhereItIsNotBuilt) {
   ForwardCase c;
   c.dtype = TANDEM_FP16, c.head_dim = 128, c.softcap = 20;
   c.overlap = TANDEM_OVERLAP_THREE_STAGE, c.turn = TANDEM_TURN_PINGPONG;
-  ASSERT_EQ(choose_variant(problem_of(c)), nullptr) << "kernels for study have no cap";
-  const core::Status status = forward::no_variant(problem_of(c));
+  ASSERT_EQ(choose_variant(shapes_of(c)), nullptr) << "kernels for study have no cap";
+  const core::Status status = forward::no_variant(shapes_of(c));
   EXPECT_EQ(status.code(), TANDEM_UNSUPPORTED);
   for (const char* words :
        {"fp16", "head dim 128", "softcap", "TANDEM_OVERLAP_THREE_STAGE", "TANDEM_TURN_PINGPONG"})
     EXPECT_THAT(status.message(), testing::HasSubstr(words));
   c.dtype = TANDEM_FP32, c.softcap = 0;
-  EXPECT_EQ(choose_variant(problem_of(c)), nullptr);
+  EXPECT_EQ(choose_variant(shapes_of(c)), nullptr);
 }
 
 TEST(Table, HasEveryVariantOnce) {

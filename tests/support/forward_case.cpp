@@ -20,6 +20,15 @@ void print_limit(std::ostream& out, std::int64_t limit) {
     out << limit;
 }
 
+/// All of a problem but its tensors.
+void set_scalars(core::ForwardProblem& p, const ForwardCase& c) {
+  p.mask = c.mask;
+  p.scale = c.scale > 0 ? c.scale : 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  p.softcap = c.softcap;
+  p.overlap = c.overlap;
+  p.turn = c.turn;
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
@@ -59,6 +68,14 @@ tandem_mask to_c(const core::Mask& mask) {
   return {TANDEM_MASK_WINDOW, limit(mask.left), limit(mask.right)};
 }
 
+core::ForwardProblem shapes_of(const ForwardCase& c) {
+  core::ForwardProblem p{};
+  p.q = p.o = {nullptr, c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, {}};
+  p.k = p.v = {nullptr, c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, {}};
+  set_scalars(p, c);
+  return p;
+}
+
 ForwardTensors::ForwardTensors(const ForwardCase& c)
     : setup(c),
       q(c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, c.q),
@@ -78,11 +95,7 @@ core::ForwardProblem ForwardTensors::problem() const {
   p.v = v.view();
   p.o = o.view();
   if (setup.lse) p.lse = lse.view();
-  p.mask = setup.mask;
-  p.scale = setup.scale > 0 ? setup.scale : 1.0f / std::sqrt(static_cast<float>(setup.head_dim));
-  p.softcap = setup.softcap;
-  p.overlap = setup.overlap;
-  p.turn = setup.turn;
+  set_scalars(p, setup);
   return p;
 }
 

@@ -30,6 +30,9 @@ core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len);
 /// The mask as callers of the C interface say it.
 tandem_mask to_c(const core::Mask& mask);
 
+/// The case's problem without memory, for what reads shapes only.
+core::ForwardProblem shapes_of(const ForwardCase& c);
+
 /// Tensors of a case: inputs filled, outputs poisoned.
 struct ForwardTensors {
   explicit ForwardTensors(const ForwardCase& c);

@@ -83,8 +83,8 @@ Status device_error(const std::string& what, cudaError_t error) {
   return {TANDEM_DEVICE_ERROR, what + " failed: " + cudaGetErrorString(error)};
 }
 
-Status encode(const char* name, const core::Tensor& tensor, int rows, TensorMap* map) {
-  const TensorMapRequest request = tensor_map_request(tensor, rows);
+Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorMap* map) {
+  const TensorMapRequest request = tensor_map_request(tensor, box);
   const CUtensorMapDataType type =
       tensor.dtype == TANDEM_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   const cuuint32_t element_strides[4] = {1, 1, 1, 1};

@@ -6,6 +6,7 @@
 
 #include "core/problem.h"
 #include "core/status.h"
+#include "hw/tensor_map.h"
 #include "hw/types.h"
 
 namespace tandem::hw {
@@ -31,8 +32,8 @@ bool is_device_memory(const void* address);
 /// OK if the GPU can reach what the argument `name` points to, or it is null.
 core::Status check_memory(const char* name, const void* address);
 
-/// Encodes a map that loads `rows` x 64 boxes of the tensor; `name` is the argument's.
-core::Status encode(const char* name, const core::Tensor& tensor, int rows, TensorMap* map);
+/// Encodes the map that tensor_map_request asks for; `name` is the argument's.
+core::Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorMap* map);
 
 /// Lets a kernel have so much dynamic shared memory on the current device, whose ordinal is given. Asks the
 /// runtime once for each kernel and device, since that costs as much as a launch.
