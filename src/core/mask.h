@@ -64,14 +64,14 @@ constexpr BlockRanges block_ranges(const BasicMask<Int>& mask, Int q_begin, Int 
   // Both ends of the visible range grow with the query, so the first and the last query bound the tile.
   const BasicKeyRange<Int> first = mask.visible_keys(q_begin, q_len, k_len);
   const BasicKeyRange<Int> last = mask.visible_keys(q_end - 1, q_len, k_len);
-  if (first.begin >= last.end) return {0, 0, 0, 0};
   const int begin = static_cast<int>(first.begin / block_n);
   const int end = static_cast<int>((last.end + block_n - 1) / block_n);
   int full_begin = static_cast<int>((last.begin + block_n - 1) / block_n);
   int full_end = static_cast<int>(first.end / block_n);
   if (full_begin > end) full_begin = end;
   if (full_end < full_begin) full_end = full_begin;
-  return {begin, full_begin, full_end, end};
+  // Not a branch above: this stands among the instructions of kernels.
+  return first.begin < last.end ? BlockRanges{begin, full_begin, full_end, end} : BlockRanges{0, 0, 0, 0};
 }
 
 enum class Direction { first_key_first, last_key_first };

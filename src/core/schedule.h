@@ -20,18 +20,20 @@ class Divisor {
   constexpr explicit Divisor(int divisor)
       : divisor_(divisor),
         shift_(31 + std::bit_width(static_cast<std::uint32_t>(divisor - 1))),
-        multiplier_(((std::uint64_t{1} << shift_) + static_cast<std::uint32_t>(divisor) - 1) /
-                    static_cast<std::uint32_t>(divisor)) {}
+        multiplier_(static_cast<std::uint32_t>(
+            ((std::uint64_t{1} << shift_) + static_cast<std::uint32_t>(divisor) - 1) /
+            static_cast<std::uint32_t>(divisor))) {}
 
   constexpr int value() const { return divisor_; }
   constexpr Result divide(int dividend) const {
-    const auto quotient = static_cast<int>((static_cast<std::uint64_t>(dividend) * multiplier_) >> shift_);
+    const std::uint64_t product = std::uint64_t{static_cast<std::uint32_t>(dividend)} * multiplier_;
+    const auto quotient = static_cast<int>(product >> shift_);
     return {quotient, dividend - quotient * divisor_};
   }
 
  private:
   int divisor_ = 1, shift_ = 31;
-  std::uint64_t multiplier_ = std::uint64_t{1} << 31;  // below 2^32
+  std::uint32_t multiplier_ = std::uint32_t{1} << 31;
 };
 
 /// One tile of work: `block_m` consecutive queries of one head of one batch entry. Heads that are packed
@@ -54,7 +56,7 @@ class Schedule {
   constexpr Schedule() = default;
   /// For tiles of equal length.
   constexpr Schedule(int m_blocks, int heads, int batch)
-      : Schedule({m_blocks, heads, batch}, {1, m_blocks, 0, false}) {}
+      : Schedule({m_blocks, heads, batch}, {1, m_blocks, 1, 0, false}) {}
 
   /// For tiles that get longer with the query, on a grid of `grid` blocks. The keys and values of
   /// `cached_heads` heads stay in L2.
@@ -62,13 +64,13 @@ class Schedule {
     return {{m_blocks, heads, batch}, balanced_section(m_blocks, heads * batch, grid, cached_heads)};
   }
 
-  /// Where the order ends.
-  constexpr std::int64_t positions() const { return positions_; }
+  /// Where the order ends. Of no more than 2^30 tiles: a section is filled up by a twentieth at most.
+  constexpr int positions() const { return positions_; }
 
   /// Position in the order of what `block` does in `round`. Dealt back and forth: whoever got the longest
   /// tile of a round gets the shortest of the next. Past the end there is nothing left in this round.
-  static constexpr std::int64_t position(int round, int block, int grid) {
-    return std::int64_t{round} * grid + (round % 2 == 0 ? block : grid - 1 - block);
+  static constexpr int position(int round, int block, int grid) {
+    return round * grid + (round % 2 == 0 ? block : grid - 1 - block);
   }
 
   constexpr Tile tile(int position) const {
@@ -77,11 +79,12 @@ class Schedule {
       within += (section - full_sections_) * section_positions_.value();
       section = full_sections_;
     }
-    if (section < full_sections_ && within >= m_blocks_ * section_heads_.value()) return {Tile::none, 0, 0};
+    const bool exists = section >= full_sections_ || within < m_blocks_ * section_heads_.value();
     const auto [rank, head_of_section] =
         (section == full_sections_ ? last_heads_ : section_heads_).divide(within);
     const auto [batch, head] = heads_.divide(section * section_heads_.value() + head_of_section);
-    return {longest_first_ ? m_blocks_ - 1 - rank : rank, head, batch};
+    const int m_block = longest_first_ ? m_blocks_ - 1 - rank : rank;
+    return {exists ? m_block : Tile::none, head, batch};
   }
 
  private:
@@ -90,28 +93,34 @@ class Schedule {
   };
   struct Section {
     int heads, positions;  ///< positions may be more than tiles: then its end is left empty
-    int fewest_tiles;      ///< that balance
+    int together;          ///< so many sections balance
+    int fewest_tiles;      ///< of the last section, to balance
     bool longest_first;
   };
 
   constexpr Schedule(const Shape& shape, const Section& section)
       : longest_first_(section.longest_first), m_blocks_(shape.m_blocks), heads_(at_least_one(shape.heads)) {
-    const int all = shape.heads * shape.batch, rest = all % section.heads;
-    full_sections_ = all / section.heads;
-    // A few heads alone would not balance, so they join the section before.
-    if (full_sections_ > 0 && std::int64_t{rest} * shape.m_blocks < section.fewest_tiles) --full_sections_;
+    const int all = shape.heads * shape.batch, sections = all / section.heads;
+    full_sections_ = sections - sections % section.together;
+    const int rest = all - full_sections_ * section.heads;
+    // A few heads alone would not balance, so they join the sections before.
+    if (full_sections_ > 0 && std::int64_t{rest} * shape.m_blocks < section.fewest_tiles)
+      full_sections_ -= section.together;
     const int last = all - full_sections_ * section.heads;
     section_positions_ = Divisor(at_least_one(section.positions));
     section_heads_ = Divisor(section.heads);
     last_heads_ = Divisor(at_least_one(last));
-    positions_ = std::int64_t{full_sections_} * section.positions + std::int64_t{last} * shape.m_blocks;
+    positions_ = full_sections_ * section.positions + last * shape.m_blocks;
   }
 
-  /// Sections are balanced in themselves, with no more K and V in use at a time than need be.
+  /// Sections balance in themselves, or two by two, with no more K and V in use at a time than need be.
   static constexpr Section balanced_section(int m_blocks, int all_heads, int grid, int cached_heads) {
-    const int double_round = 2 * at_least_one(grid);  // there and back
-    const int whole = double_round / std::gcd(double_round, at_least_one(m_blocks));
+    const int round = at_least_one(grid), double_round = 2 * round;  // there and back
+    // Whole rounds. Where they are odd, the next section is dealt the other way; and where it is one, long
+    // and short tiles run at the same time, and do not all want memory at once.
+    const int whole = round / std::gcd(round, at_least_one(m_blocks));
     const int exact = at_least_one(whole < all_heads ? whole : all_heads);
+    const int together = whole * m_blocks / round % 2 == 0 ? 1 : 2;
     const int fewest_tiles = double_round * 3 / 4;
     // Where that is more than L2 holds: the most heads that it does and that nearly fill whole double rounds.
     // The places left empty come after the shortest tiles, and fall to the blocks that had the longest; with
@@ -120,14 +129,14 @@ class Schedule {
       const std::int64_t tiles = std::int64_t{heads} * m_blocks;
       const std::int64_t positions = (tiles + double_round - 1) / double_round * double_round;
       if (20 * (positions - tiles) <= positions)
-        return {heads, static_cast<int>(positions), fewest_tiles, true};
+        return {heads, static_cast<int>(positions), 1, fewest_tiles, true};
     }
-    return {exact, m_blocks * exact, fewest_tiles, true};
+    return {exact, m_blocks * exact, together, fewest_tiles, true};
   }
   static constexpr int fewest_lengths = 32;
   static constexpr int at_least_one(int n) { return n < 1 ? 1 : n; }
 
-  std::int64_t positions_ = 0;
+  int positions_ = 0;
   bool longest_first_ = false;
   int m_blocks_ = 0, full_sections_ = 0;
   Divisor section_positions_, section_heads_, last_heads_, heads_;

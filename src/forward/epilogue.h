@@ -118,6 +118,18 @@ TANDEM_DEVICE void finish_storing_output() {
   }
 }
 
+/// Writes L. Addresses come before the question who stores: so there is no branch, and all of it stands among
+/// the instructions around.
+TANDEM_DEVICE void store_lse(const ForwardArguments& args, const Work& work, int row, const float (&lse)[2]) {
+  const bool first_of_quad = args.lse.data != nullptr && hw::lane_index() % 4 == 0;
+  TANDEM_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int at = row + 8 * i;
+    float* address = row_of<float>(args.lse, args.packing, work.tile, at);
+    if (first_of_quad && args.packing.query(at) < args.q_len) hw::store_global(address, lse[i]);
+  }
+}
+
 /// Normalises the output and writes O and L. `row`: the thread's upper one.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
@@ -130,13 +142,7 @@ TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& sh
   } else {
     store_output<V>(args, work, row, output);
   }
-  if (args.lse.data == nullptr || hw::lane_index() % 4 != 0) return;
-  TANDEM_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const int at = row + 8 * i;
-    if (args.packing.query(at) < args.q_len)
-      hw::store_global(row_of<float>(args.lse, args.packing, work.tile, at), lse[i]);
-  }
+  store_lse(args, work, row, lse);
 }
 
 }  // namespace tandem::forward

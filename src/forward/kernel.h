@@ -52,8 +52,7 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   auto& shared = hw::shared_memory<ForwardShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes);
   init_rings(shared);
-  hw::release_next_grid();  // its blocks get this one's place when it ends, and need not wait for the whole
-                            // grid
+  hw::release_next_grid();  // its blocks may take the places of those that end, and wait there
   hw::wait_for_prior_grid();
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());

@@ -49,7 +49,7 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
   }
 }
 
-/// Lines 3-6: the first block's probabilities; O is still 0.
+/// Lines 3-6: the first block's probabilities.
 template <ForwardVariant V>
 TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p) {
   ForwardShared<V>& shared = state.shared;
@@ -61,12 +61,14 @@ TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, tile::Probabilities<V.blo
   hw::wgmma_wait<0>();
   tile::release_slot(shared.k_ring, k_at);  // line 5
   release_queries_after(state, 0);
-  k_at.advance();
-  softmax_block<V, BlockKind::masked>(state, scores, 0);  // line 6
+  take_maximum<V, BlockKind::masked>(state, scores, 0);  // line 6; O is still 0
+  rebase<V, BlockKind::masked>(state);
+  exponentiate<V, BlockKind::masked>(state, scores);
   tile::round_probabilities<V.operand>(p, scores);
+  k_at.advance();
 }
 
-/// Lines 18 and 19, and the epilogue.
+/// Lines 18-20.
 template <ForwardVariant V>
 TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const tile::Probabilities<V.block_n>& p,
                                const Work& work) {
@@ -78,59 +80,50 @@ TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const tile::Probabilitie
   hw::wgmma_wait<0>();
   tile::release_slot(shared.v_ring, v_at);
   v_at.advance();
-  store_tile(state, work, state.softmax);
+  store_tile(state, work, state.softmax);  // line 20
 }
 
-/// Both at once, of two tiles: lines 18 and 19 and the epilogue of `work` beside lines 3-6 of `next`, in the
-/// order of the main loop. `meanwhile` runs while the products do.
-template <BlockKind kind, ForwardVariant V, typename Meanwhile>
+/// Lines 18-20 of the tile in `work` and lines 2-6 of `next`, whose first block is of the kind: one more turn
+/// of the main loop, in which P V is the old tile's and the scores are the new one's.
+template <BlockKind kind, ForwardVariant V>
 TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p,
-                                     const Work& work, const Work& next, const Meanwhile& meanwhile) {
+                                     const Work& work, const Work& next) {
   ForwardShared<V>& shared = state.shared;
   auto& [q_at, k_at, v_at] = state.at;
   float scores[V.block_n / 2];
 
-  tile::wait_full(shared.q_ring[state.turn.consumer], q_at);  // line 3 of the next
-  tile::wait_full(shared.k_ring, k_at);
+  tile::wait_full(shared.q_ring[state.turn.consumer], q_at);  // line 3, next
+  tile::wait_full(shared.k_ring, k_at);                       // line 3, next
   state.turn.take();
-  start_scores(state, scores);           // line 4 of the next
-  tile::wait_full(shared.v_ring, v_at);  // line 18
-  start_output(state, p);                // line 19
+  start_scores(state, scores);           // line 4, next
+  tile::wait_full(shared.v_ring, v_at);  // line 18, old
+  start_output(state, p);                // line 19, old
   state.turn.pass();
   tile::OnlineSoftmax finished = state.softmax;
-  state.begin(next);  // line 2 of the next
-  meanwhile();
+  state.begin(next);  // line 2, next
 
-  hw::wgmma_wait<1>();
-  tile::release_slot(shared.k_ring, k_at);  // line 5 of the next
+  hw::wgmma_wait<1>();                      // line 4, next
+  tile::release_slot(shared.k_ring, k_at);  // line 5, next
   release_queries_after(state, 0);
-  take_maximum<V, kind>(state, scores, 0);  // line 6 of the next: m
+  take_maximum<V, kind>(state, scores, 0);  // line 6, next: m
   hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_ring.full[0]);
 
-  hw::wgmma_wait<0>();
-  tile::release_slot(shared.v_ring, v_at);
-  store_tile(state, work, finished);  // among the exponentials, which hide its latencies
-  state.clear_output();
+  hw::wgmma_wait<0>();                      // line 19, old
+  tile::release_slot(shared.v_ring, v_at);  // line 19, old
+  store_tile(state, work, finished);        // line 20, old
+  state.clear_output();                     // line 2, next
   rebase<V, kind>(state);
-  exponentiate<V, kind>(state, scores);  // line 6 of the next: P, l
-  tile::round_probabilities<V.operand>(p, scores);
+  exponentiate<V, kind>(state, scores);             // line 6, next: P, l
+  tile::round_probabilities<V.operand>(p, scores);  // line 6, next
   k_at.advance();
   v_at.advance();
 }
 
-/// Whether a tile is found a whole tile ahead, beside the products between the two tiles before it: where
-/// that measures better, and there are registers to remember it (docs/performance.md).
-template <ForwardVariant V>
-inline constexpr bool finds_ahead = V.head_dim == 64 && V.consumers() == 2;
-
 /// The tile in `work`, and those after it as long as they have keys.
 template <ForwardVariant V>
 TANDEM_DEVICE Work attend_two_stage(ConsumerState<V>& state, Work work, int& round) {
-  const auto find_next = [&] { return find_work<V>(state.args, ++round); };
   tile::Probabilities<V.block_n> p;
   begin_tile(state, p);
-  Work next;
-  if constexpr (finds_ahead<V>) next = find_next();
   for (;;) {
     const core::BlockWalk& walk = state.walk;
     const int full_begin = walk.full_begin > 1 ? walk.full_begin : 1;
@@ -138,22 +131,17 @@ TANDEM_DEVICE Work attend_two_stage(ConsumerState<V>& state, Work work, int& rou
     two_stage_blocks<V, BlockKind::masked>(state, p, 1, walk.full_begin);
     two_stage_blocks<V, BlockKind::full>(state, p, full_begin, full_end);
     two_stage_blocks<V, BlockKind::masked>(state, p, full_end, walk.count);
-    if constexpr (!finds_ahead<V>) next = find_next();
+    const Work next = find_work<V>(state.args, ++round);
     if (!next.exists() || next.walk.count == 0) {
       finish_tile(state, p, work);
       return next;
     }
-    Work after;
-    const auto meanwhile = [&] {
-      if constexpr (finds_ahead<V>) after = find_next();
-    };
     if (V.mask == MaskKind::full && next.walk.full_begin == 0 && next.walk.full_end > 0) {
-      pass_to_next_tile<BlockKind::full>(state, p, work, next, meanwhile);
+      pass_to_next_tile<BlockKind::full>(state, p, work, next);
     } else {
-      pass_to_next_tile<BlockKind::masked>(state, p, work, next, meanwhile);
+      pass_to_next_tile<BlockKind::masked>(state, p, work, next);
     }
     work = next;
-    if constexpr (finds_ahead<V>) next = after;
   }
 }
 

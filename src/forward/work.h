@@ -26,23 +26,33 @@ template <ForwardVariant V>
 inline constexpr core::Direction direction =
     V.head_dim <= 128 ? core::Direction::last_key_first : core::Direction::first_key_first;
 
-/// What this block does in `round`, by the schedule, or in the first later one in which it does something:
-/// `round` is moved there.
+TANDEM_DEVICE int position_of_round(int round) {
+  return core::Schedule::position(round, static_cast<int>(hw::block_index()),
+                                  static_cast<int>(hw::grid_size()));
+}
+
+/// What this block does in `round`, by the schedule, if anything. No branches: it may stand among other code.
 template <ForwardVariant V>
-TANDEM_DEVICE Work find_work(const ForwardArguments& args, int& round) {
-  core::Tile tile{core::Tile::none, 0, 0};
-  for (;; ++round) {
-    const std::int64_t position = core::Schedule::position(round, static_cast<int>(hw::block_index()),
-                                                           static_cast<int>(hw::grid_size()));
-    if (position >= args.schedule.positions()) return {{}, Work::none, {}};
-    tile = args.schedule.tile(static_cast<int>(position));
-    if (tile.exists()) break;
-  }
+TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, int round) {
+  const int position = position_of_round(round);
+  const core::Tile tile = args.schedule.tile(position);
+  const bool exists = position < args.schedule.positions() && tile.exists();
   const int first_row = tile.m_block * V.block_m;
   const int first = args.packing.query(first_row), end = args.packing.query(first_row + V.block_m);
   const int past = end < args.q_len ? end : args.q_len;
   const auto blocks = core::block_ranges(args.mask, first, past, args.q_len, args.k_len, V.block_n);
-  return {tile, first_row, core::walk(blocks, direction<V>)};
+  return {tile, exists ? first_row : Work::none, core::walk(blocks, direction<V>)};
+}
+
+/// What this block does in `round` or in the first later one in which it does something: `round` is moved
+/// there.
+template <ForwardVariant V>
+TANDEM_DEVICE Work find_work(const ForwardArguments& args, int& round) {
+  Work work = work_of_round<V>(args, round);
+  while (!work.exists() && position_of_round(round) < args.schedule.positions()) {
+    work = work_of_round<V>(args, ++round);
+  }
+  return work;
 }
 
 /// Where the box of the tile's rows from `row` on begins. In maps of packs the heads come before the queries

@@ -15,10 +15,10 @@ namespace {
 std::vector<std::vector<Tile>> deal(const Schedule& schedule, int grid) {
   std::vector<std::vector<Tile>> blocks(static_cast<std::size_t>(grid));
   for (int block = 0; block < grid; ++block) {
-    for (int round = 0; std::int64_t{round} * grid < schedule.positions(); ++round) {
-      const std::int64_t position = Schedule::position(round, block, grid);
+    for (int round = 0; round * grid < schedule.positions(); ++round) {
+      const int position = Schedule::position(round, block, grid);
       if (position >= schedule.positions()) continue;
-      const Tile tile = schedule.tile(static_cast<int>(position));
+      const Tile tile = schedule.tile(position);
       if (tile.exists()) blocks[static_cast<std::size_t>(block)].push_back(tile);
     }
   }
@@ -77,15 +77,33 @@ TEST(Schedule, AFewHeadsLeftOverDoNotMakeASectionOfTheirOwn) {
   for (const int heads : {80, 40, 160}) EXPECT_LT(imbalance(24, heads, 132, 1'000'000), 1.03) << heads;
 }
 
+TEST(Schedule, EvensOutWhereARoundIsASection) {
+  // 4 divides 132: 33 heads a section. Whole pairs of sections; an odd one; and heads left over.
+  for (const int heads : {264, 256, 231, 99, 40})
+    EXPECT_LT(imbalance(4, heads, 132, 1'000'000), heads < 132 ? 1.25 : 1.04) << heads;
+  for (const int heads : {12, 16, 20}) EXPECT_LT(imbalance(33, heads, 132, 1'000'000), 1.12) << heads;
+}
+
+TEST(Schedule, LongAndShortTilesRunTogetherWhereARoundIsASection) {
+  constexpr int grid = 132, m_blocks = 4;
+  const Schedule schedule = Schedule::longest_first(m_blocks, 264, 1, grid, 1'000'000);
+  for (int round = 0; round < 6; ++round) {  // the last two are one section
+    std::map<int, int> lengths;
+    for (int block = 0; block < grid; ++block)
+      ++lengths[schedule.tile(Schedule::position(round, block, grid)).m_block];
+    for (int m = 0; m < m_blocks; ++m) EXPECT_EQ(lengths[m], grid / m_blocks) << "round " << round;
+  }
+}
+
 TEST(Schedule, HeadsAtWorkStayInL2) {
   constexpr int grid = 132, m_blocks = 64, heads = 32, cached = 8;
   const Schedule schedule = Schedule::longest_first(m_blocks, heads, 1, grid, cached);
-  for (int round = 0; std::int64_t{round} * grid < schedule.positions(); ++round) {
+  for (int round = 0; round * grid < schedule.positions(); ++round) {
     std::map<int, int> found;
     for (int block = 0; block < grid; ++block) {
-      const std::int64_t position = Schedule::position(round, block, grid);
+      const int position = Schedule::position(round, block, grid);
       if (position >= schedule.positions()) continue;
-      const Tile tile = schedule.tile(static_cast<int>(position));
+      const Tile tile = schedule.tile(position);
       if (tile.exists()) ++found[tile.head];
     }
     EXPECT_LE(found.size(), static_cast<std::size_t>(cached)) << "round " << round;

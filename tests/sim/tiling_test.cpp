@@ -57,7 +57,7 @@ std::map<Row, int> rows_done(const core::ForwardProblem& problem, const ForwardV
   const forward::ForwardArguments args = forward::make_arguments(problem, variant, grid);
   std::map<Row, int> done;
   std::int64_t tiles = 0;
-  for (std::int64_t position = 0; position < args.schedule.positions(); ++position) {
+  for (int position = 0; position < args.schedule.positions(); ++position) {
     const core::Tile tile = args.schedule.tile(static_cast<int>(position));
     if (!tile.exists()) continue;
     ++tiles;
