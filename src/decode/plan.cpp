@@ -80,6 +80,15 @@ tandem_decode_kernel resolve(const DecodeProblem& problem) {
   return problem.kernel == TANDEM_DECODE_AUTO ? TANDEM_DECODE_SHARED_P : problem.kernel;
 }
 
+/// Whether two tiles of the variant's rows serve better than a wider variant that has room for all: where a
+/// step is so short that merging is much of it, since each place merges half as many rows then, though keys
+/// are read twice, the second time from L2. Not with fixed splits, whose results don't depend on the batch.
+bool halves_rows(const DecodeProblem& problem, const DecodeVariant& variant) {
+  constexpr int short_step = 264;  // units: two for each multiprocessor of an H100 or H200
+  return problem.split_size == 0 && 2 * variant.columns >= rows_of(problem) &&
+         most_units(problem, variant) <= short_step;
+}
+
 Algorithm algorithm_of(tandem_decode_kernel kernel) {
   if (kernel == TANDEM_DECODE_PLAIN) return Algorithm::plain;
   return kernel == TANDEM_DECODE_SHARED_P ? Algorithm::shared_p : Algorithm::register_p;
@@ -126,7 +135,9 @@ const DecodeVariant* choose_variant(const DecodeProblem& problem) {
     if (variant.algorithm != algorithm || variant.operand != operand ||
         variant.head_dim != problem.head_dim())
       continue;
-    if (chosen == nullptr || chosen->columns < rows_of(problem)) chosen = &variant;  // narrow ones come first
+    // Narrow ones come first.
+    if (chosen == nullptr || (chosen->columns < rows_of(problem) && !halves_rows(problem, *chosen)))
+      chosen = &variant;
   }
   return chosen;
 }

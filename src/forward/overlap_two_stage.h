@@ -11,6 +11,15 @@ namespace tandem::forward {
 template <ForwardVariant V>
 inline constexpr bool rescales_in_line = V.head_dim <= 128;
 
+/// What measures better where registers are scarcest, by what ptxas makes of it (docs/performance.md):
+/// queries go back after the loop; and tiles do not pass into one another.
+template <ForwardVariant V>
+inline constexpr bool queries_kept_longer =
+    V.head_dim == 256 && V.turn == TurnPolicy::free&& V.mask == MaskKind::band;
+template <ForwardVariant V>
+inline constexpr bool tiles_stand_apart =
+    V.head_dim == 256 && V.turn == TurnPolicy::free&& V.mask == MaskKind::full;
+
 /// Lines 7-17 for the positions [begin, end) of the walk. On entry and exit `p` holds the probabilities of
 /// the block before, whose V is the next in V's ring.
 template <ForwardVariant V, BlockKind kind>
@@ -31,7 +40,7 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
 
     hw::wgmma_wait<1>();                      // line 12
     tile::release_slot(shared.k_ring, k_at);  // line 15 for K
-    release_queries_after(state, j);
+    if constexpr (!queries_kept_longer<V>) release_queries_after(state, j);
     take_maximum<V, kind>(state, scores, j);  // line 13: m
     hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_ring.full[0]);
 
@@ -131,8 +140,9 @@ TANDEM_DEVICE Work attend_two_stage(ConsumerState<V>& state, Work work, int& rou
     two_stage_blocks<V, BlockKind::masked>(state, p, 1, walk.full_begin);
     two_stage_blocks<V, BlockKind::full>(state, p, full_begin, full_end);
     two_stage_blocks<V, BlockKind::masked>(state, p, full_end, walk.count);
+    if (queries_kept_longer<V> && walk.count > 1) release_queries(state);
     const Work next = find_work<V>(state.args, ++round);
-    if (!next.exists() || next.walk.count == 0) {
+    if (tiles_stand_apart<V> || !next.exists() || next.walk.count == 0) {
       finish_tile(state, p, work);
       return next;
     }

@@ -206,9 +206,9 @@ TEST_P(EveryVariant, PacksTheHeadsOfAGroup) {
   const ForwardVariant& variant = GetParam().variant;
   ForwardCase c = case_for(GetParam());
   if (variant.mask == MaskKind::band) c.mask = core::Mask::causal();
-  c.kv_heads = 2;
+  c.batch = c.kv_heads = 1;
   for (const int group : {4, 32}) {
-    c.q_heads = 2 * group;
+    c.q_heads = group;
     c.q_len = variant.block_m / group + 3;  // two tiles, the last one not full
     ASSERT_TRUE(is_packed(c)) << c;
     expect_served_by(variant, c);

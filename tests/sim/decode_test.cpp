@@ -128,6 +128,24 @@ INSTANTIATE_TEST_SUITE_P(Variants, DecodeOnSim, testing::ValuesIn(sim::decode_va
 INSTANTIATE_TEST_SUITE_P(Variants, DecodeSharesOnSim, testing::ValuesIn(variants_of_one_operand()),
                          test::test_name<DecodeVariant>);
 
+TEST(DecodeVariants, AShortStepTakesTwoNarrowTilesInPlaceOfAWideOne) {
+  const auto columns = [](std::int64_t q_heads, std::size_t batch, std::int64_t capacity,
+                          std::int64_t split_size) {
+    DecodeCase c;
+    c.head_dim = 128, c.kv_heads = 8, c.q_heads = q_heads;
+    c.lengths.assign(batch, 7);
+    c.capacity = capacity, c.split_size = split_size;
+    return decode::choose_variant(DecodeTensors(c).problem())->columns;
+  };
+  EXPECT_EQ(columns(128, 1, 1024, 0), 8);
+  EXPECT_EQ(columns(128, 1, 2048, 0), 8);
+  EXPECT_EQ(columns(128, 1, 2049, 0), 16) << "long enough";
+  EXPECT_EQ(columns(128, 2, 2048, 0), 16) << "enough streams";
+  EXPECT_EQ(columns(128, 1, 1024, 256), 16) << "with fixed splits the batch has no say";
+  EXPECT_EQ(columns(64, 1, 1024, 0), 8) << "no narrower one";
+  EXPECT_EQ(columns(256, 1, 1024, 0), 16);
+}
+
 TEST(DecodeVariants, AllThatAreBuiltRunOnTheSimulator) {
   const std::vector<DecodeVariant> simulated = sim::decode_variants();
   for (const DecodeVariant& built : decode::all_variants())
