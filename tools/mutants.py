@@ -102,7 +102,7 @@ MUTANTS = [
            "    tile::release_slot(shared.v_ring, v_at);  // line 15 for V\n",
            "    tile::release_slot(shared.k_ring, k_at);\n"),
     Mutant("two-stage: last V never released", "release", TWO,
-           "  tile::release_slot(shared.v_ring, v_at);\n  v_at.advance();\n", "  v_at.advance();\n"),
+           "  tile::release_slot(shared.v_ring, v_at);\n  v_at.advance();\n", "  v_at.advance();\n", 256),
     Mutant("queries released before the last scores", "release", SERIAL, "const bool last = j + 1 == state.walk.count;",
            "const bool last = j + 2 == state.walk.count;"),
     Mutant("queries' position never advances", "phase", CONSUMER, "  state.at.q.advance();\n", ""),

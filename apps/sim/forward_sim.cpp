@@ -54,6 +54,7 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
   hw::sim::LaunchConfig config = launch_config(problem, variant, machine);
   config.blocks = forward::grid_size(problem, variant, machine.multiprocessors);
   if (config.blocks == 0) return {};
+  config.early = true;
   forward::ForwardArguments args = forward::make_arguments(problem, variant, config.blocks);
   const int heads = args.packing.heads();
   args.q = encode(problem.q, {variant.block_m / variant.consumers(), heads});
