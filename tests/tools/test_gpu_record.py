@@ -14,7 +14,10 @@ TOOL = Path(__file__).resolve().parent.parent.parent / "tools/gpu_record"
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H200, 580.1'\n"
 SANITIZER = """#!/bin/sh
 [ "$1" = --version ] && { echo 'Version 2025.3.1'; exit; }
+tool=$2
 shift 2
+# Where launches may overlap, racecheck stands still.
+[ $tool != racecheck ] || { [ $1 = --force-blocking-launches ] && shift; } || sleep 60
 "$@"
 echo "========= ERROR SUMMARY: ${SANITIZER_ERRORS:-0} errors"
 """
