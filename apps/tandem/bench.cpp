@@ -22,7 +22,8 @@ struct BenchRow {
   BenchCase shape;
   tandem_backend backend;
   Timing timing;
-  double tflops;  ///< TFLOP/s of the median
+  double tflops;   ///< TFLOP/s of the median
+  double host_us;  ///< of the caller's thread; 0: not asked for, or the call is the work
 };
 
 /// The grid of FlashAttention-3's figures: hidden dim 2048 and 16k tokens in all.
@@ -79,7 +80,9 @@ BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, 
   call.turn = options.study.c_turn();
   PreparedCall prepared(place, call);
   const Timing result = measure([&](int runs) { return prepared.time(runs); }, options.timing);
-  return {shape, backend, result, result.median_ms > 0 ? flops_of(call) / result.median_ms * 1e-9 : 0};
+  const bool asynchronous = backend == TANDEM_BACKEND_HOPPER;
+  return {shape, backend, result, result.median_ms > 0 ? flops_of(call) / result.median_ms * 1e-9 : 0,
+          options.host && asynchronous ? prepared.host_microseconds() : 0};
 }
 
 std::string described(const BenchCase& c) {
@@ -101,14 +104,15 @@ void write_csv(std::ostream& out, const BenchRow& row, const BenchOptions& optio
 }
 
 void print_table(std::ostream& out, const std::vector<BenchRow>& rows) {
-  Table table(
-      {"backend", "dtype", "d", "mask", "b", "hq", "hk", "sq", "sk", "ms", "ms min", "runs", "TFLOP/s"});
+  Table table({"backend", "dtype", "d", "mask", "b", "hq", "hk", "sq", "sk", "ms", "ms min", "runs",
+               "TFLOP/s", "host us"});
   for (const BenchRow& row : rows) {
     const BenchCase& c = row.shape;
     table.add({name_of(row.backend), name_of(c.dtype), std::to_string(c.head_dim), spelled(c.mask),
                std::to_string(c.batch), std::to_string(c.q_heads), std::to_string(c.kv_heads),
                std::to_string(c.q_len), std::to_string(c.k_len), fixed(row.timing.median_ms, 4),
-               fixed(row.timing.min_ms, 4), std::to_string(row.timing.runs), general(row.tflops, 4)});
+               fixed(row.timing.min_ms, 4), std::to_string(row.timing.runs), general(row.tflops, 4),
+               row.host_us > 0 ? fixed(row.host_us, 2) : "-"});
   }
   table.print(out);
 }
@@ -166,7 +170,7 @@ void add_shape_options(CLI::App& command, BenchOptions& options) {
 void add_decode_options(CLI::App& command, BenchOptions& options) {
   CLI::Option* decode = command.add_flag("--decode", options.decode,
                                          "Time decoding steps instead, whose shapes these lists give:");
-  for (const char* name : {"--seqlen", "--seqlen-k", "--mask", "--grid", "--overlap", "--turn"})
+  for (const char* name : {"--seqlen", "--seqlen-k", "--mask", "--grid", "--overlap", "--turn", "--host"})
     decode->excludes(command.get_option(name));
   const auto needs_decode = [decode](CLI::Option* option) {
     return option->needs(decode)->capture_default_str();
@@ -214,6 +218,8 @@ void add_bench(CLI::App& app, Exit& result) {
     grid->excludes(command->get_option(name));
   }
   add_study_options(*command, options->study);
+  command->add_flag("--host", options->host,
+                    "Also show how long a call keeps the caller's thread, in microseconds (Hopper)");
   add_decode_options(*command, *options);
   command->add_option("--backend", options->backend, "auto: hopper where it can run, else cpu")
       ->check(backend_validator())

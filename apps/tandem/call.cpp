@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "element.h"
 
@@ -125,6 +126,20 @@ Output PreparedCall::fetch() {
 
 std::vector<double> PreparedCall::time(int runs) {
   return place_.time(runs, [this] { enqueue(); });
+}
+
+double PreparedCall::host_microseconds() {
+  constexpr int bursts = 21, calls = 20;
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> each(bursts);
+  for (double& microseconds : each) {
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < calls; ++i) enqueue();
+    microseconds = std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / calls;
+    time(1);
+  }
+  std::nth_element(each.begin(), each.begin() + bursts / 2, each.end());
+  return each[bursts / 2];
 }
 
 Timing measure(const std::function<std::vector<double>(int runs)>& time, const TimingOptions& options) {

@@ -64,6 +64,9 @@ class PreparedCall {
   Output fetch();
   /// Milliseconds of each of `runs` calls; waits for them.
   std::vector<double> time(int runs);
+  /// Microseconds that a call keeps the caller's thread: the median of short bursts, after each of which it
+  /// waits for the device.
+  double host_microseconds();
 
  private:
   Place& place_;

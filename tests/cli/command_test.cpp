@@ -51,6 +51,7 @@ TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
       {{"bench", "--grid", "paper", "--seqlen", "64"}, "--grid"},
       {{"bench", "--wgmma", "--seqlen", "64"}, "--wgmma"},
       {{"bench", "--decode", "--seqlen", "64"}, "--decode"},
+      {{"bench", "--decode", "--host"}, "--decode"},
       {{"bench", "--page-size", "16"}, "--decode"},
       {{"bench", "--decode", "--kernel", "fast"}, "fast"},
       {{"bench", "--decode", "--tokens", "9", "--cache", "8"}, "q.shape[1] (sequence length) is 9"},
