@@ -6,6 +6,16 @@
 #include "element.h"
 
 namespace tandem::cli {
+namespace {
+
+/// At least one value.
+double sort_for_median(std::vector<double>& values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace
 
 void require(tandem_status status, Exit if_invalid) {
   switch (status) {
@@ -138,8 +148,7 @@ double PreparedCall::host_microseconds() {
     microseconds = std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / calls;
     time(1);
   }
-  std::nth_element(each.begin(), each.begin() + bursts / 2, each.end());
-  return each[bursts / 2];
+  return sort_for_median(each);
 }
 
 Timing measure(const std::function<std::vector<double>(int runs)>& time, const TimingOptions& options) {
@@ -152,9 +161,7 @@ Timing measure(const std::function<std::vector<double>(int runs)>& time, const T
   const double affordable = last_ms > 0 ? (budget_ms - spent_ms) / last_ms : options.repeats;
   const int runs = static_cast<int>(std::clamp(affordable, 1.0, static_cast<double>(options.repeats)));
   std::vector<double> times = time(runs);
-  std::sort(times.begin(), times.end());
-  const std::size_t middle = times.size() / 2;
-  const double median = times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+  const double median = sort_for_median(times);
   return {median, times.front(), runs};
 }
 

@@ -58,7 +58,7 @@ std::map<Row, int> rows_done(const core::ForwardProblem& problem, const ForwardV
   std::map<Row, int> done;
   std::int64_t tiles = 0;
   for (int position = 0; position < args.schedule.positions(); ++position) {
-    const core::Tile tile = args.schedule.tile(static_cast<int>(position));
+    const core::Tile tile = args.schedule.tile(position);
     if (!tile.exists()) continue;
     ++tiles;
     const int kv_head = args.group.divide(tile.head).quotient;
