@@ -36,14 +36,17 @@ hw::sim::LaunchConfig launch_config(const core::ForwardProblem& problem,
 
 std::vector<forward::ForwardVariant> forward_variants() {
   std::vector<forward::ForwardVariant> variants;
-  for (const forward::Candidate& candidate : forward::all_candidates()) variants.push_back(candidate.variant);
+  forward::for_each_built([&variants]<int head_dim, forward::Purpose purpose>() {
+    for (const forward::ForwardVariant& variant : forward::built<head_dim, purpose>())
+      variants.push_back(variant);
+  });
   return variants;
 }
 
 std::string name_of(const forward::ForwardVariant& v) {
   static constexpr const char* overlaps[] = {"serial", "two-stage", "three-stage"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
-         (v.mask == forward::MaskKind::full ? " full" : " band") + (v.softcap ? " softcap " : " ") +
+         (v.mask == forward::MaskKind::prefix ? " prefix" : " band") + (v.softcap ? " softcap " : " ") +
          overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::pingpong ? " pingpong " : " ") + std::to_string(v.block_m) + "x" +
          std::to_string(v.block_n) + "x" + std::to_string(v.kv_stages);

@@ -12,9 +12,8 @@ namespace tandem::sim {
 template <int head_dim, forward::Purpose purpose, std::size_t... i>
 constexpr auto make_kernels(std::index_sequence<i...>) {
   constexpr auto table = forward::built<head_dim, purpose>();
-  return std::array{
-      Kernel{table[i].variant, static_cast<int>(sizeof(forward::ForwardShared<table[i].variant>)),
-             forward::stages_output<table[i].variant>, &forward::forward_kernel<table[i].variant>}...};
+  return std::array{Kernel{table[i], static_cast<int>(sizeof(forward::ForwardShared<table[i]>)),
+                           forward::stages_output<table[i]>, &forward::forward_kernel<table[i]>}...};
 }
 
 template <int head_dim, forward::Purpose purpose>

@@ -147,12 +147,12 @@ void print_variants(std::ostream& out) {
   out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages\n";
   forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {
     int index = 0;
-    for (const auto& [v, min_keys] : forward::built<head_dim, purpose>()) {
+    for (const forward::ForwardVariant& v : forward::built<head_dim, purpose>()) {
       out << head_dim << ',' << static_cast<int>(purpose) << ',' << index++ << ','
           << (v.operand == hw::Operand::bf16 ? "bf16," : "fp16,")
-          << (v.mask == forward::MaskKind::full ? "full," : "band,") << v.softcap << ',' << name_of(v.overlap)
-          << ',' << (v.turn == forward::TurnPolicy::free ? "free," : "pingpong,") << v.block_m << ','
-          << v.block_n << ',' << v.kv_stages << '\n';
+          << (v.mask == forward::MaskKind::prefix ? "prefix," : "band,") << v.softcap << ','
+          << name_of(v.overlap) << ',' << (v.turn == forward::TurnPolicy::free ? "free," : "pingpong,")
+          << v.block_m << ',' << v.block_n << ',' << v.kv_stages << '\n';
     }
   });
 }

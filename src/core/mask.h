@@ -47,6 +47,17 @@ struct BasicMask {
   }
 };
 
+/// A mask without a left limit, of lengths as kernels have them: all queries see the first keys.
+struct PrefixMask {
+  std::int32_t right;
+
+  constexpr BasicKeyRange<std::int32_t> visible_keys(std::int32_t query, std::int32_t q_len,
+                                                     std::int32_t k_len) const {
+    const std::int32_t past = query + k_len - q_len + right + 1, end = past > k_len ? k_len : past;
+    return {0, end < 0 ? 0 : end};
+  }
+};
+
 using KeyRange = BasicKeyRange<std::int64_t>;
 using Mask = BasicMask<std::int64_t>;
 
@@ -58,8 +69,8 @@ struct BlockRanges {
 };
 
 /// Block ranges of the queries [q_begin, q_end), which is not empty, for key blocks of `block_n` keys.
-template <typename Int>
-constexpr BlockRanges block_ranges(const BasicMask<Int>& mask, Int q_begin, Int q_end, Int q_len, Int k_len,
+template <typename Mask, typename Int>
+constexpr BlockRanges block_ranges(const Mask& mask, Int q_begin, Int q_end, Int q_len, Int k_len,
                                    int block_n) {
   // Both ends of the visible range grow with the query, so the first and the last query bound the tile.
   const BasicKeyRange<Int> first = mask.visible_keys(q_begin, q_len, k_len);
@@ -83,6 +94,17 @@ struct BlockWalk {
 
   constexpr int block(int i) const { return first + i * step; }
 };
+
+/// How many blocks a tile walks before and after those of some of its rows.
+struct BlocksAside {
+  int before, after;
+};
+
+constexpr BlocksAside aside(const BlockRanges& tile, const BlockRanges& own, Direction direction) {
+  if (own.begin == own.end) return {tile.end - tile.begin, 0};
+  const int lower = own.begin - tile.begin, upper = tile.end - own.end;
+  return direction == Direction::first_key_first ? BlocksAside{lower, upper} : BlocksAside{upper, lower};
+}
 
 constexpr BlockWalk walk(const BlockRanges& blocks, Direction direction) {
   const auto [begin, full_begin, full_end, end] = blocks;

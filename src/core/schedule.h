@@ -50,26 +50,35 @@ struct Tile {
 ///
 /// Heads (of all batch entries) come in sections. Within a section the order is by length, longest first,
 /// where later queries see more keys (causal masks), so that the loads of the blocks even out; otherwise it
-/// is head after head, so that tiles which share K and V run at the same time.
+/// is head after head, so that tiles which share K and V run at the same time. There the last tile of a head
+/// may have fewer rows and take less time, so each block gets it as often as the others.
 class Schedule {
  public:
   constexpr Schedule() = default;
-  /// For tiles of equal length.
-  constexpr Schedule(int m_blocks, int heads, int batch)
-      : Schedule({m_blocks, heads, batch}, {1, m_blocks, 1, 0, false}) {}
+  /// For tiles of equal length, on a grid of `grid` blocks.
+  constexpr Schedule(int m_blocks, int heads, int batch, int grid)
+      : Schedule({m_blocks, heads, batch, grid}, {1, m_blocks, 1, 0, false}) {
+    // Of a number of tiles that divides the grid, each block would get the same one of every head.
+    while (std::gcd(grid_.value() + shift_, at_least_one(m_blocks)) > 1) ++shift_;
+  }
 
   /// For tiles that get longer with the query, on a grid of `grid` blocks. The keys and values of
   /// `cached_heads` heads stay in L2.
   static constexpr Schedule longest_first(int m_blocks, int heads, int batch, int grid, int cached_heads) {
-    return {{m_blocks, heads, batch}, balanced_section(m_blocks, heads * batch, grid, cached_heads)};
+    return {{m_blocks, heads, batch, grid}, balanced_section(m_blocks, heads * batch, grid, cached_heads)};
   }
 
   /// Where the order ends. Of no more than 2^30 tiles: a section is filled up by a twentieth at most.
   constexpr int positions() const { return positions_; }
 
-  /// Position in the order of what `block` does in `round`. Dealt back and forth: whoever got the longest
-  /// tile of a round gets the shortest of the next. Past the end there is nothing left in this round.
-  static constexpr int position(int round, int block, int grid) {
+  /// Position in the order of what `block` does in `round`. Past the end there is nothing left in this round.
+  constexpr int position(int round, int block) const {
+    const int onward = round * grid_.value() + grid_.divide(block + round * shift_).remainder;
+    return longest_first_ ? there_and_back(round, block, grid_.value()) : onward;
+  }
+  /// The same where tiles may have falling lengths: whoever got the longest of a round gets the shortest of
+  /// the next. Of equal ones, blocks may get the same one of every head.
+  static constexpr int there_and_back(int round, int block, int grid) {
     return round * grid + (round % 2 == 0 ? block : grid - 1 - block);
   }
 
@@ -89,7 +98,7 @@ class Schedule {
 
  private:
   struct Shape {
-    int m_blocks, heads, batch;
+    int m_blocks, heads, batch, grid;
   };
   struct Section {
     int heads, positions;  ///< positions may be more than tiles: then its end is left empty
@@ -99,7 +108,10 @@ class Schedule {
   };
 
   constexpr Schedule(const Shape& shape, const Section& section)
-      : longest_first_(section.longest_first), m_blocks_(shape.m_blocks), heads_(at_least_one(shape.heads)) {
+      : longest_first_(section.longest_first),
+        m_blocks_(shape.m_blocks),
+        grid_(at_least_one(shape.grid)),
+        heads_(at_least_one(shape.heads)) {
     const int all = shape.heads * shape.batch, sections = all / section.heads;
     full_sections_ = sections - sections % section.together;
     const int rest = all - full_sections_ * section.heads;
@@ -139,7 +151,8 @@ class Schedule {
   int positions_ = 0;
   bool longest_first_ = false;
   int m_blocks_ = 0, full_sections_ = 0;
-  Divisor section_positions_, section_heads_, last_heads_, heads_;
+  int shift_ = 0;  ///< from round to round, where tiles are of equal length
+  Divisor grid_, section_positions_, section_heads_, last_heads_, heads_;
 };
 
 }  // namespace tandem::core

@@ -32,10 +32,15 @@ struct ConsumerState {
   tile::OnlineSoftmax softmax;
   float output[V.head_dim / 2];
 
+  /// Whose walk it is.
+  TANDEM_DEVICE TileRows rows() const {
+    if (!walks_apart<V>) return {0, V.block_m};
+    return {turn.consumer * tile::warpgroup_rows, tile::warpgroup_rows};
+  }
   /// Line 13, but for the output.
   TANDEM_DEVICE void begin(const Work& work) {
     walk = work.walk;
-    limits = RowLimits::of(args, work.first_row + own_row);
+    limits = RowLimits::of<V>(args, work.first_row + own_row);
     softmax = {};
   }
   TANDEM_DEVICE void clear_output() {
@@ -76,6 +81,35 @@ TANDEM_DEVICE void release_queries_after(ConsumerState<V>& state, int position) 
 template <ForwardVariant V>
 TANDEM_DEVICE void store_tile(ConsumerState<V>& state, const Work& work, tile::OnlineSoftmax& softmax) {
   store_tile<V>(state.args, state.shared, work, work.first_row + state.own_row, softmax, state.output);
+}
+
+/// Lets a block of K pass by that none of the consumer's rows sees: it costs a turn, and goes back when it
+/// has come, so that all consumers stay in step.
+template <ForwardVariant V>
+TANDEM_DEVICE void pass_by_keys(ConsumerState<V>& state) {
+  tile::wait_full(state.shared.k_ring, state.at.k);
+  state.turn.take();
+  state.turn.pass();
+  hw::sync_warp();  // as in kernel.h
+  tile::release_slot(state.shared.k_ring, state.at.k);
+  state.at.k.advance();
+}
+/// The same of V.
+template <ForwardVariant V>
+TANDEM_DEVICE void pass_by_values(ConsumerState<V>& state) {
+  tile::wait_full(state.shared.v_ring, state.at.v);
+  hw::sync_warp();
+  tile::release_slot(state.shared.v_ring, state.at.v);
+  state.at.v.advance();
+}
+/// So many blocks of both.
+template <ForwardVariant V>
+TANDEM_DEVICE void pass_by(ConsumerState<V>& state, int count) {
+  TANDEM_DONT_UNROLL
+  for (int i = 0; i < count; ++i) {
+    pass_by_keys(state);
+    pass_by_values(state);
+  }
 }
 
 /// Blocks whose scores all count, and blocks that need the mask: the two kinds of a peeled loop.

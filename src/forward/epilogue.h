@@ -106,7 +106,8 @@ TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardSha
   hw::fence_async_proxy();
   hw::sync_warp();
   if (lane != 0) return;
-  tile::start_storing(own, args.o_boxes, box_of_rows(args, work.tile, work.first_row + output_rows * warp));
+  tile::start_storing(own, args.o_boxes, box_of_rows(args, work.tile, work.first_row + output_rows * warp),
+                      hw::CachePolicy::evict_first);
   hw::commit_stores();
 }
 

@@ -29,10 +29,11 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   state.turn.init();
 
   int round = 0;
-  Work work = find_work<V>(args, round);
+  Work work = find_work<V>(args, state.rows(), round);
   while (work.exists()) {
     state.begin(work);  // line 13
     state.clear_output();
+    if (walks_apart<V>) pass_by(state, work.aside.before);
     tile::wait_full(shared.q_ring[consumer], state.at.q);  // line 14
     if (work.walk.count > 0) {
       work = attend(state, work, round);  // lines 15-23
@@ -40,7 +41,7 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
       hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the slot back
       release_queries(state);
       store_tile(state, work, state.softmax);  // lines 24, 25
-      work = find_work<V>(args, ++round);
+      work = find_work<V>(args, state.rows(), ++round);
     }
   }
   finish_storing_output<V>();

@@ -14,11 +14,11 @@ inline constexpr bool rescales_in_line = V.head_dim <= 128;
 /// What measures better where registers are scarcest, by what ptxas makes of it (docs/performance.md):
 /// queries go back after the loop; and tiles do not pass into one another.
 template <ForwardVariant V>
-inline constexpr bool queries_kept_longer =
-    V.head_dim == 256 && V.turn == TurnPolicy::free&& V.mask == MaskKind::band;
+inline constexpr bool queries_kept_longer = (V.head_dim == 256) && (V.turn == TurnPolicy::free) &&
+                                            (V.mask == MaskKind::band);
 template <ForwardVariant V>
-inline constexpr bool tiles_stand_apart =
-    V.head_dim == 256 && V.turn == TurnPolicy::free&& V.mask == MaskKind::full;
+inline constexpr bool tiles_stand_apart = (V.head_dim == 256) && (V.turn == TurnPolicy::free) &&
+                                          (V.mask == MaskKind::prefix);
 
 /// Lines 7-17 for the positions [begin, end) of the walk. On entry and exit `p` holds the probabilities of
 /// the block before, whose V is the next in V's ring.
@@ -66,7 +66,10 @@ TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, tile::Probabilities<V.blo
   float scores[V.block_n / 2];
 
   tile::wait_full(shared.k_ring, k_at);  // line 3
-  start_scores(state, scores);           // line 4
+  // Who walks apart begins a tile while others pass into it, so every block takes a turn.
+  if constexpr (walks_apart<V>) state.turn.take();
+  start_scores(state, scores);  // line 4
+  if constexpr (walks_apart<V>) state.turn.pass();
   hw::wgmma_wait<0>();
   tile::release_slot(shared.k_ring, k_at);  // line 5
   release_queries_after(state, 0);
@@ -128,7 +131,15 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, tile::Probabilitie
   v_at.advance();
 }
 
-/// The tile in `work`, and those after it as long as they have keys.
+/// At most one block passes by between this tile's last and the next one's first: its keys do before P V,
+/// when V's ring has to hold the last block's values and its own.
+template <ForwardVariant V>
+TANDEM_DEVICE bool can_follow(const Work& work, const Work& next) {
+  return !tiles_stand_apart<V> && next.exists() && next.walk.count > 0 &&
+         (!walks_apart<V> || work.aside.after + next.aside.before <= 1);
+}
+
+/// The tile in `work`, and those after it as long as they can follow without a gap.
 template <ForwardVariant V>
 TANDEM_DEVICE Work attend_two_stage(ConsumerState<V>& state, Work work, int& round) {
   tile::Probabilities<V.block_n> p;
@@ -137,20 +148,24 @@ TANDEM_DEVICE Work attend_two_stage(ConsumerState<V>& state, Work work, int& rou
     const core::BlockWalk& walk = state.walk;
     const int full_begin = walk.full_begin > 1 ? walk.full_begin : 1;
     const int full_end = walk.full_end > full_begin ? walk.full_end : full_begin;
-    two_stage_blocks<V, BlockKind::masked>(state, p, 1, walk.full_begin);
+    if (edge_before<V>) two_stage_blocks<V, BlockKind::masked>(state, p, 1, walk.full_begin);
     two_stage_blocks<V, BlockKind::full>(state, p, full_begin, full_end);
-    two_stage_blocks<V, BlockKind::masked>(state, p, full_end, walk.count);
+    if (edge_after<V>) two_stage_blocks<V, BlockKind::masked>(state, p, full_end, walk.count);
     if (queries_kept_longer<V> && walk.count > 1) release_queries(state);
-    const Work next = find_work<V>(state.args, ++round);
-    if (tiles_stand_apart<V> || !next.exists() || next.walk.count == 0) {
+    const Work next = find_work<V>(state.args, state.rows(), ++round);
+    if (!can_follow<V>(work, next)) {
       finish_tile(state, p, work);
+      if (walks_apart<V> && edge_after<V>) pass_by(state, work.aside.after);
       return next;
     }
-    if (V.mask == MaskKind::full && next.walk.full_begin == 0 && next.walk.full_end > 0) {
+    const bool passes_by = walks_apart<V> && work.aside.after + next.aside.before > 0;
+    if (passes_by) pass_by_keys(state);
+    if (V.mask == MaskKind::prefix && next.walk.full_begin == 0 && next.walk.full_end > 0) {
       pass_to_next_tile<BlockKind::full>(state, p, work, next);
     } else {
       pass_to_next_tile<BlockKind::masked>(state, p, work, next);
     }
+    if (passes_by) pass_by_values(state);
     work = next;
   }
 }

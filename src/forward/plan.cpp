@@ -47,7 +47,7 @@ core::Schedule make_schedule(const core::ForwardProblem& problem, const Tiling& 
   const bool ramp = problem.mask.right != core::Mask::unlimited;
   return ramp ? core::Schedule::longest_first(m_blocks, packs, batch, grid,
                                               cached_packs(problem, tiling.packing))
-              : core::Schedule(m_blocks, packs, batch);
+              : core::Schedule(m_blocks, packs, batch, grid);
 }
 
 /// Whether AUTO takes the candidate at this length.
@@ -64,26 +64,27 @@ bool is_asked_for(const ForwardVariant& variant, const core::ForwardProblem& pro
          (problem.turn == TANDEM_TURN_AUTO || problem.turn == turn);
 }
 
-MaskKind mask_kind(const core::ForwardProblem& problem) {
-  return problem.mask.is_full() ? MaskKind::full : MaskKind::band;
+Attention attention_of(const core::ForwardProblem& problem) {
+  if (problem.mask.is_full()) return Attention::full;
+  return problem.mask.left == core::Mask::unlimited ? Attention::causal : Attention::windowed;
 }
 
-/// Whether the candidate's kernel computes the problem as asked. One for band masks also serves full ones.
+/// Whether the candidate's kernel computes the problem as asked.
 bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) {
   const ForwardVariant& variant = candidate.variant;
   const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
   const bool anything = problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO;
   return variant.operand == operand && variant.head_dim >= problem.head_dim() &&
          variant.softcap == (problem.softcap > 0) &&
-         (variant.mask == MaskKind::band || mask_kind(problem) == MaskKind::full) &&
+         (variant.mask == MaskKind::band || attention_of(problem) != Attention::windowed) &&
          (anything ? is_preferred(candidate, problem) : is_asked_for(variant, problem));
 }
 
-/// Whether `a` serves the problem better than `b`, where both can: with less padding, without a mask that is
-/// not needed, preferred at this length, and by the last line of the table for it.
+/// Whether `a` serves the problem better than `b`, where both can: with less padding, built for this
+/// attention, preferred at this length, and by the last line of the table for it.
 bool is_better(const Candidate& a, const Candidate& b, const core::ForwardProblem& problem) {
   if (a.variant.head_dim != b.variant.head_dim) return a.variant.head_dim < b.variant.head_dim;
-  if (a.variant.mask != b.variant.mask) return a.variant.mask == mask_kind(problem);
+  if (a.attention != b.attention) return a.attention == attention_of(problem);
   const bool preferred = is_preferred(a, problem);
   if (preferred != is_preferred(b, problem)) return preferred;
   return preferred && a.min_keys >= b.min_keys;

@@ -6,7 +6,8 @@
 
 namespace tandem::forward {
 
-/// Feeds the rings. One thread does; TMA does the copying, so the thread only waits for empty slots.
+/// Feeds the rings. One thread does; TMA does the copying, so the thread only waits for empty slots. All
+/// tiles of a head read its keys and values, so L2 is to keep those rather than queries and outputs.
 template <ForwardVariant V>
 struct Producer {
   using QueryTile = typename ForwardShared<V>::QueryTile;
@@ -30,7 +31,8 @@ struct Producer {
   TANDEM_DEVICE void load_queries(const Work& work) {
     for (int c = 0; c < V.consumers(); ++c) {
       tile::acquire_slot(shared.q_ring[c], q_at, QueryTile::bytes);
-      tile::load_tile(shared.q[c], args.q, shared.q_ring[c].full[0], queries(work, c));
+      tile::load_tile(shared.q[c], args.q, shared.q_ring[c].full[0], queries(work, c),
+                      hw::CachePolicy::evict_first);
     }
     q_at.advance();
   }
@@ -38,14 +40,16 @@ struct Producer {
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int i) {
     tile::acquire_slot(shared.k_ring, k_at, KeyTile::bytes);
-    tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], keys(work, i));
+    tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], keys(work, i),
+                    hw::CachePolicy::evict_last);
     k_at.advance();
   }
 
   /// Lines 7-9 for V.
   TANDEM_DEVICE void load_v(const Work& work, int i) {
     tile::acquire_slot(shared.v_ring, v_at, KeyTile::bytes);
-    tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], keys(work, i));
+    tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], keys(work, i),
+                    hw::CachePolicy::evict_last);
     v_at.advance();
   }
 
@@ -62,10 +66,11 @@ struct Producer {
 template <ForwardVariant V>
 TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& shared) {
   Producer<V> producer{args, shared, {}, {}, {}};
+  constexpr TileRows all_rows{0, V.block_m};
   int round = 0;
-  Work work = find_work<V>(args, round);
+  Work work = find_work<V>(args, all_rows, round);
   while (work.exists()) {
-    const Work next = find_work<V>(args, ++round);
+    const Work next = find_work<V>(args, all_rows, ++round);
     // K's first slot is free before the queries' are: those are in use until the last block of the tile
     // before.
     if (work.walk.count > 0) producer.load_k(work, 0);

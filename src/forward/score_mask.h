@@ -17,11 +17,13 @@ struct RowLimits {
   int begin[2], end[2];
 
   /// `row`: the thread's upper one; the lower one is 8 further down.
+  template <ForwardVariant V>
   TANDEM_DEVICE static RowLimits of(const ForwardArguments& args, int row) {
     RowLimits limits;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const auto keys = args.mask.visible_keys(args.packing.query(row + 8 * i), args.q_len, args.k_len);
+      const auto keys =
+          mask_of<V>(args).visible_keys(args.packing.query(row + 8 * i), args.q_len, args.k_len);
       limits.begin[i] = keys.begin;
       limits.end[i] = keys.end;
     }

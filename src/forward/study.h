@@ -32,7 +32,7 @@ constexpr StudyTile study_tile(Overlap overlap) {
   if constexpr (head_dim == 256) return of({128, 80}, {128, 80}, {128, 48, 3});
 }
 
-/// Whether a default candidate serves all masks with the study's overlap and turns.
+/// Whether a default candidate's kernel serves all masks with the study's overlap and turns.
 template <int head_dim>
 constexpr bool is_built_by_default(const ForwardVariant& study) {
   for (const Candidate& c : candidates<head_dim>()) {
@@ -70,7 +70,9 @@ constexpr auto study_candidates() {
   }();
   std::array<Candidate, count> all{};
   std::size_t i = 0;
-  for_each_study<head_dim>([&](const ForwardVariant& variant) { all[i++] = {variant, only_on_request}; });
+  for_each_study<head_dim>([&](const ForwardVariant& variant) {
+    all[i++] = {variant, Attention::windowed, only_on_request};
+  });
   return all;
 }
 

@@ -12,14 +12,40 @@ namespace tandem::forward {
 
 enum class Purpose { best, study };
 
-/// Everything that is built for a head dim and a purpose.
+/// All candidates for a head dim and a purpose.
 template <int head_dim, Purpose purpose>
-constexpr auto built() {
+constexpr auto candidates_for() {
   if constexpr (purpose == Purpose::best) {
     return candidates<head_dim>();
   } else {
     return study_candidates<head_dim>();
   }
+}
+
+/// Moves each variant's first candidate to the front, and says how many there are.
+template <std::size_t n>
+constexpr std::size_t gather_variants(std::array<Candidate, n>& all) {
+  const auto end = all.begin() + n;
+  auto gathered = all.begin();
+  for (auto next = all.begin(); next != end; ++next) {
+    const auto is_its = [&](const Candidate& c) { return c.variant == next->variant; };
+    if (std::none_of(all.begin(), gathered, is_its)) *gathered++ = *next;
+  }
+  return static_cast<std::size_t>(gathered - all.begin());
+}
+
+/// Their variants, each once: what is compiled.
+template <int head_dim, Purpose purpose>
+constexpr auto built() {
+  constexpr std::size_t count = [] {
+    auto all = candidates_for<head_dim, purpose>();
+    return gather_variants(all);
+  }();
+  auto all = candidates_for<head_dim, purpose>();
+  gather_variants(all);
+  std::array<ForwardVariant, count> variants{};
+  for (std::size_t i = 0; i < count; ++i) variants[i] = all[i].variant;
+  return variants;
 }
 
 /// Calls `visit.operator()<head_dim, purpose>()` for every file of kernels, head dims ascending. Those in
@@ -37,17 +63,18 @@ constexpr void for_each_built(Visit&& visit) {
   both.template operator()<256>();
 }
 
-/// Everything that is built, head dims ascending.
+/// All candidates, head dims ascending.
 constexpr auto all_candidates() {
   constexpr std::size_t count = [] {
     std::size_t n = 0;
-    for_each_built([&n]<int head_dim, Purpose purpose>() { n += built<head_dim, purpose>().size(); });
+    for_each_built(
+        [&n]<int head_dim, Purpose purpose>() { n += candidates_for<head_dim, purpose>().size(); });
     return n;
   }();
   std::array<Candidate, count> all{};
   std::size_t i = 0;
   for_each_built([&]<int head_dim, Purpose purpose>() {
-    for (const Candidate& candidate : built<head_dim, purpose>()) all[i++] = candidate;
+    for (const Candidate& candidate : candidates_for<head_dim, purpose>()) all[i++] = candidate;
   });
   return all;
 }

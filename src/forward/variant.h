@@ -18,10 +18,10 @@ enum class TurnPolicy {
   pingpong,  ///< in turns (turn.h)
 };
 
-/// Which scores can need a mask.
+/// Which masks a kernel knows.
 enum class MaskKind {
-  full,  ///< none but those beyond the last key
-  band,  ///< causal masks and windows
+  prefix,  ///< each query sees all keys before some limit: full attention and causal masks
+  band,    ///< any: windows too
 };
 
 /// The template argument of the forward kernel. Structural, so that `ForwardVariant` values are types'

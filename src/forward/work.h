@@ -9,15 +9,26 @@
 
 namespace tandem::forward {
 
-/// One tile of queries and its walk over the key blocks that it meets.
+/// Rows of a tile that walk together.
+struct TileRows {
+  int first, count;
+};
+
+/// One tile of queries, and the walk of some of its rows over the key blocks that they meet.
 struct Work {
   core::Tile tile;
-  int first_row;  ///< of its pack's; negative: there is no more work
+  int first_row;  ///< the tile's, of its pack's; negative: there is no more work
   core::BlockWalk walk;
+  core::BlocksAside aside;  ///< what the tile walks without these rows
 
   static constexpr int none = -1;
   TANDEM_DEVICE bool exists() const { return first_row >= 0; }
 };
+
+/// Whether each consumer walks only the blocks that its own rows see, and lets the others of the tile pass
+/// by. Band masks leave no registers for it.
+template <ForwardVariant V>
+inline constexpr bool walks_apart = (V.overlap == Overlap::two_stage) && (V.mask == MaskKind::prefix);
 
 /// Last key first, a causal mask's diagonal comes before the loop over full blocks, where it overlaps with
 /// nothing anyway. Wide heads lose more by it: tiles that run at the same time begin at different keys then,
@@ -26,31 +37,65 @@ template <ForwardVariant V>
 inline constexpr core::Direction direction =
     V.head_dim <= 128 ? core::Direction::last_key_first : core::Direction::first_key_first;
 
-TANDEM_DEVICE int position_of_round(int round) {
-  return core::Schedule::position(round, static_cast<int>(hw::block_index()),
-                                  static_cast<int>(hw::grid_size()));
+/// Where a walk can meet the mask's edges: at a prefix's end only.
+template <ForwardVariant V>
+inline constexpr bool edge_before =
+    V.mask == MaskKind::band || direction<V> == core::Direction::last_key_first;
+template <ForwardVariant V>
+inline constexpr bool edge_after =
+    V.mask == MaskKind::band || direction<V> == core::Direction::first_key_first;
+
+template <ForwardVariant V>
+TANDEM_DEVICE int position_of_round(const core::Schedule& schedule, int round) {
+  const auto block = static_cast<int>(hw::block_index());
+  if (V.mask == MaskKind::prefix) return schedule.position(round, block);
+  return core::Schedule::there_and_back(round, block, static_cast<int>(hw::grid_size()));
 }
 
-/// What this block does in `round`, by the schedule, if anything. No branches: it may stand among other code.
+/// The mask as the kernel knows it.
 template <ForwardVariant V>
-TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, int round) {
-  const int position = position_of_round(round);
+TANDEM_DEVICE auto mask_of(const ForwardArguments& args) {
+  if constexpr (V.mask == MaskKind::band) {
+    return args.mask;
+  } else {
+    return core::PrefixMask{args.mask.right};
+  }
+}
+
+/// Of the queries of so many rows of a pack, from `row` on.
+template <ForwardVariant V>
+TANDEM_DEVICE core::BlockRanges blocks_of_rows(const ForwardArguments& args, int row, int count) {
+  const int first = args.packing.query(row), past = args.packing.query(row + count);
+  const int end = past < args.q_len ? past : args.q_len;
+  const auto blocks = core::block_ranges(mask_of<V>(args), first, end, args.q_len, args.k_len, V.block_n);
+  const bool none = walks_apart<V> && first >= end;  // some of the tile's rows may be behind the last query
+  return none ? core::BlockRanges{0, 0, 0, 0} : blocks;
+}
+
+/// What these rows of the block's tile do in `round`, by the schedule, if anything. No branches: it may stand
+/// among other code.
+template <ForwardVariant V>
+TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, TileRows rows, int round) {
+  const int position = position_of_round<V>(args.schedule, round);
   const core::Tile tile = args.schedule.tile(position);
   const bool exists = position < args.schedule.positions() && tile.exists();
   const int first_row = tile.m_block * V.block_m;
-  const int first = args.packing.query(first_row), end = args.packing.query(first_row + V.block_m);
-  const int past = end < args.q_len ? end : args.q_len;
-  const auto blocks = core::block_ranges(args.mask, first, past, args.q_len, args.k_len, V.block_n);
-  return {tile, exists ? first_row : Work::none, core::walk(blocks, direction<V>)};
+  const auto own = blocks_of_rows<V>(args, first_row + rows.first, rows.count);
+  core::BlocksAside aside{0, 0};
+  if (rows.count < V.block_m) {
+    aside = core::aside(blocks_of_rows<V>(args, first_row, V.block_m), own, direction<V>);
+    if (!edge_after<V>) aside.after = 0;
+  }
+  return {tile, exists ? first_row : Work::none, core::walk(own, direction<V>), aside};
 }
 
-/// What this block does in `round` or in the first later one in which it does something: `round` is moved
-/// there.
+/// What these rows of the block's tile do in `round`, or in the first later one in which there is a tile:
+/// `round` is moved there.
 template <ForwardVariant V>
-TANDEM_DEVICE Work find_work(const ForwardArguments& args, int& round) {
-  Work work = work_of_round<V>(args, round);
-  while (!work.exists() && position_of_round(round) < args.schedule.positions()) {
-    work = work_of_round<V>(args, ++round);
+TANDEM_DEVICE Work find_work(const ForwardArguments& args, TileRows rows, int& round) {
+  Work work = work_of_round<V>(args, rows, round);
+  while (!work.exists() && position_of_round<V>(args.schedule, round) < args.schedule.positions()) {
+    work = work_of_round<V>(args, rows, ++round);
   }
   return work;
 }

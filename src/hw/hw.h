@@ -15,9 +15,11 @@
 #if defined(__CUDACC__)
 #define TANDEM_DEVICE __device__ __forceinline__
 #define TANDEM_UNROLL _Pragma("unroll")
+#define TANDEM_DONT_UNROLL _Pragma("unroll 1")
 #else
 #define TANDEM_DEVICE inline
 #define TANDEM_UNROLL
+#define TANDEM_DONT_UNROLL
 #endif
 
 namespace tandem::hw {
@@ -100,7 +102,8 @@ TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes
 /// global memory; no coordinate may be negative, and elements out of bounds are not written. Ordinary stores
 /// to the source need fence_async_proxy before; the source is free, and the box written, as the waits below
 /// say. Nothing orders stores among each other. PTX cp.async.bulk.tensor.4d.global.shared::cta.
-TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source);
+TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source,
+                             CachePolicy policy = CachePolicy::normal);
 /// The same, adding to what is there, atomically for each element; of fp32 maps. In which order the adds of
 /// several stores come is open. PTX cp.reduce.async.bulk.tensor.4d, .add.
 TANDEM_DEVICE void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source);

@@ -37,8 +37,9 @@ enum class Swizzle : std::uint32_t { none = 0, bytes128 = 1, bytes64 = 2, bytes3
 /// (MN-major, "transposed").
 enum class Major : int { k = 0, mn = 1 };
 
-/// How much of L2 what TMA loads may claim: evict_first is for bytes that nobody reads again.
-enum class CachePolicy : int { normal = 0, evict_first = 1 };
+/// How long L2 keeps what TMA loads or stores: evict_first is for bytes that nobody reads again, evict_last
+/// for those that others will.
+enum class CachePolicy : int { normal, evict_first, evict_last };
 
 /// What a WGMMA does with the accumulators that it finds.
 enum class Accumulate : int { overwrite = 0, add = 1 };

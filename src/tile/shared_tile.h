@@ -62,10 +62,10 @@ struct alignas(atom_bytes) SharedTile {
 /// `SharedTile::bytes`.
 template <int rows, int columns>
 TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMap& map, hw::Barrier& barrier,
-                             hw::BoxOrigin origin) {
+                             hw::BoxOrigin origin, hw::CachePolicy policy = hw::CachePolicy::normal) {
   TANDEM_UNROLL
   for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
-    hw::load_box(tile.panel[p], map, barrier, {p * panel_columns, origin.s, origin.h, origin.b});
+    hw::load_box(tile.panel[p], map, barrier, {p * panel_columns, origin.s, origin.h, origin.b}, policy);
   }
 }
 
@@ -73,10 +73,10 @@ TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMa
 /// the tile is written again.
 template <int rows, int columns>
 TANDEM_DEVICE void start_storing(const SharedTile<rows, columns>& tile, const hw::TensorMap& map,
-                                 hw::BoxOrigin origin) {
+                                 hw::BoxOrigin origin, hw::CachePolicy policy) {
   TANDEM_UNROLL
   for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
-    hw::store_box(map, {p * panel_columns, origin.s, origin.h, origin.b}, tile.panel[p]);
+    hw::store_box(map, {p * panel_columns, origin.s, origin.h, origin.b}, tile.panel[p], policy);
   }
 }
 

@@ -16,7 +16,7 @@ std::vector<std::vector<Tile>> deal(const Schedule& schedule, int grid) {
   std::vector<std::vector<Tile>> blocks(static_cast<std::size_t>(grid));
   for (int block = 0; block < grid; ++block) {
     for (int round = 0; round * grid < schedule.positions(); ++round) {
-      const int position = Schedule::position(round, block, grid);
+      const int position = schedule.position(round, block);
       if (position >= schedule.positions()) continue;
       const Tile tile = schedule.tile(position);
       if (tile.exists()) blocks[static_cast<std::size_t>(block)].push_back(tile);
@@ -38,8 +38,8 @@ TEST(Schedule, DealsEveryTileOnce) {
   const auto draw = [&](int most) { return 1 + static_cast<int>(random() % static_cast<unsigned>(most)); };
   for (int i = 0; i < 300; ++i) {
     const int m_blocks = draw(40), heads = draw(20), batch = draw(6), grid = draw(140), cached = draw(40) - 1;
-    for (const Schedule& schedule :
-         {Schedule(m_blocks, heads, batch), Schedule::longest_first(m_blocks, heads, batch, grid, cached)}) {
+    for (const Schedule& schedule : {Schedule(m_blocks, heads, batch, grid),
+                                     Schedule::longest_first(m_blocks, heads, batch, grid, cached)}) {
       const auto found = counts(deal(schedule, grid));
       ASSERT_EQ(found.size(), static_cast<std::size_t>(m_blocks * heads * batch))
           << m_blocks << " blocks, " << heads << " heads, batch " << batch << ", grid " << grid << ", cached "
@@ -90,7 +90,7 @@ TEST(Schedule, LongAndShortTilesRunTogetherWhereARoundIsASection) {
   for (int round = 0; round < 6; ++round) {  // the last two are one section
     std::map<int, int> lengths;
     for (int block = 0; block < grid; ++block)
-      ++lengths[schedule.tile(Schedule::position(round, block, grid)).m_block];
+      ++lengths[schedule.tile(schedule.position(round, block)).m_block];
     for (int m = 0; m < m_blocks; ++m) EXPECT_EQ(lengths[m], grid / m_blocks) << "round " << round;
   }
 }
@@ -101,7 +101,7 @@ TEST(Schedule, HeadsAtWorkStayInL2) {
   for (int round = 0; round * grid < schedule.positions(); ++round) {
     std::map<int, int> found;
     for (int block = 0; block < grid; ++block) {
-      const int position = Schedule::position(round, block, grid);
+      const int position = schedule.position(round, block);
       if (position >= schedule.positions()) continue;
       const Tile tile = schedule.tile(position);
       if (tile.exists()) ++found[tile.head];
@@ -110,8 +110,22 @@ TEST(Schedule, HeadsAtWorkStayInL2) {
   }
 }
 
+TEST(Schedule, EveryBlockGetsEachTileOfAHeadAsOften) {
+  constexpr int heads = 2000;
+  for (const int grid : {132, 114, 16, 1}) {
+    for (const int m_blocks : {1, 2, 3, 4, 6, 7, 11, 12, 19}) {
+      for (const auto& tiles : deal(Schedule(m_blocks, heads, 1, grid), grid)) {
+        const auto last = std::count_if(tiles.begin(), tiles.end(),
+                                        [&](const Tile& tile) { return tile.m_block == m_blocks - 1; });
+        EXPECT_NEAR(static_cast<double>(last), static_cast<double>(heads) / grid, 2)
+            << m_blocks << " tiles a head, grid " << grid;
+      }
+    }
+  }
+}
+
 TEST(Schedule, TilesOfEqualLengthComeHeadAfterHead) {
-  const Schedule schedule(3, 2, 2);
+  const Schedule schedule(3, 2, 2, 132);
   for (int position = 0; position < 12; ++position) {
     const Tile tile = schedule.tile(position);
     EXPECT_EQ((tile.batch * 2 + tile.head) * 3 + tile.m_block, position);

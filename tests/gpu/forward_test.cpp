@@ -130,7 +130,7 @@ TEST_F(HopperForward, RandomProblemsMatchTheOracle) {
 std::string name_of(const ForwardVariant& v) {
   static constexpr const char* overlaps[] = {"serial", "two_stage", "three_stage"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         (v.mask == MaskKind::full ? "_full_" : "_band_") + (v.softcap ? "softcap_" : "") +
+         (v.mask == MaskKind::prefix ? "_prefix_" : "_band_") + (v.softcap ? "softcap_" : "") +
          overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::free ? "_free_" : "_pingpong_") + std::to_string(v.block_m) + "x" +
          std::to_string(v.block_n);
@@ -148,7 +148,9 @@ std::vector<forward::Candidate> built_candidates(bool study) {
 }
 
 std::string test_name(const testing::TestParamInfo<forward::Candidate>& info) {
-  return name_of(info.param.variant);
+  static constexpr const char* attentions[] = {"_for_full", "_for_causal", "_for_windowed"};
+  return name_of(info.param.variant) +
+         (for_study(info.param) ? "" : attentions[static_cast<int>(info.param.attention)]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(built_candidates(false)), test_name);
@@ -181,16 +183,27 @@ void expect_served_by(const ForwardVariant& v, const ForwardCase& c) {
   EXPECT_EQ(failure_of(c), "") << c;
 }
 
+/// Masks that the candidate is preferred for; one for study is asked for and serves all.
+std::vector<core::Mask> masks_for(const forward::Candidate& candidate) {
+  const auto is = [&](forward::Attention attention) {
+    return for_study(candidate) || candidate.attention == attention;
+  };
+  std::vector<core::Mask> masks;
+  if (is(forward::Attention::full)) masks = {core::Mask::full()};
+  if (is(forward::Attention::causal)) {
+    masks.insert(masks.end(), {core::Mask::causal(), core::Mask{core::Mask::unlimited, 90}});
+  }
+  if (is(forward::Attention::windowed)) {
+    masks.insert(masks.end(), {core::Mask{150, 40}, core::Mask{30, core::Mask::unlimited}});
+  }
+  return masks;
+}
+
 TEST_P(EveryVariant, MatchesTheOracle) {
   ForwardCase c = case_for(GetParam());
-  const ForwardVariant& variant = GetParam().variant;
-  if (variant.mask == MaskKind::full || for_study(GetParam())) expect_served_by(variant, c);
-  if (variant.mask == MaskKind::full) return;
-  for (const core::Mask mask :
-       {core::Mask::causal(), core::Mask{150, 40}, core::Mask{core::Mask::unlimited, 90},
-        core::Mask{30, core::Mask::unlimited}}) {
+  for (const core::Mask mask : masks_for(GetParam())) {
     c.mask = mask;
-    expect_served_by(variant, c);
+    expect_served_by(GetParam().variant, c);
   }
 }
 
@@ -198,14 +211,14 @@ TEST_P(EveryVariant, PadsSmallerHeadDims) {
   ForwardCase c = case_for(GetParam());
   c.head_dim -= 24;
   c.kv_heads = 2;
-  if (GetParam().variant.mask == MaskKind::band) c.mask = core::Mask::causal();
+  c.mask = masks_for(GetParam()).front();
   expect_served_by(GetParam().variant, c);
 }
 
 TEST_P(EveryVariant, PacksTheHeadsOfAGroup) {
   const ForwardVariant& variant = GetParam().variant;
   ForwardCase c = case_for(GetParam());
-  if (variant.mask == MaskKind::band) c.mask = core::Mask::causal();
+  c.mask = masks_for(GetParam()).front();
   c.batch = c.kv_heads = 1;
   for (const int group : {4, 32}) {
     c.q_heads = group;

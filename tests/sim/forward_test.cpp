@@ -37,7 +37,8 @@ std::int64_t draw_length(test::Random& random, int block, int most_blocks) {
 void draw_rest(ForwardCase& c, const ForwardVariant& variant, test::Random& random) {
   c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 8));
-  if (variant.mask == MaskKind::band) c.mask = test::random_mask(random, c.q_len, c.k_len);
+  c.mask = test::random_mask(random, c.q_len, c.k_len);
+  if (variant.mask == MaskKind::prefix) c.mask.left = core::Mask::unlimited;
   if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
   c.lse = random() % 4 != 0;
   c.q = test::random_tma_layout(random);

@@ -76,7 +76,7 @@ TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier
 TANDEM_SIM_INLINE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier) {
   sim::copy_in(shared, global, bytes, barrier);
 }
-TANDEM_SIM_INLINE void store_box(const TensorMap& map, BoxOrigin origin, const void* source) {
+TANDEM_SIM_INLINE void store_box(const TensorMap& map, BoxOrigin origin, const void* source, CachePolicy) {
   sim::store_box(map, origin, source);
 }
 TANDEM_SIM_INLINE void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source) {

@@ -15,21 +15,23 @@ TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin) {
                : "memory");
 }
 
-/// The L2 policy of bytes that are read once. PTX createpolicy. Not volatile: one serves all loads.
-TANDEM_DEVICE std::uint64_t evict_first_policy() {
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
-  return policy;
+/// A policy other than the normal one, as instructions take it. PTX createpolicy. Not volatile: one serves
+/// all loads.
+TANDEM_DEVICE std::uint64_t l2_policy(CachePolicy policy) {
+  std::uint64_t first, last;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(first));
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(last));
+  return policy == CachePolicy::evict_last ? last : first;
 }
 
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                             CachePolicy policy) {
-  if (policy == CachePolicy::evict_first) {
+  if (policy != CachePolicy::normal) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(destination)),
         "l"(&map), "r"(shared_address(&barrier)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
-        "l"(evict_first_policy())
+        "l"(l2_policy(policy))
         : "memory");
     return;
   }
@@ -48,7 +50,16 @@ TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes
       : "memory");
 }
 
-TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source) {
+TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source, CachePolicy policy) {
+  if (policy != CachePolicy::normal) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint"
+        " [%0, {%2, %3, %4, %5}], [%1], %6;\n" ::"l"(&map),
+        "r"(shared_address(source)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
+        "l"(l2_policy(policy))
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(&map),
       "r"(shared_address(source)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b)
