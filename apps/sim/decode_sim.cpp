@@ -70,6 +70,18 @@ std::string name_of(const DecodeVariant& v) {
          std::to_string(v.block_n) + "x" + std::to_string(v.stages);
 }
 
+namespace {
+
+decode::DecodeArguments arguments_of(const DecodeProblem& problem, const DecodeVariant& variant,
+                                     const DecodeMemory& memory, const Machine& machine) {
+  const decode::Deal dealt = decode::deal(problem, variant, machine.multiprocessors);
+  decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
+  if (machine.long_steps && dealt.differs()) args.long_step = 0;
+  return args;
+}
+
+}  // namespace
+
 hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVariant& variant,
                                 const DecodeMemory& memory, const Machine& machine) {
   const DecodeKernel& kernel = find_kernel(variant);
@@ -82,7 +94,7 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
   config.shared_bytes = kernel.shared_bytes;
   config.buffers = buffers_of(problem, memory);
   if (problem.plan != nullptr) config.buffers.push_back(array_of(memory.plan, "plan", false));
-  decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
+  decode::DecodeArguments args = arguments_of(problem, variant, memory, machine);
   args.k =
       problem.capacity() == 0 ? encode(problem.q, {1}) : encode(problem.k_cache, {decode::box_rows(problem)});
   args.v = problem.capacity() == 0 ? args.k : encode(problem.v_cache, {decode::box_rows(problem)});
@@ -97,7 +109,7 @@ hw::sim::Report simulate_plan(const DecodeProblem& problem, const DecodeVariant&
   config.threads = decode::plan_threads;
   config.buffers = buffers_of(problem, memory);
   config.buffers.push_back(array_of(memory.plan, "plan", true));
-  decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
+  decode::DecodeArguments args = arguments_of(problem, variant, memory, machine);
   args.plan = nullptr;
   return hw::sim::launch(config, [&] { make_decode_plan(args, memory.plan.data()); });
 }

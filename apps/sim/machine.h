@@ -13,6 +13,7 @@ namespace tandem::sim {
 /// How the software Hopper runs a launch.
 struct Machine {
   int multiprocessors = 2;  ///< blocks of the persistent grid
+  bool long_steps = false;  ///< decode: takes every step that may be one for a long one
   hw::sim::Policy policy = hw::sim::Policy::eager;
   std::uint64_t seed = 1;
   std::string replay;               ///< the command that repeats the launch, for the report

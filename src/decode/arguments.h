@@ -49,8 +49,15 @@ struct PartialLayout {
   constexpr int statistics(int row) const { return columns * head_dim + 2 * row; }
 };
 
-/// Words of a plan: all positions, the overhead among them, then for each block of the grid where its walk
-/// begins (WalkStart, work.h).
+/// How blocks make teams (work.h).
+struct Teams {
+  core::Divisor abreast;  ///< blocks of a team: so many of a sequence's streams are walked side by side
+  core::Divisor count;
+  int in_turn;  ///< streams of a sequence that a team walks one after another
+};
+
+/// Words of a plan: all positions, Walker::kind (work.h), then for each block of the grid where its walk
+/// begins (WalkStart).
 constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 /// Of the block that makes it.
 inline constexpr int plan_threads = 128;
@@ -65,11 +72,12 @@ struct DecodeArguments {
   RotaryView rotary;
   core::UnitRule units;
   int batch;
-  int streams;            ///< of a sequence: key/value heads x row tiles
-  core::Divisor abreast;  ///< blocks of a team (work.h): 1, or one for each of a sequence's streams
-  core::Divisor teams;    ///< of the grid
-  int rows;               ///< query rows of a key/value head: group x query tokens
-  core::Divisor group;    ///< row r: token r / group, head r % group
+  int blocks;           ///< of the grid
+  Teams teams;          ///< with one stream abreast, or all of a sequence
+  Teams long_teams;     ///< of a long step
+  int long_step;        ///< units of a stream of each sequence, together, from which on a step is long
+  int rows;             ///< query rows of a key/value head: group x query tokens
+  core::Divisor group;  ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
   bool fixed_splits;         ///< a unit is a split with a partial result of its own
   int overhead;              ///< of a stream besides its keys, in units, where lengths differ

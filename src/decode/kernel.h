@@ -11,7 +11,7 @@ namespace tandem::decode {
 
 /// Walks the item's keys and leaves the result complete, whichever the algorithm.
 template <DecodeVariant V>
-TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const Walker& walker, const Item& item) {
+TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const WalkerOf<V>& walker, const Item& item) {
   if constexpr (V.algorithm == Algorithm::plain) {
     PlainResult<V> result;
     attend_plain(consumer, item, result);
@@ -33,7 +33,7 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const Walker& walker
 }
 
 template <DecodeVariant V>
-TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared, Walker& walker) {
+TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared, WalkerOf<V>& walker) {
   Consumer<V> consumer{args, shared, {}, {}};
   if constexpr (consumer.fetches_ahead) {
     typename Consumer<V>::Queries queries{};
@@ -73,7 +73,7 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   // Every block is resident from the start, so that the next grid takes nobody's place.
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  Walker walker(args, static_cast<int>(hw::block_index()));
+  WalkerOf<V> walker(args, static_cast<int>(hw::block_index()));
   if (producer) {
     hw::set_role("producer");
     produce<V>(args, shared, walker);
@@ -86,15 +86,15 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
 /// Writes what every block of the step's grid would find: plan_words words. One block of plan_threads
 /// threads, a warp for each block of the grid in turn.
 TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan) {
-  const int grid = args.teams.value() * args.abreast.value();
-  for (int block = static_cast<int>(hw::warp_index()); block < grid; block += plan_threads / hw::warp_size) {
-    Walker walker(args, block);
+  for (int block = static_cast<int>(hw::warp_index()); block < args.blocks;
+       block += plan_threads / hw::warp_size) {
+    Walker<true> walker(args, block);
     const WalkStart start = walker.start();
     auto* words = reinterpret_cast<std::uint32_t*>(plan);
     if (hw::lane_index() != 0) continue;
     if (block == 0) {
       hw::store_global(words, static_cast<std::uint32_t>(walker.total()));
-      hw::store_global(words + 1, static_cast<std::uint32_t>(walker.overhead()));
+      hw::store_global(words + 1, static_cast<std::uint32_t>(walker.kind()));
     }
     hw::store_global(words + plan_words(block), static_cast<std::uint32_t>(start.sequence));
     hw::store_global(words + plan_words(block) + 1, static_cast<std::uint32_t>(start.position));

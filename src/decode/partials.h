@@ -27,9 +27,10 @@ struct StreamParts {
   TANDEM_DEVICE int place(int part) const { return part == 0 ? first : next + (part - 1) * step; }
 };
 
-TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const Walker& walker, const Item& item) {
+template <DecodeVariant V>
+TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const WalkerOf<V>& walker, const Item& item) {
   const core::Shares& shares = walker.shares();
-  const int abreast = args.abreast.value(), member = walker.member();
+  const int abreast = walker.abreast(), member = walker.member();
   const int first_team = shares.owner(item.stream_begin), last_team = shares.owner(item.stream_end - 1);
   const int first_block = first_team * abreast + member, teams = last_team - first_team + 1;
   if (args.fixed_splits) {
@@ -270,13 +271,13 @@ TANDEM_DEVICE void merge(const DecodeArguments& args, const Item& item, const St
 
 /// The item's keys have been walked.
 template <DecodeVariant V, typename Result>
-TANDEM_DEVICE void finish_item(Consumer<V>& consumer, const Walker& walker, const Item& item,
+TANDEM_DEVICE void finish_item(Consumer<V>& consumer, const WalkerOf<V>& walker, const Item& item,
                                Result& result) {
   if (item.whole_stream()) {
     store_final<V>(consumer.args, item, result);
     return;
   }
-  const StreamParts parts = parts_of(consumer.args, walker, item);
+  const StreamParts parts = parts_of<V>(consumer.args, walker, item);
   store_partial<V>(consumer.args, item, parts.own, result);
   const bool more_here = item.past_unit < item.stream_end && item.past_unit < walker.share_end();
   if (!more_here && arrive_last(consumer, parts)) merge<V>(consumer.args, item, parts);

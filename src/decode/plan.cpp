@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <numbers>
 #include <string>
 
@@ -118,6 +119,27 @@ Status check_tensors(const DecodeProblem& problem) {
   return {};
 }
 
+/// Fewer streams abreast, as many as leave the fewest blocks over, where that brings 2 %.
+TeamShape shape_of_long_step(const TeamShape& usual, int resident) {
+  TeamShape best = usual;
+  for (int abreast = usual.abreast; abreast > 0; --abreast) {
+    const TeamShape shape{abreast, resident / abreast};
+    if (usual.abreast % abreast == 0 && 100 * shape.blocks() >= 102 * best.blocks()) best = shape;
+  }
+  return best;
+}
+
+/// A step is long where each block's share is so long that another stream cut, at its end, does not count:
+/// that takes a partial result and its part of a merge, by as much time as there are columns. In units of a
+/// stream of each sequence.
+int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, const Deal& deal) {
+  if (!deal.differs()) return std::numeric_limits<int>::max();
+  const std::int64_t unit_bytes = std::int64_t{2} * variant.block_n * variant.head_dim * 2;
+  const std::int64_t share = long_share_bytes * variant.columns / unit_bytes;
+  return static_cast<int>(
+      std::min(max_units, ceil_div(share * deal.of_long_step.blocks(), streams_of(problem, variant))));
+}
+
 }  // namespace
 
 int box_rows(const DecodeProblem& problem) {
@@ -164,14 +186,18 @@ Status supported(const DecodeProblem& problem) {
 }
 
 Deal deal(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count) {
-  const std::int64_t resident = std::int64_t{std::min(sm_count, max_sm_count)} * variant.blocks_per_sm;
+  const auto resident = std::min(sm_count, max_sm_count) * variant.blocks_per_sm;
   const std::int64_t streams = streams_of(problem, variant), units = most_units(problem, variant);
-  if (units == 0) return {1, 0};
+  if (units == 0) return {{1, 0}, {1, 0}};
   const std::int64_t teams = resident / streams;
   // Whole teams leave blocks over: worth it up to a tenth of them.
-  if (10 * teams * streams >= 9 * resident)
-    return {static_cast<int>(streams), static_cast<int>(std::min(units / streams, teams))};
-  return {1, static_cast<int>(std::min(units, resident))};
+  if (10 * teams * streams < 9 * resident) {
+    const TeamShape apart{1, static_cast<int>(std::min<std::int64_t>(units, resident))};
+    return {apart, apart};
+  }
+  const TeamShape usual{static_cast<int>(streams), static_cast<int>(std::min(units / streams, teams))};
+  return {usual,
+          problem.split_size == 0 && variant.has_long_steps() ? shape_of_long_step(usual, resident) : usual};
 }
 
 std::size_t workspace_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
@@ -203,9 +229,14 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
                 static_cast<int>(problem.new_len()), static_cast<int>(problem.capacity()),
                 core::Divisor(static_cast<int>(std::min(unit_keys(problem, variant), max_units)))};
   args.batch = static_cast<int>(problem.batch());
-  args.streams = static_cast<int>(streams_of(problem, variant));
-  args.abreast = core::Divisor(deal.abreast);
-  args.teams = core::Divisor(deal.teams);
+  const auto streams = static_cast<int>(streams_of(problem, variant));
+  const auto teams = [streams](const TeamShape& shape) {
+    return Teams{core::Divisor(shape.abreast), core::Divisor(shape.teams), streams / shape.abreast};
+  };
+  args.blocks = deal.blocks();
+  args.teams = teams(deal.usual);
+  args.long_teams = teams(deal.of_long_step);
+  args.long_step = long_step_of(problem, variant, deal);
   args.rows = static_cast<int>(rows_of(problem));
   args.group = core::Divisor(static_cast<int>(problem.group()));
   args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.columns)));

@@ -1,6 +1,7 @@
 // From a problem to a variant and its arguments. Plain C++, the same for the chip and the simulator.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,11 +18,17 @@ inline constexpr int max_sm_count = 132;
 const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
 
 /// How a grid is made up of teams (work.h).
-struct Deal {
+struct TeamShape {
   int abreast;  ///< blocks of a team
   int teams;    ///< 0 where there is nothing to do
 
   constexpr int blocks() const { return abreast * teams; }
+};
+struct Deal {
+  TeamShape usual, of_long_step;  ///< the same where there is nothing to gain
+
+  constexpr bool differs() const { return of_long_step.abreast != usual.abreast; }
+  constexpr int blocks() const { return std::max(usual.blocks(), of_long_step.blocks()); }
 };
 Deal deal(const core::DecodeProblem& problem, const DecodeVariant& variant, int sm_count);
 

@@ -115,7 +115,7 @@ struct Producer {
 
 /// Feeds the rings with all keys and values of the block's share.
 template <DecodeVariant V>
-TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared, Walker& walker) {
+TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared, WalkerOf<V>& walker) {
   Producer<V> producer{args, shared, BoxPages<V>(args.pages), {}, {}};
   for (Item item = walker.next(); item.exists(); item = walker.next()) {
     if (item.begin < item.end) producer.pages.begin(item);

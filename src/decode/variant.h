@@ -17,6 +17,10 @@ enum class Algorithm {
 /// output or a partial result, at 33 GB/s, a 132nd of the memory's rate. The number to tune: docs/decode.md.
 inline constexpr int stream_overhead_bytes = 64 * 1024;
 
+/// Keys and values of a block, for each column of its tiles, from which on a step is long (plan.cpp). By
+/// measurement: docs/decode.md.
+inline constexpr int long_share_bytes = 768 * 1024;
+
 /// The template argument of the decode kernel. Structural.
 struct DecodeVariant {
   Algorithm algorithm;
@@ -37,6 +41,10 @@ struct DecodeVariant {
     const int bytes = 2 * block_n * head_dim * 2 * blocks_per_sm;  // of a multiprocessor's blocks
     return (stream_overhead_bytes + bytes / 2) / bytes;
   }
+
+  /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out, and
+  /// more blocks than one fill the multiprocessors anyway.
+  constexpr bool has_long_steps() const { return columns <= 16 && blocks_per_sm == 1; }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;
 };

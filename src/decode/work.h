@@ -3,7 +3,8 @@
 //
 // Blocks go in teams. Where a sequence's streams are few enough, a team has a block for each of them, and its
 // blocks walk the same keys side by side: a token's heads lie next to one another, so that memory is read in
-// long pieces. Otherwise a team is one block, which walks the streams one after another.
+// long pieces. Otherwise a team is one block, which walks the streams one after another. In between, a long
+// step has fewer streams abreast where that leaves fewer multiprocessors over.
 //
 // Where all sequences have as many units, no position is spent on overhead: equal shares have about as many
 // streams each anyway, and boundaries stay at streams' ends where those are multiples of a share.
@@ -11,6 +12,7 @@
 
 #include "core/stream_k.h"
 #include "decode/arguments.h"
+#include "decode/variant.h"
 #include "hw/hw.h"
 
 namespace tandem::decode {
@@ -34,33 +36,41 @@ struct WalkStart {
 };
 
 /// Walks the share of one block. All lanes of the warp call every function together; lane l knows the units
-/// of sequence window + l.
+/// of sequence window + l. `long_steps`: whether there are any.
+template <bool long_steps>
 class Walker {
  public:
   TANDEM_DEVICE Walker(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
-    const auto [team, member] = args.abreast.divide(block);
-    member_ = member;
     int total = 0;
     if (args.plan != nullptr) {
       const std::int32_t* start = args.plan + plan_words(block);
       total = hw::load_global(args.plan);
-      overhead_ = hw::load_global(args.plan + 1);
+      const int kind = hw::load_global(args.plan + 1);
+      overhead_ = kind / 2, is_long_ = kind % 2;
       window_ = hw::load_global(start) - hw::warp_size;
       window_end_ = hw::load_global(start + 1);
     } else {
       total = count_positions();
     }
-    shares_ = core::Shares(total, args.teams, args.min_share);
+    const auto [team, member] =
+        in_long_step() ? args.long_teams.abreast.divide(block) : args.teams.abreast.divide(block);
+    member_ = member;
+    shares_ = core::Shares(total, in_long_step() ? args.long_teams.count : args.teams.count, args.min_share);
     position_ = shares_.begin(team);
     end_ = shares_.begin(team + 1);
   }
 
   TANDEM_DEVICE const core::Shares& shares() const { return shares_; }  ///< of the teams
   TANDEM_DEVICE int member() const { return member_; }                  ///< which of its team the block is
+  /// Blocks of a team.
+  TANDEM_DEVICE int abreast() const {
+    return in_long_step() ? args_.long_teams.abreast.value() : args_.teams.abreast.value();
+  }
   TANDEM_DEVICE int share_end() const { return end_; }
   TANDEM_DEVICE int total() const { return shares_.begin(shares_.blocks()); }
-  TANDEM_DEVICE int overhead() const { return overhead_; }
+  /// Of step: what a plan says of it besides the positions.
+  TANDEM_DEVICE int kind() const { return 2 * overhead_ + is_long_; }
 
   /// Where the sequence at the walk's position begins.
   TANDEM_DEVICE WalkStart start() {
@@ -86,7 +96,14 @@ class Walker {
 
  private:
   /// Streams of a sequence that stand one after another.
-  TANDEM_DEVICE int in_turn() const { return args_.abreast.value() == 1 ? args_.streams : 1; }
+  TANDEM_DEVICE int in_turn() const {
+    return in_long_step() ? args_.long_teams.in_turn : args_.teams.in_turn;
+  }
+  /// Once `units` are known, of a stream of each sequence.
+  TANDEM_DEVICE void choose_teams(int units) {
+    if (units >= args_.long_step) is_long_ = 1;
+  }
+  TANDEM_DEVICE bool in_long_step() const { return long_steps && is_long_ != 0; }
 
   TANDEM_DEVICE static int from_lane(int value, int lane) {
     return static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(lane)));
@@ -96,7 +113,7 @@ class Walker {
   TANDEM_DEVICE Item take(int lane, int stream, int unit, const core::StreamSpan& span) {
     const int left = span.units - unit, mine = end_ - position_, unit_keys = args_.units.unit.value();
     const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
-    const auto [head, row_tile] = args_.row_tiles.divide(stream + member_);
+    const auto [head, row_tile] = args_.row_tiles.divide(stream * abreast() + member_);
     const int length = from_lane(own_.length, lane);
     Item item{window_ + lane,
               head,
@@ -137,13 +154,15 @@ class Walker {
 
   /// All positions, and whether there is overhead among them.
   TANDEM_DEVICE int count_positions() {
-    const int streams = args_.batch * in_turn();
     if (args_.batch > hw::warp_size) {
-      const int units = count_units() * in_turn();
-      return core::positions(units, streams, overhead_);
+      const int units = count_units();
+      choose_teams(units);
+      return core::positions(units * in_turn(), args_.batch * in_turn(), overhead_);
     }
     load_window();
-    const int units = window_end_, first = from_lane(own_.units, 0);
+    choose_teams(window_end_);
+    if (in_long_step()) own_begin_ *= in_turn(), window_end_ *= in_turn();  // there was one stream in turn
+    const int units = window_end_, streams = args_.batch * in_turn(), first = from_lane(own_.units, 0);
     if (hw::any_lane(own_.units != 0 && own_.units != first)) overhead_ = args_.overhead;
     own_begin_ +=
         overhead_ * in_turn() * static_cast<int>(hw::lane_index());  // as load_window would find it now
@@ -200,12 +219,16 @@ class Walker {
   const DecodeArguments& args_;
   core::Shares shares_;
   int member_;
+  int is_long_ = 0;
   int overhead_ = 0;  ///< of each stream, in positions
   int position_, end_;
   int window_, window_end_;  ///< sequence of lane 0; position after the last lane's
   core::SequenceUnits own_{};
   int own_begin_ = 0;  ///< position of the lane's sequence
 };
+
+template <DecodeVariant V>
+using WalkerOf = Walker<V.has_long_steps()>;
 
 /// Query rows of a tile that exist.
 TANDEM_DEVICE int rows_of_tile(const DecodeArguments& args, const Item& item, int columns) {
