@@ -45,6 +45,7 @@ PLAIN = "src/decode/plain.h"
 TRANSPOSED = "src/decode/transposed.h"
 SHARED_P = "src/decode/shared_p.h"
 REGISTER_P = "src/decode/register_p.h"
+DECODE_WORK = "src/decode/work.h"
 PARTIALS = "src/decode/partials.h"
 STREAM_K = "src/core/stream_k.h"
 
@@ -166,8 +167,30 @@ MUTANTS = [
     Mutant("packed heads: boxes begin where plain ones would", "index", WORK,
            "  if (args.packing.heads() > 1) return {0, head, query, tile.batch};\n", ""),
     Mutant("packed heads: rows see the keys of plain ones", "index", SCORE_MASK, "args.packing.query(row + 8 * i)", "row + 8 * i"),
-    Mutant("packed heads: the walk begins at a plain tile's keys", "index", WORK, "first = args.packing.query(first_row),",
-           "first = first_row,"),
+    Mutant("packed heads: the walk begins at a plain tile's keys", "index", WORK, "first = args.packing.query(row),",
+           "first = row,"),
+    # Consumers that walk apart
+    Mutant("walking apart: keys that pass by are not waited for", "wait", CONSUMER,
+           "  tile::wait_full(state.shared.k_ring, state.at.k);\n  state.turn.take();", "  state.turn.take();", 256),
+    Mutant("walking apart: values that pass by are not waited for", "wait", CONSUMER,
+           "  tile::wait_full(state.shared.v_ring, state.at.v);\n  hw::sync_warp();", "  hw::sync_warp();", 256),
+    Mutant("walking apart: keys that pass by are not given back", "arrival", CONSUMER,
+           "  tile::release_slot(state.shared.k_ring, state.at.k);\n  state.at.k.advance();", "  state.at.k.advance();"),
+    Mutant("walking apart: values that pass by are not given back", "arrival", CONSUMER,
+           "  tile::release_slot(state.shared.v_ring, state.at.v);\n  state.at.v.advance();", "  state.at.v.advance();"),
+    Mutant("walking apart: keys given back before all lanes have left the wait", "sync", CONSUMER,
+           "  hw::sync_warp();  // as in kernel.h\n", ""),
+    Mutant("walking apart: a block that passes by takes no turn", "arrival", CONSUMER, "  state.turn.take();\n  state.turn.pass();\n", ""),
+    Mutant("walking apart: nothing passes by before a tile", "index", KERNEL,
+           "    if (walks_apart<V>) pass_by(state, work.aside.before);\n", ""),
+    Mutant("walking apart: nothing passes by behind a tile", "index", TWO,
+           "      if (walks_apart<V> && edge_after<V>) pass_by(state, work.aside.after);\n", "", 256),
+    Mutant("walking apart: tiles follow however much passes by", "wait", TWO,
+           "(!walks_apart<V> || work.aside.after + next.aside.before <= 1)", "true"),
+    Mutant("walking apart: rows behind the last query walk too", "index", WORK, "return none ? core::BlockRanges{0, 0, 0, 0} : blocks;",
+           "return blocks;"),
+    Mutant("walking apart: blocks aside counted from the tile's other end", "index", "src/core/mask.h",
+           "BlocksAside{lower, upper} : BlocksAside{upper, lower}", "BlocksAside{upper, lower} : BlocksAside{lower, upper}"),
     # Order and reference
     Mutant("maxima of negative scores as bits say", "index", SOFTMAX,
            "      if (!hw::any_lane(row_max[0] < 0.f || row_max[1] < 0.f)) return;\n", "      return;\n", 256),
@@ -186,8 +209,8 @@ MUTANTS = [
     Mutant("output from the first slot always", "index", CONSUMER, "state.shared.v[state.at.v.slot]", "state.shared.v[0]"),
     Mutant("consumers read one consumer's queries", "index", CONSUMER, "state.shared.q[state.turn.consumer]", "state.shared.q[0]"),
     Mutant("ring wraps one slot late", "index", RING, "slot + 1 == stages", "slot == stages"),
-    Mutant("V of the block before", "index", PRODUCER, "args.v, shared.v_ring.full[v_at.slot], keys(work, i));",
-           "args.v, shared.v_ring.full[v_at.slot], keys(work, i - 1));"),
+    Mutant("V of the block before", "index", PRODUCER, "args.v, shared.v_ring.full[v_at.slot], keys(work, i),",
+           "args.v, shared.v_ring.full[v_at.slot], keys(work, i - 1),"),
     # Descriptors and swizzles
     Mutant("operand without swizzle", "descriptor", TYPES, "static_cast<std::uint64_t>(swizzle) << 62",
            "static_cast<std::uint64_t>(0) << 62"),
@@ -291,6 +314,13 @@ MUTANTS = [
     Mutant("decode: team's members share a place", "index", PARTIALS, "return unit * abreast + member;",
            "return unit * abreast;"),
     Mutant("decode: team's members share a counter", "index", PARTIALS, "first_team * abreast + member", "first_team * abreast"),
+    Mutant("decode: long steps' streams in turn are the first ones again", "index", DECODE_WORK, "stream * abreast() + member_",
+           "stream + member_"),
+    Mutant("decode: a long step's places are those of others", "index", DECODE_WORK,
+           "in_long_step() ? args_.long_teams.abreast.value() : args_.teams.abreast.value()", "args_.teams.abreast.value()"),
+    Mutant("decode: a long step's positions count one stream of a sequence", "index", DECODE_WORK,
+           "    if (in_long_step()) own_begin_ *= in_turn(), window_end_ *= in_turn();", "    if (false) own_begin_ *= in_turn();"),
+    Mutant("decode: plans forget that a step is long", "index", DECODE_WORK, "return 2 * overhead_ + is_long_;", "return 2 * overhead_;"),
     Mutant("decode: merge begins with the block's own part", "index", PARTIALS, "parts.place(part)",
            "parts.place((part + static_cast<int>(hw::block_index())) % parts.parts)"),
     Mutant("decode: owner of the unit past the stream", "index", PARTIALS, "shares.owner(item.stream_end - 1)",
