@@ -186,9 +186,7 @@ MUTANTS = [
     Mutant("walking apart: nothing passes by behind a tile", "index", TWO,
            "      if (walks_apart<V> && edge_after<V>) pass_by(state, work.aside.after);\n", "", 256),
     Mutant("walking apart: tiles follow however much passes by", "wait", TWO,
-           "(!walks_apart<V> || work.aside.after + next.aside.before <= 1)", "true"),
-    Mutant("walking apart: rows behind the last query walk too", "index", WORK, "return none ? core::BlockRanges{0, 0, 0, 0} : blocks;",
-           "return blocks;"),
+           "(!walks_apart<V> || work.aside.after + next.aside.before <= 1)", "true", 96),
     Mutant("walking apart: blocks aside counted from the tile's other end", "index", "src/core/mask.h",
            "BlocksAside{lower, upper} : BlocksAside{upper, lower}", "BlocksAside{upper, lower} : BlocksAside{lower, upper}"),
     # Order and reference

@@ -108,6 +108,8 @@ const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
   if (problem.dtype() == TANDEM_FP32) return nullptr;
   const Candidate* chosen = nullptr;
   for (const Candidate& candidate : table) {
+    // Head dims ascend: those behind what was found only pad more.
+    if (chosen != nullptr && candidate.variant.head_dim > chosen->variant.head_dim) break;
     if (can_serve(candidate, problem) && (chosen == nullptr || is_better(candidate, *chosen, problem)))
       chosen = &candidate;
   }

@@ -16,16 +16,21 @@ namespace {
 
 using core::Status;
 
-/// cuTensorMapEncodeTiled through the runtime, so that the library loads where there is no driver.
+/// A function of the driver, or nullptr, through the runtime, so that the library loads where there is no
+/// driver.
+template <typename Function>
+Function driver_function(const char* name, unsigned version) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found);
+  const bool ok = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
+  return ok ? reinterpret_cast<Function>(function) : nullptr;
+}
+
 PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
-  static const auto encoder = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                               cudaEnableDefault, &found);
-    const bool ok = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
-    return ok ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function) : nullptr;
-  }();
+  static const auto encoder =
+      driver_function<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled", 12000);
   return encoder;
 }
 
@@ -33,6 +38,19 @@ cudaPointerAttributes pointer_attributes(const void* address) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) cudaGetLastError();
   return attributes;
+}
+
+/// Whether the current device can reach the memory. The driver says so at once; the runtime asks it for more,
+/// but also knows where a thread has no context yet.
+bool is_reachable(const void* address) {
+  static const auto attribute =
+      driver_function<PFN_cuPointerGetAttribute_v4000>("cuPointerGetAttribute", 4000);
+  CUdeviceptr reached = 0;
+  if (attribute != nullptr && attribute(&reached, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                        reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS) {
+    return reached != 0;
+  }
+  return pointer_attributes(address).devicePointer != nullptr;
 }
 
 /// Asks the runtime.
@@ -105,7 +123,7 @@ Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorM
 }
 
 Status check_memory(const char* name, const void* address) {
-  if (address == nullptr || pointer_attributes(address).devicePointer != nullptr) return {};
+  if (address == nullptr || is_reachable(address)) return {};
   return {TANDEM_INVALID_ARGUMENT, std::string(name) +
                                        " is host memory, which the GPU can't reach; pass device memory or "
                                        "choose TANDEM_BACKEND_CPU"};
