@@ -162,6 +162,19 @@ TEST_P(ForwardOnSim, LanesStayTogetherInTilesThatSeeNoKey) {
   }
 }
 
+// One key more than queries: the first rows of a tile may see two blocks fewer than its last ones.
+TEST_P(ForwardOnSim, SeveralBlocksPassByBetweenTiles) {
+  const ForwardVariant& variant = GetParam();
+  ForwardCase c = draw_case(variant, 2);
+  c.batch = c.q_heads = c.kv_heads = 1;
+  c.q_len = 3 * variant.block_m, c.k_len = c.q_len + 1;
+  c.mask = core::Mask::causal();
+  sim::Machine machine;
+  machine.policy = hw::sim::Policy::random;
+  machine.multiprocessors = 1;
+  Problem(variant, c).check(machine);
+}
+
 /// Values with outliers, N(0, 1) + N(0, 100) * Bernoulli(0.001), as FlashAttention-3 has them in section 4.3.
 void fill_with_outliers(test::HostTensor& tensor, std::uint64_t seed) {
   test::Random random(seed);
