@@ -52,6 +52,14 @@ std::vector<hw::sim::Buffer> buffers_of(const DecodeProblem& problem, const Deco
   return buffers;
 }
 
+decode::DecodeArguments arguments_of(const DecodeProblem& problem, const DecodeVariant& variant,
+                                     const decode::Deal& dealt, const DecodeMemory& memory,
+                                     const Machine& machine) {
+  decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
+  if (machine.long_steps && dealt.differs()) args.long_step = 0;
+  return args;
+}
+
 }  // namespace
 
 std::vector<DecodeVariant> decode_variants() {
@@ -70,18 +78,6 @@ std::string name_of(const DecodeVariant& v) {
          std::to_string(v.block_n) + "x" + std::to_string(v.stages);
 }
 
-namespace {
-
-decode::DecodeArguments arguments_of(const DecodeProblem& problem, const DecodeVariant& variant,
-                                     const DecodeMemory& memory, const Machine& machine) {
-  const decode::Deal dealt = decode::deal(problem, variant, machine.multiprocessors);
-  decode::DecodeArguments args = decode::make_arguments(problem, variant, dealt, memory.workspace.data());
-  if (machine.long_steps && dealt.differs()) args.long_step = 0;
-  return args;
-}
-
-}  // namespace
-
 hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVariant& variant,
                                 const DecodeMemory& memory, const Machine& machine) {
   const DecodeKernel& kernel = find_kernel(variant);
@@ -94,7 +90,7 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
   config.shared_bytes = kernel.shared_bytes;
   config.buffers = buffers_of(problem, memory);
   if (problem.plan != nullptr) config.buffers.push_back(array_of(memory.plan, "plan", false));
-  decode::DecodeArguments args = arguments_of(problem, variant, memory, machine);
+  decode::DecodeArguments args = arguments_of(problem, variant, dealt, memory, machine);
   args.k =
       problem.capacity() == 0 ? encode(problem.q, {1}) : encode(problem.k_cache, {decode::box_rows(problem)});
   args.v = problem.capacity() == 0 ? args.k : encode(problem.v_cache, {decode::box_rows(problem)});
@@ -109,7 +105,7 @@ hw::sim::Report simulate_plan(const DecodeProblem& problem, const DecodeVariant&
   config.threads = decode::plan_threads;
   config.buffers = buffers_of(problem, memory);
   config.buffers.push_back(array_of(memory.plan, "plan", true));
-  decode::DecodeArguments args = arguments_of(problem, variant, memory, machine);
+  decode::DecodeArguments args = arguments_of(problem, variant, dealt, memory, machine);
   args.plan = nullptr;
   return hw::sim::launch(config, [&] { make_decode_plan(args, memory.plan.data()); });
 }

@@ -103,6 +103,44 @@ Sight sight_of(const Shape& s, std::int64_t q_begin, std::int64_t q_end, std::in
   return sight;
 }
 
+TEST(PrefixMask, IsAMaskWithoutALeftLimit) {
+  std::mt19937 random(17);
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    const Shape s = random_shape(random);
+    const auto right = s.mask.narrowed<std::int32_t>().right;
+    const BasicMask<std::int32_t> mask{BasicMask<std::int32_t>::unlimited, right};
+    const auto q_len = static_cast<int>(s.q_len), k_len = static_cast<int>(s.k_len);
+    for (int query = 0; query < q_len; ++query) {
+      const auto expected = mask.visible_keys(query, q_len, k_len);
+      const auto keys = PrefixMask{right}.visible_keys(query, q_len, k_len);
+      ASSERT_EQ(keys.begin, 0) << s;
+      ASSERT_EQ(keys.end, expected.end) << s << " query " << query;
+      ASSERT_TRUE(expected.begin == 0 || expected.begin == expected.end) << s << " query " << query;
+    }
+  }
+}
+
+TEST(BlocksAside, FillUpTheWalkOfTheTile) {
+  std::mt19937 random(19);
+  for (int repeat = 0; repeat < 20000; ++repeat) {
+    const Shape s = random_shape(random);
+    const auto draw = [&](std::int64_t bound) {
+      return static_cast<std::int64_t>(random() % static_cast<unsigned>(bound));
+    };
+    const int block_n = 1 + static_cast<int>(random() % 20);
+    const std::int64_t begin = draw(s.q_len), end = begin + 1 + draw(s.q_len - begin);
+    const std::int64_t own_begin = begin + draw(end - begin), own_end = own_begin + 1 + draw(end - own_begin);
+    const BlockRanges tile = block_ranges(s.mask, begin, end, s.q_len, s.k_len, block_n);
+    const BlockRanges own = block_ranges(s.mask, own_begin, own_end, s.q_len, s.k_len, block_n);
+    for (const Direction direction : {Direction::first_key_first, Direction::last_key_first}) {
+      const BlocksAside beside = aside(tile, own, direction);
+      const BlockWalk whole = walk(tile, direction), part = walk(own, direction);
+      ASSERT_EQ(beside.before + part.count + beside.after, whole.count) << s;
+      for (int i = 0; i < part.count; ++i) ASSERT_EQ(part.block(i), whole.block(beside.before + i)) << s;
+    }
+  }
+}
+
 TEST(BlockRanges, CoverExactlyWhatIsVisible) {
   std::mt19937 random(13);
   for (int repeat = 0; repeat < 20000; ++repeat) {
