@@ -1,0 +1,12 @@
+# Tests bring the software Hopper along, also in a build folder that was first configured without them, as tools/demo does.
+include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
+set(build ${STAGE}_options)
+file(REMOVE_RECURSE ${build})
+foreach(tests OFF ON)
+  run(ignored ${CMAKE_COMMAND} -S ${SOURCE} -B ${build} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX} -DTANDEM_TESTS=${tests})
+endforeach()
+run(targets ${CMAKE_COMMAND} --build ${build} --target help)
+if(NOT targets MATCHES "tandem_sim")
+  message(FATAL_ERROR "tests are on, and the software Hopper is off:\n${targets}")
+endif()
+file(REMOVE_RECURSE ${build})
