@@ -282,6 +282,8 @@ MUTANTS = [
            "  sync_consumers();\n  float factor[own];", "  float factor[own];"),
     Mutant("decode: quarters of O overwritten while they are read", "sync", REGISTER_P,
            "    sync_consumers();\n  }\n}", "  }\n}"),
+    Mutant("decode: output's rows stored before all warps have rounded them", "sync", PARTIALS,
+           "  result.round_to(rounded);\n  sync_consumers();\n", "  result.round_to(rounded);\n"),
     # Decode: products
     Mutant("decode: scores not waited for", "wgmma", PLAIN, "    hw::wgmma_wait<0>();  // S.wait()\n", ""),
     Mutant("decode: O rescaled while the product adds to it", "wgmma", SHARED_P,
@@ -292,6 +294,8 @@ MUTANTS = [
            "hw::pack<V.operand>(p[4 * j + 2 * i], p[4 * j + 2 * i + 1])"),
     Mutant("decode: V read as a K-major operand", "descriptor", SHARED_P, "tile.mn_major(step % steps)",
            "tile.k_major(step % steps)"),
+    Mutant("decode: halves of the output rounded to one place", "index", TRANSPOSED, "store_transposed<V>(tile, 64 * m,",
+           "store_transposed<V>(tile, 0,", 128),
     Mutant("decode: panels of V an atom apart", "descriptor", SHARED_P, "m * tile.panel_bytes", "m * tile::atom_bytes", 128),
     # Decode: the counter of arrivals
     Mutant("decode: no barrier before the arrival", "counter", PARTIALS,

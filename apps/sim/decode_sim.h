@@ -24,7 +24,7 @@ struct DecodeMemory {
   std::span<std::byte>
       workspace;  ///< aligned to 256; of decode::workspace_bytes, zeroed before its first use
   std::span<const std::int32_t> page_table;  ///< all rows
-  std::span<std::int32_t> plan;              ///< of decode::plan_bytes, or empty
+  std::span<std::int32_t> plan;              ///< of decode::any_plan_bytes, or empty
 };
 
 /// Runs the variant's kernel on the problem, whose tensors TMA has to be able to take.

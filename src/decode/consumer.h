@@ -42,7 +42,7 @@ struct Consumer {
     tile::Chunk chunk[query_chunks];
   };
   /// Whether they are fetched while the item before is at work: where registers allow.
-  static constexpr bool fetches_ahead = V.blocks_per_sm == 1 && query_chunks <= 2;
+  static constexpr bool fetches_ahead = query_chunks <= 2;
 
   /// Starts the loads of the item's queries.
   TANDEM_DEVICE void fetch_queries(const Item& item, Queries& queries) const {

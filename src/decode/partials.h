@@ -64,16 +64,12 @@ struct OutputRows {
     const auto [token, head] = args.group.divide(item.row_tile * V.columns + tile_row);
     return view.at(item.sequence, token, item.head * args.group.value() + head);
   }
-  /// Neighbouring elements of a row, an even number of them.
-  template <int count>
-  TANDEM_DEVICE void store(int tile_row, int column, const float (&values)[count]) const {
+  /// Neighbouring elements of a row, two in a word. Kept in L2 among all the keys and values that pass
+  /// through it once: the next layer reads them, and what goes to memory meanwhile holds up the reads there.
+  template <int words>
+  TANDEM_DEVICE void store(int tile_row, int column, const std::uint32_t (&elements)[words]) const {
     if (tile_row >= rows) return;
-    auto* o = static_cast<std::uint16_t*>(args.o.data) + offset(args.o, tile_row) + column;
-    TANDEM_UNROLL
-    for (int i = 0; i < count; i += 2) {
-      hw::store_global(reinterpret_cast<std::uint32_t*>(o + i),
-                       hw::pack<V.operand>(values[i], values[i + 1]));
-    }
+    hw::store_kept(static_cast<std::uint16_t*>(args.o.data) + offset(args.o, tile_row) + column, elements);
   }
   /// `max` is an exponent of 2.
   TANDEM_DEVICE void store_lse(int tile_row, float max, float sum) const {
@@ -84,12 +80,23 @@ struct OutputRows {
   }
 };
 
+/// By way of the queries' place in shared memory, so that a row is stored in chunks of 16 bytes.
 template <DecodeVariant V, typename Result>
-TANDEM_DEVICE void store_final(const DecodeArguments& args, const Item& item, Result& result) {
-  const OutputRows<V> out(args, item);
-  result.for_each_row(args.scale_log2, [&](int row, float max, float sum) { out.store_lse(row, max, sum); });
+TANDEM_DEVICE void store_final(Consumer<V>& consumer, const Item& item, Result& result) {
+  const OutputRows<V> out(consumer.args, item);
+  result.for_each_row(consumer.args.scale_log2,
+                      [&](int row, float max, float sum) { out.store_lse(row, max, sum); });
   result.normalise();
-  result.for_each_pair([&](int row, int column, float x, float y) { out.store(row, column, {x, y}); });
+  // Free: warps have met since the last product with the queries, or write only rows that they multiplied.
+  auto& rounded = consumer.shared.q;
+  result.round_to(rounded);
+  sync_consumers();
+  for (int chunk = static_cast<int>(hw::thread_index()); chunk < out.rows * consumer.row_chunks;
+       chunk += DecodeVariant::consumer_threads) {
+    const int row = chunk / consumer.row_chunks;
+    const int column = chunk % consumer.row_chunks * tile::chunk_columns;
+    out.store(row, column, rounded.chunk(row, column).words);
+  }
 }
 
 template <DecodeVariant V, typename Result>
@@ -100,13 +107,13 @@ TANDEM_DEVICE void store_partial(const DecodeArguments& args, const Item& item, 
   const int rows = rows_of_tile(args, item, V.columns);
   result.for_each_row(args.scale_log2, [&](int row, float max, float sum) {
     if (row >= rows) return;
-    hw::store_global(partial + layout.statistics(row), max);
-    hw::store_global(partial + layout.statistics(row) + 1, sum);
+    hw::store_kept(partial + layout.statistics(row),
+                   {std::bit_cast<std::uint32_t>(max), std::bit_cast<std::uint32_t>(sum)});
   });
   result.for_each_pair([&](int row, int column, float x, float y) {
     if (row >= rows) return;
-    hw::store_global(partial + layout.output(row, column), x);
-    hw::store_global(partial + layout.output(row, column) + 1, y);
+    hw::store_kept(partial + layout.output(row, column),
+                   {std::bit_cast<std::uint32_t>(x), std::bit_cast<std::uint32_t>(y)});
   });
 }
 
@@ -184,8 +191,8 @@ struct Merge {
   static constexpr int row_chunks = V.head_dim / 4;
   static_assert(V.columns * row_chunks % hw::warp_size == 0, "the last lane's chunk is one of the tile");
   /// Parts of a group, and rounds that are in flight together: what registers allow.
-  static constexpr int group = V.blocks_per_sm == 1 && V.columns <= 32 ? 16 : 8;
-  static constexpr int rounds = V.blocks_per_sm == 1 && V.columns <= 16 ? 2 : 1;
+  static constexpr int group = V.columns <= 32 ? 16 : 8;
+  static constexpr int rounds = V.columns <= 16 ? 2 : 1;
   static_assert(row_chunks % group == 0);
 
   const DecodeArguments& args;
@@ -246,7 +253,9 @@ struct Merge {
     const float factor = merged.sum == 0.f ? 0.f : hw::reciprocal(merged.sum);
     TANDEM_UNROLL
     for (float& value : merged.values) value *= factor;
-    out.store(row, column, merged.values);
+    out.store(row, column,
+              {hw::pack<V.operand>(merged.values[0], merged.values[1]),
+               hw::pack<V.operand>(merged.values[2], merged.values[3])});
   }
 };
 
@@ -274,7 +283,7 @@ template <DecodeVariant V, typename Result>
 TANDEM_DEVICE void finish_item(Consumer<V>& consumer, const WalkerOf<V>& walker, const Item& item,
                                Result& result) {
   if (item.whole_stream()) {
-    store_final<V>(consumer.args, item, result);
+    store_final(consumer, item, result);
     return;
   }
   const StreamParts parts = parts_of<V>(consumer.args, walker, item);

@@ -40,6 +40,11 @@ struct PlainResult {
     tile::scale_rows(output, factor);
   }
 
+  template <typename Tile>
+  TANDEM_DEVICE void round_to(Tile& tile) const {
+    tile::store_rounded<V.operand>(tile, 16 * own_warp(), output);
+  }
+
   /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements.
   template <typename Visit>
   TANDEM_DEVICE void for_each_pair(Visit visit) const {

@@ -18,10 +18,9 @@ using core::Status;
 
 constexpr int most_box_rows = 64;
 constexpr std::int64_t max_units = std::int64_t{1} << 30;
-constexpr int max_blocks = 4 * max_sm_count;
 /// A region of fixed size, so that calls of different shapes leave one another's counters alone.
 constexpr std::size_t counter_bytes = 4096;
-static_assert(counter_bytes >= max_blocks * sizeof(std::uint32_t));
+static_assert(counter_bytes >= max_sm_count * sizeof(std::uint32_t));
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -130,12 +129,11 @@ TeamShape shape_of_long_step(const TeamShape& usual, int resident) {
 }
 
 /// A step is long where each block's share is so long that another stream cut, at its end, does not count:
-/// that takes a partial result and its part of a merge, by as much time as there are columns. In units of a
-/// stream of each sequence.
+/// that takes a partial result and its part of a merge. In units of a stream of each sequence.
 int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, const Deal& deal) {
   if (!deal.differs()) return std::numeric_limits<int>::max();
   const std::int64_t unit_bytes = std::int64_t{2} * variant.block_n * variant.head_dim * 2;
-  const std::int64_t share = long_share_bytes * variant.columns / unit_bytes;
+  const std::int64_t share = long_share_bytes / unit_bytes;
   return static_cast<int>(
       std::min(max_units, ceil_div(share * deal.of_long_step.blocks(), streams_of(problem, variant))));
 }
@@ -186,7 +184,7 @@ Status supported(const DecodeProblem& problem) {
 }
 
 Deal deal(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count) {
-  const auto resident = std::min(sm_count, max_sm_count) * variant.blocks_per_sm;
+  const auto resident = std::min(sm_count, max_sm_count);
   const std::int64_t streams = streams_of(problem, variant), units = most_units(problem, variant);
   if (units == 0) return {{1, 0}, {1, 0}};
   const std::int64_t teams = resident / streams;
@@ -201,15 +199,10 @@ Deal deal(const DecodeProblem& problem, const DecodeVariant& variant, int sm_cou
 }
 
 std::size_t workspace_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
-  const std::int64_t partials = problem.split_size > 0
-                                    ? most_units(problem, variant)
-                                    : std::int64_t{2} * max_sm_count * variant.blocks_per_sm;
+  const std::int64_t partials =
+      problem.split_size > 0 ? most_units(problem, variant) : std::int64_t{2} * max_sm_count;
   const PartialLayout layout{variant.columns, variant.head_dim};
   return counter_bytes + static_cast<std::size_t>(partials * layout.floats()) * sizeof(float);
-}
-
-std::size_t plan_bytes(const DecodeProblem&, const DecodeVariant& variant) {
-  return static_cast<std::size_t>(plan_words(max_sm_count * variant.blocks_per_sm)) * sizeof(std::int32_t);
 }
 
 DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant& variant, const Deal& deal,

@@ -34,7 +34,7 @@ Deal deal(const core::DecodeProblem& problem, const DecodeVariant& variant, int 
 
 /// Bytes that any grid needs: counters, then partial results.
 std::size_t workspace_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
-std::size_t plan_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
+inline constexpr std::size_t any_plan_bytes = plan_words(max_sm_count) * sizeof(std::int32_t);
 
 /// All arguments but the tensor maps, which each machine encodes for itself: k_cache and v_cache in boxes of
 /// box_rows keys.

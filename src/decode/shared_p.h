@@ -27,22 +27,9 @@ TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, const TransposedResult
 /// P^T to shared memory: query rows by keys.
 template <DecodeVariant V>
 TANDEM_DEVICE void store_probabilities(Consumer<V>& consumer, const TransposedScores<V>& scores) {
-  constexpr int count =
-      V.columns == 8 ? 2 : 4;  // matrices at once: two halves of 16 keys, one or two of 8 rows
-  const int lane = static_cast<int>(hw::lane_index());
-  const int key = 16 * own_warp() + lane / 8 % 2 * 8;
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
-    TANDEM_UNROLL
-    for (int j = 0; j < V.columns / 2; j += 2 * count) {
-      std::uint32_t matrices[count];
-      TANDEM_UNROLL
-      for (int m = 0; m < count; ++m) {
-        matrices[m] = hw::pack<V.operand>(scores[tile][j + 2 * m], scores[tile][j + 2 * m + 1]);
-      }
-      const int row = j * 2 + (count == 4 ? lane / 16 * 8 : 0) + lane % 8;
-      hw::store_matrices_transposed(&consumer.shared.own.p[tile].chunk(row, key), matrices);
-    }
+    store_transposed<V>(consumer.shared.own.p[tile], 0, scores[tile]);
   }
 }
 

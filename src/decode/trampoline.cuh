@@ -12,7 +12,7 @@ namespace tandem::decode {
 
 // Named by its place in the table: nvcc 13.0's host stubs can't spell a template argument of class type.
 template <int head_dim, std::size_t index>
-__global__ void __launch_bounds__(DecodeVariant::threads, variants<head_dim>()[index].blocks_per_sm)
+__global__ void __launch_bounds__(DecodeVariant::threads, 1)
     decode_trampoline(const __grid_constant__ DecodeArguments args) {
   decode_kernel<variants<head_dim>()[index]>(args);
 }

@@ -34,6 +34,26 @@ TANDEM_DEVICE float column_sum(float x) {
   return x;
 }
 
+/// Rounds a 64 x columns accumulator into a tile that has a row for each of its columns, from column `first`
+/// of the tile on.
+template <DecodeVariant V, typename Tile>
+TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulators)[V.columns / 2]) {
+  constexpr int count =
+      V.columns == 8 ? 2 : 4;  // matrices at once: two halves of 16 columns, one or two of 8 rows
+  const int lane = static_cast<int>(hw::lane_index());
+  const int column = first + 16 * own_warp() + lane / 8 % 2 * 8;
+  TANDEM_UNROLL
+  for (int j = 0; j < V.columns / 2; j += 2 * count) {
+    std::uint32_t matrices[count];
+    TANDEM_UNROLL
+    for (int m = 0; m < count; ++m) {
+      matrices[m] = hw::pack<V.operand>(accumulators[j + 2 * m], accumulators[j + 2 * m + 1]);
+    }
+    const int row = j * 2 + (count == 4 ? lane / 16 * 8 : 0) + lane % 8;
+    hw::store_matrices_transposed(&to.chunk(row, column), matrices);
+  }
+}
+
 template <DecodeVariant V>
 using TransposedScores = float[V.subtiles()][V.columns / 2];
 
@@ -104,6 +124,13 @@ struct TransposedResult {
     TANDEM_UNROLL
     for (int k = 0; k < own; ++k) factor[k] = softmax.sum[k] == 0.f ? 0.f : hw::reciprocal(softmax.sum[k]);
     scale(factor);
+  }
+
+  /// To a tile with a row for each query row.
+  template <typename Tile>
+  TANDEM_DEVICE void round_to(Tile& tile) const {
+    TANDEM_UNROLL
+    for (int m = 0; m < V.head_dim / 64; ++m) store_transposed<V>(tile, 64 * m, output[m]);
   }
 
   /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements of O. Of two threads that

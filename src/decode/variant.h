@@ -17,11 +17,11 @@ enum class Algorithm {
 /// output or a partial result, at 33 GB/s, a 132nd of the memory's rate. The number to tune: docs/decode.md.
 inline constexpr int stream_overhead_bytes = 64 * 1024;
 
-/// Keys and values of a block, for each column of its tiles, from which on a step is long (plan.cpp). By
-/// measurement: docs/decode.md.
-inline constexpr int long_share_bytes = 768 * 1024;
+/// Keys and values of a block's share from which on a step is long (plan.cpp). By measurement:
+/// docs/decode.md.
+inline constexpr int long_share_bytes = 6 * 1024 * 1024;
 
-/// The template argument of the decode kernel. Structural.
+/// The template argument of the decode kernel. Structural. A multiprocessor runs one block.
 struct DecodeVariant {
   Algorithm algorithm;
   hw::Operand operand;
@@ -29,7 +29,6 @@ struct DecodeVariant {
   int columns;  ///< query rows of a tile: 64 for plain; 8, 16, 32, 64 for the transposed ones
   int block_n;  ///< keys of a block: 64 or 128
   int stages;   ///< blocks of keys, and of values, in flight
-  int blocks_per_sm;
 
   /// One warpgroup of consumers and one producer warp.
   static constexpr int consumer_threads = hw::warpgroup_size;
@@ -38,13 +37,12 @@ struct DecodeVariant {
   constexpr int subtiles() const { return block_n / 64; }
   /// What a stream costs besides its keys, in blocks of keys.
   constexpr int stream_overhead() const {
-    const int bytes = 2 * block_n * head_dim * 2 * blocks_per_sm;  // of a multiprocessor's blocks
+    const int bytes = 2 * block_n * head_dim * 2;
     return (stream_overhead_bytes + bytes / 2) / bytes;
   }
 
-  /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out, and
-  /// more blocks than one fill the multiprocessors anyway.
-  constexpr bool has_long_steps() const { return columns <= 16 && blocks_per_sm == 1; }
+  /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out.
+  constexpr bool has_long_steps() const { return columns <= 16; }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;
 };

@@ -91,18 +91,7 @@ TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardSha
   auto& own = shared.o.warp[warp];
   if (lane == 0) hw::wait_stores_read<0>();  // those of the tile before
   hw::sync_warp();
-  // Four 8 x 8 matrices, upper and lower rows of two neighbouring chunks; lane l addresses row l % 8 of
-  // matrix l / 8.
-  const int row = lane % 8 + lane / 8 % 2 * 8, column = lane / 16 * tile::chunk_columns;
-  TANDEM_UNROLL
-  for (int g = 0; g < V.head_dim / 16; ++g) {
-    std::uint32_t words[4];
-    TANDEM_UNROLL
-    for (int m = 0; m < 4; ++m) {
-      words[m] = hw::pack<V.operand>(output[8 * g + 2 * m], output[8 * g + 2 * m + 1]);
-    }
-    hw::store_matrices(&own.chunk(row, 16 * g + column), words);
-  }
+  tile::store_rounded<V.operand>(own, 0, output);
   hw::fence_async_proxy();
   hw::sync_warp();
   if (lane != 0) return;

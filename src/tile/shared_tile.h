@@ -58,6 +58,24 @@ struct alignas(atom_bytes) SharedTile {
   }
 };
 
+/// Rounds the warp's 16 rows of a WGMMA's accumulators into a tile, from row `first` on.
+template <hw::Operand operand, int count, typename Tile>
+TANDEM_DEVICE void store_rounded(Tile& to, int first, const float (&accumulators)[count]) {
+  // Four 8 x 8 matrices, upper and lower rows of two neighbouring chunks; lane l addresses row l % 8 of
+  // matrix l / 8.
+  const int lane = static_cast<int>(hw::lane_index());
+  const int row = first + lane % 8 + lane / 8 % 2 * 8, column = lane / 16 * chunk_columns;
+  TANDEM_UNROLL
+  for (int g = 0; g < count / 8; ++g) {
+    std::uint32_t words[4];
+    TANDEM_UNROLL
+    for (int m = 0; m < 4; ++m) {
+      words[m] = hw::pack<operand>(accumulators[8 * g + 2 * m], accumulators[8 * g + 2 * m + 1]);
+    }
+    hw::store_matrices(&to.chunk(row, 16 * g + column), words);
+  }
+}
+
 /// Starts loading one tile: `rows` consecutive rows of one head. The caller has announced
 /// `SharedTile::bytes`.
 template <int rows, int columns>

@@ -18,6 +18,7 @@ struct MoveWords {
   using Shared = NoShared;
   const std::uint32_t* words;  ///< four a thread
   std::uint32_t* quads;        ///< as they are
+  std::uint32_t* kept[2];      ///< as they are, two and four at once
   std::uint32_t* singles;      ///< as they are
   std::uint16_t* halves;       ///< upper halves, in every second place
   float* floats;               ///< as they are
@@ -29,6 +30,9 @@ struct MoveWords {
     std::uint32_t quad[4];
     hw::load_global(quad, words + 4 * t);
     hw::store_global(quads + 4 * t, quad);
+    hw::store_kept(kept[0] + 4 * t, {quad[0], quad[1]});
+    hw::store_kept(kept[0] + 4 * t + 2, {quad[2], quad[3]});
+    hw::store_kept(kept[1] + 4 * t, quad);
     for (std::uint32_t i = 4 * t; i < 4 * t + 4; ++i) {
       const std::uint32_t word = hw::load_global(words + i);
       hw::store_global(singles + i, word);
@@ -57,11 +61,21 @@ TEST_P(GlobalVerbs, LoadsAndStoresOfEverySizeMoveWhatIsThere) {
   }
   const machine::Buffer in(values), quads(poisoned<std::uint32_t>(count)),
       singles(poisoned<std::uint32_t>(count));
+  const machine::Buffer kept_pairs(poisoned<std::uint32_t>(count)),
+      kept_quads(poisoned<std::uint32_t>(count));
   const machine::Buffer halves(std::vector<std::uint16_t>(2 * count, untouched));
   const machine::Buffer floats(poisoned<float>(count));
   const machine::Buffer differences(poisoned<std::int32_t>(negated.size()));
-  run(MoveWords{in.data(), quads.data(), singles.data(), halves.data(), floats.data(), differences.data()});
+  run(MoveWords{in.data(),
+                quads.data(),
+                {kept_pairs.data(), kept_quads.data()},
+                singles.data(),
+                halves.data(),
+                floats.data(),
+                differences.data()});
   expect_equal(quads.read(), values, 4);
+  expect_equal(kept_pairs.read(), values, 4);
+  expect_equal(kept_quads.read(), values, 4);
   expect_equal(singles.read(), values, 4);
   expect_equal(halves.read(), upper, 8);
   expect_equal(floats.read(), as_floats, 4);

@@ -175,7 +175,7 @@ TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
 std::vector<std::int32_t> plan_of(const DecodeVariant& variant, const DecodeTensors& tensors,
                                   Workspace& workspace, const sim::Machine& machine) {
   const core::DecodeProblem problem = tensors.problem();
-  std::vector<std::int32_t> plan(decode::plan_bytes(problem, variant) / sizeof(std::int32_t), -1);
+  std::vector<std::int32_t> plan(decode::any_plan_bytes / sizeof(std::int32_t), -1);
   const sim::DecodeMemory memory{workspace.of(decode::workspace_bytes(problem, variant)), tensors.page_table,
                                  plan};
   const hw::sim::Report report = sim::simulate_plan(problem, variant, memory, machine);
@@ -257,7 +257,9 @@ TEST_P(DecodeSharesOnSim, ALongStepLeavesNoMultiprocessorOver) {
   const DecodeTensors before(c);
   const decode::Deal dealt = decode::deal(before.problem(), variant, machine.multiprocessors);
   ASSERT_EQ(dealt.differs(), variant.has_long_steps());
-  if (variant.has_long_steps()) EXPECT_EQ(dealt.blocks(), 22);
+  if (variant.has_long_steps()) {
+    EXPECT_EQ(dealt.blocks(), 22);
+  }
   const DecodeTensors without = run(variant, c, workspace_, machine);
   expect_correct(without, before);
   std::vector<std::int32_t> plan = plan_of(variant, before, workspace_, machine);

@@ -209,6 +209,11 @@ TANDEM_SIM_INLINE float unpack_high(std::uint32_t word) {
 TANDEM_SIM_INLINE void store_global(void* address, const std::uint32_t (&words)[4]) {
   sim::store_global(address, words, sizeof words);
 }
+template <int count>
+TANDEM_SIM_INLINE void store_kept(void* address, const std::uint32_t (&words)[count]) {  // there is no L2
+  static_assert(count == 2 || count == 4);
+  sim::store_global(address, words, sizeof words);
+}
 TANDEM_SIM_INLINE void store_global(float* address, float value) {
   sim::store_global(address, &value, sizeof value);
 }

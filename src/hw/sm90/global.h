@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hw/hw.h"
+#include "hw/sm90/tma.h"
 
 namespace tandem::hw {
 
@@ -9,6 +10,20 @@ TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]) 
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(address), "r"(words[0]), "r"(words[1]),
                "r"(words[2]), "r"(words[3])
                : "memory");
+}
+template <int count>
+TANDEM_DEVICE void store_kept(void* address, const std::uint32_t (&words)[count]) {
+  static_assert(count == 2 || count == 4);
+  const std::uint64_t policy = l2_policy(CachePolicy::evict_last);
+  if constexpr (count == 2) {
+    asm volatile("st.global.L2::cache_hint.v2.b32 [%0], {%1, %2}, %3;\n" ::"l"(address), "r"(words[0]),
+                 "r"(words[1]), "l"(policy)
+                 : "memory");
+  } else {
+    asm volatile("st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;\n" ::"l"(address),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "l"(policy)
+                 : "memory");
+  }
 }
 TANDEM_DEVICE void store_global(float* address, float value) {
   asm volatile("st.global.f32 [%0], %1;\n" ::"l"(address), "f"(value) : "memory");
