@@ -3,7 +3,7 @@
 """Times Tandem's decoding steps beside cuDNN and FlashAttention-2 on a Hopper GPU, all taking turns in one process.
 
 Every step is replayed from a CUDA graph, and finds nothing of its cache in L2: steps take turns with copies of it.
-Parts: the grid of batches, caches and query heads; the same steps over pages; ragged batches beside the same tokens
+Parts: the grid of batches, caches and query heads; other head dims; the same steps over pages; ragged batches beside the same tokens
 spread evenly; and every kernel for every group. The most telling cells come first, so that --limit and --budget-seconds
 leave out the least. Each peer's output is checked once per case against float64. Rows are written as they come; the run
 ends in a table.
@@ -82,10 +82,10 @@ def table(rows):
     cases = {}
     for row in rows:
         if row["us"]:
-            key = " ".join(str(row[name]) for name in ("kind", "dtype", "b", "hq", "sk", "lengths", "page"))
+            key = " ".join(str(row[name]) for name in ("kind", "dtype", "d", "b", "hq", "sk", "lengths", "page"))
             name = row["peer"] if row["kernel"] in ("auto", "") else row["kernel"]
             cases.setdefault(key, {})[name] = (float(row["us"]), row["rate"])
-    lines = [f"{'kind dtype b hq sk lengths page':40} {'us':>9} {'GB/s':>6} {'/best':>6}  others, us"]
+    lines = [f"{'kind dtype d b hq sk lengths page':40} {'us':>9} {'GB/s':>6} {'/best':>6}  others, us"]
     for key, peers in cases.items():
         us, rate = peers.get("tandem", (float("nan"), ""))
         others = {name: time for name, (time, _) in peers.items() if name != "tandem"}

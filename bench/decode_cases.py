@@ -20,12 +20,14 @@ GROUPS = (1, 4, 8, 16)
 GROUP_SHAPES = ((1, 8192), (64, 8192), (1, 1024), (128, 1024), (8, 32768), (1, 131072))
 PAGE_SIZES = (64, 16)
 PAGED_SHAPES = ((64, 8192), (1, 8192), (8, 32768), (128, 1024), (1, 131072))
+OTHER_DIMS, DIM_HEADS = (64, 256), (32, 128)
+DIM_SHAPES = ((1, 8192), (64, 8192), (1, 1024), (128, 1024), (8, 2048), (128, 2048))
 RAGGED = (((1, 16384), (15, 64)), ((32, 128), (32, 4096)), ((1, 131072), (31, 4096)), ((64, 512),))
 
 
 @dataclass(frozen=True)
 class DecodeCase:
-    part: str  # grid, paged, ragged or groups
+    part: str  # grid, dims, paged, ragged or groups
     dtype: str  # bf16 or fp16
     lengths: tuple  # of each sequence
     hq: int
@@ -75,11 +77,11 @@ class DecodeCase:
     def __str__(self):
         pages = f" pages of {self.page}" if self.page else ""
         lengths = self.described_lengths() or self.longest
-        return f"{self.part} {self.dtype} b{self.b} h{self.hq}/{self.hk} {lengths}{pages}"
+        return f"{self.part} {self.dtype} d{self.d} b{self.b} h{self.hq}/{self.hk} {lengths}{pages}"
 
 
-def even(part, dtype, b, cache, hq, page=0):
-    return DecodeCase(part, dtype, (cache,) * b, hq, page)
+def even(part, dtype, b, cache, hq, page=0, d=HEAD_DIM):
+    return DecodeCase(part, dtype, (cache,) * b, hq, page, d)
 
 
 # What tells most about a decoding kernel, in this order: latency, bandwidth, both, and the widest groups.
@@ -95,6 +97,11 @@ def grid(dtype):
     stride = 37  # shares no factor with their number
     spread = [others[i * stride % len(others)] for i in range(len(others))]
     return [even("grid", dtype, *cell) for cell in (*TELLING, *spread)]
+
+
+def dims(dtype):
+    """The head dims beside the grid's."""
+    return [even("dims", dtype, b, cache, hq, d=d) for b, cache in DIM_SHAPES for d in OTHER_DIMS for hq in DIM_HEADS]
 
 
 def paged(dtype):
@@ -116,7 +123,7 @@ def groups(dtype):
     return [even("groups", dtype, b, cache, group * KV_HEADS) for b, cache in GROUP_SHAPES for group in GROUPS]
 
 
-PARTS = {"grid": grid, "paged": paged, "ragged": ragged, "groups": groups}
+PARTS = {"grid": grid, "dims": dims, "paged": paged, "ragged": ragged, "groups": groups}
 
 
 def chosen(parts, dtypes):

@@ -86,6 +86,7 @@ GRID_PEERS = {"tandem": _tandem_call(), "cudnn": _sdpa_call(SDPBackend.CUDNN_ATT
               "fa2": _sdpa_call(SDPBackend.FLASH_ATTENTION)}
 DECODE_PEERS = {
     "grid": GRID_PEERS,
+    "dims": GRID_PEERS,
     "paged": {"tandem": _tandem_call()},
     "ragged": {"tandem": _tandem_call(), "tandem_planned": _tandem_call(planned=True)},
     "groups": {f"tandem_{kernel}": _tandem_call(kernel) for kernel in KERNELS} | {"tandem": _tandem_call()},

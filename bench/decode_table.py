@@ -10,7 +10,8 @@ import csv
 import sys
 from pathlib import Path
 
-from decode_cases import BATCHES, CACHES, DECODE_RESULTS, GROUPS, GROUP_SHAPES, HEADS, KERNELS, KV_HEADS
+from decode_cases import (BATCHES, CACHES, DECODE_RESULTS, DIM_HEADS, DIM_SHAPES, GROUPS, GROUP_SHAPES, HEAD_DIM, HEADS,
+                          KERNELS, KV_HEADS, OTHER_DIMS)
 from marks import update
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +22,8 @@ PEERS = ("cudnn", "cudnn_packed", "fa2")
 GRID_WORDS = """One token, d128, {dtype}, 8 key/value heads. Each cell: microseconds of Tandem, GB/s of the keys and
 values, and how many times as fast as the best of cuDNN and FlashAttention-2, taking turns in the same process; replayed
 from a CUDA graph, cold L2 ([every row](../bench/results/h200/decode.csv)).
+"""
+DIMS_WORDS = """The same for other head dims, {dtype}.
 """
 PAGED_WORDS = """The same over pages, d128, {dtype}, 32 query heads: microseconds, and the cost against the contiguous
 cache.
@@ -34,10 +37,10 @@ dispatch took.
 
 
 def read_rows(path):
-    """{(kind, dtype, b, hq, sk, page, lengths, peer, kernel): row} of what has a time. The last row counts."""
+    """{(kind, dtype, d, b, hq, sk, page, lengths, peer, kernel): row} of what has a time. The last row counts."""
     with open(path, newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["us"]]
-    names = ("kind", "dtype", "b", "hq", "sk", "page", "lengths", "peer", "kernel")
+    names = ("kind", "dtype", "d", "b", "hq", "sk", "page", "lengths", "peer", "kernel")
     return {tuple(row[name] for name in names): row for row in rows}
 
 
@@ -49,32 +52,39 @@ def short(tokens):
     return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
 
 
-def find(rows, kind, dtype, shape, *, page=0, lengths="", peer="tandem", kernel="auto"):
+def find(rows, kind, dtype, shape, *, d=HEAD_DIM, page=0, lengths="", peer="tandem", kernel="auto"):
     """Row of shape (b, hq, sk), or None."""
     b, hq, sk = map(str, shape)
-    return rows.get((kind, dtype, b, hq, sk, str(page), lengths, peer, kernel))
+    return rows.get((kind, dtype, str(d), b, hq, sk, str(page), lengths, peer, kernel))
 
 
-def grid_cell(rows, dtype, shape):
-    own = find(rows, "grid", dtype, shape)
+def cell(rows, kind, dtype, shape, d=HEAD_DIM):
+    own = find(rows, kind, dtype, shape, d=d)
     if not own:
         return ""
-    others = [row for peer in PEERS if (row := find(rows, "grid", dtype, shape, peer=peer, kernel=""))]
+    others = [row for peer in PEERS if (row := find(rows, kind, dtype, shape, d=d, peer=peer, kernel=""))]
     best = min((float(row["us"]) for row in others), default=None)
     ratio = f", {best / float(own['us']):.2f}×" if best else ""
     return f"{float(own['us']):.1f} µs, {own['rate']}{ratio}"
 
 
 def grid_table(rows, dtype):
-    cells = [[f"{b} × {short(cache)}"] + [grid_cell(rows, dtype, (b, hq, cache)) for hq in HEADS]
+    cells = [[f"{b} × {short(cache)}"] + [cell(rows, "grid", dtype, (b, hq, cache)) for hq in HEADS]
              for b in BATCHES for cache in CACHES]
     head = ["batch × cache"] + [f"{hq} heads" for hq in HEADS]
     return lines_of(head, [line for line in cells if any(line[1:])])
 
 
+def dims_table(rows, dtype):
+    lines = [[f"{b} × {short(cache)}"] + [cell(rows, "dims", dtype, (b, hq, cache), d) for d in OTHER_DIMS
+                                          for hq in DIM_HEADS] for b, cache in sorted(DIM_SHAPES)]
+    head = ["batch × cache"] + [f"d{d}, {hq} heads" for d in OTHER_DIMS for hq in DIM_HEADS]
+    return lines_of(head, [line for line in lines if any(line[1:])])
+
+
 def paged_table(rows, dtype):
     lines = []
-    shapes = sorted({(int(key[2]), int(key[3]), int(key[4])) for key in rows if key[:2] == ("paged", dtype)})
+    shapes = sorted({tuple(map(int, key[3:6])) for key in rows if key[:2] == ("paged", dtype)})
     for shape in shapes:
         times = [find(rows, "paged", dtype, shape, page=page) for page in (0, 64, 16)]
         if all(times):
@@ -86,7 +96,7 @@ def paged_table(rows, dtype):
 
 def ragged_table(rows, dtype):
     lines = []
-    for (kind, own, b, hq, _, _, lengths, peer, kernel), row in rows.items():
+    for (kind, own, _, b, hq, _, _, lengths, peer, kernel), row in rows.items():
         if (kind, own, peer, kernel) != ("ragged", dtype, "tandem", "auto") or not lengths:
             continue
         counts = [tuple(map(int, part.split("x"))) for part in lengths.split("+")]
@@ -114,7 +124,7 @@ def group_table(rows, dtype):
 
 def tables(rows):
     """All of them, for every dtype that was measured."""
-    parts = (("grid", GRID_WORDS, grid_table), ("paged", PAGED_WORDS, paged_table),
+    parts = (("grid", GRID_WORDS, grid_table), ("dims", DIMS_WORDS, dims_table), ("paged", PAGED_WORDS, paged_table),
              ("ragged", RAGGED_WORDS, ragged_table), ("groups", GROUP_WORDS, group_table))
     text = "\n"
     for kind, words, table in parts:
