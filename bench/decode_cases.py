@@ -80,8 +80,8 @@ class DecodeCase:
         return f"{self.part} {self.dtype} d{self.d} b{self.b} h{self.hq}/{self.hk} {lengths}{pages}"
 
 
-def even(part, dtype, b, cache, hq, page=0, d=HEAD_DIM):
-    return DecodeCase(part, dtype, (cache,) * b, hq, page, d)
+def even(part, dtype, b, cache, hq, page=0):
+    return DecodeCase(part, dtype, (cache,) * b, hq, page)
 
 
 # What tells most about a decoding kernel, in this order: latency, bandwidth, both, and the widest groups.
@@ -101,7 +101,8 @@ def grid(dtype):
 
 def dims(dtype):
     """The head dims beside the grid's."""
-    return [even("dims", dtype, b, cache, hq, d=d) for b, cache in DIM_SHAPES for d in OTHER_DIMS for hq in DIM_HEADS]
+    return [replace(even("dims", dtype, b, cache, hq), d=d)
+            for b, cache in DIM_SHAPES for d in OTHER_DIMS for hq in DIM_HEADS]
 
 
 def paged(dtype):
