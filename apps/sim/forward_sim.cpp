@@ -59,12 +59,12 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
   if (config.blocks == 0) return {};
   config.early = true;
   forward::ForwardArguments args = forward::make_arguments(problem, variant, config.blocks);
-  const int heads = args.packing.heads();
-  args.q = encode(problem.q, {variant.block_m / variant.consumers(), heads});
-  args.k = problem.k_len() == 0 ? args.q : encode(problem.k, {variant.block_n});
-  args.v = problem.k_len() == 0 ? args.q : encode(problem.v, {variant.block_n});
+  const forward::MapBoxes boxes = forward::map_boxes(variant, args.packing);
+  args.q = encode(problem.q, boxes.q);
+  args.k = problem.k_len() == 0 ? args.q : encode(problem.k, boxes.keys);
+  args.v = problem.k_len() == 0 ? args.q : encode(problem.v, boxes.keys);
   const Kernel& kernel = find_kernel(variant);
-  if (kernel.stages_output) args.o_boxes = encode(problem.o, {forward::output_rows, heads});
+  if (kernel.stages_output) args.o_boxes = encode(problem.o, boxes.o);
   return hw::sim::launch(config, [&args, &kernel] { kernel.body(args); });
 }
 

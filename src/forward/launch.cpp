@@ -16,18 +16,17 @@ using core::Status;
 constexpr std::int64_t max_tiles = std::int64_t{1} << 30;
 
 Status encode_maps(const core::ForwardProblem& problem, const Kernel& kernel, ForwardArguments* args) {
-  const ForwardVariant& variant = kernel.variant;
-  const int heads = args->packing.heads(), rows = variant.block_m / variant.consumers();
-  if (Status s = hw::encode("q", problem.q, {rows, heads}, &args->q); !s.ok()) return s;
+  const MapBoxes boxes = map_boxes(kernel.variant, args->packing);
+  if (Status s = hw::encode("q", problem.q, boxes.q, &args->q); !s.ok()) return s;
   if (kernel.stages_output) {
-    if (Status s = hw::encode("o", problem.o, {output_rows, heads}, &args->o_boxes); !s.ok()) return s;
+    if (Status s = hw::encode("o", problem.o, boxes.o, &args->o_boxes); !s.ok()) return s;
   }
   if (problem.k_len() == 0) {  // nothing will be loaded, but the maps have to be valid
     args->k = args->v = args->q;
     return {};
   }
-  if (Status s = hw::encode("k", problem.k, {variant.block_n}, &args->k); !s.ok()) return s;
-  return hw::encode("v", problem.v, {variant.block_n}, &args->v);
+  if (Status s = hw::encode("k", problem.k, boxes.keys, &args->k); !s.ok()) return s;
+  return hw::encode("v", problem.v, boxes.keys, &args->v);
 }
 
 const Kernel* find_kernel(const ForwardVariant& variant) {

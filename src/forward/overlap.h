@@ -12,13 +12,16 @@ namespace tandem::forward {
 /// comes next.
 template <ForwardVariant V>
 TANDEM_DEVICE Work attend(ConsumerState<V>& state, const Work& work, int& round) {
-  if constexpr (V.overlap == Overlap::two_stage) return attend_two_stage(state, work, round);
-  Work next;
-  const auto find_next = [&] { next = find_work<V>(state.args, state.rows(), ++round); };
-  if constexpr (V.overlap == Overlap::serial) attend_serial(state, find_next);
-  if constexpr (V.overlap == Overlap::three_stage) attend_three_stage(state, find_next);
-  store_tile(state, work, state.softmax);
-  return next;
+  if constexpr (V.overlap == Overlap::two_stage) {
+    return attend_two_stage(state, work, round);
+  } else {
+    Work next;
+    const auto find_next = [&] { next = find_work<V>(state.args, state.rows(), ++round); };
+    if constexpr (V.overlap == Overlap::serial) attend_serial(state, find_next);
+    if constexpr (V.overlap == Overlap::three_stage) attend_three_stage(state, find_next);
+    store_tile(state, work, state.softmax);
+    return next;
+  }
 }
 
 }  // namespace tandem::forward

@@ -137,6 +137,11 @@ std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVarian
   return tiling_of(problem, variant).tiles() * problem.batch();
 }
 
+MapBoxes map_boxes(const ForwardVariant& variant, const Packing& packing) {
+  const int heads = packing.heads();
+  return {{variant.block_m / variant.consumers(), heads}, {variant.block_n}, {output_rows, heads}};
+}
+
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
                                 int grid) {
   const Tiling tiling = tiling_of(problem, variant);

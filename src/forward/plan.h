@@ -7,6 +7,7 @@
 #include "core/status.h"
 #include "forward/arguments.h"
 #include "forward/table.h"
+#include "hw/tensor_map.h"
 
 namespace tandem::forward {
 
@@ -35,8 +36,14 @@ std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVarian
 /// Blocks of a persistent grid on `sm_count` multiprocessors.
 int grid_size(const core::ForwardProblem& problem, const ForwardVariant& variant, int sm_count);
 
-/// All arguments but the tensor maps, which each machine encodes for itself (tensor_map.h), those of q and o
-/// for boxes of the arguments' packing. tile_count has to be below 2^30.
+/// Boxes of the tensor maps.
+struct MapBoxes {
+  hw::BoxRows q, keys, o;  ///< keys: of k and v; o: used where the kernel stages its output
+};
+MapBoxes map_boxes(const ForwardVariant& variant, const Packing& packing);
+
+/// All arguments but the tensor maps, which each machine encodes for itself (tensor_map.h) for map_boxes of
+/// the arguments' packing. tile_count has to be below 2^30.
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant, int grid);
 
 }  // namespace tandem::forward

@@ -45,6 +45,8 @@ template <ForwardVariant V>
 inline constexpr bool edge_after =
     V.mask == MaskKind::band || direction<V> == core::Direction::first_key_first;
 
+/// Bands are dealt there and back always: at d64 the choice (core/schedule.h) costs their kernels registers
+/// that they don't have.
 template <ForwardVariant V>
 TANDEM_DEVICE int position_of_round(const core::Schedule& schedule, int round) {
   const auto block = static_cast<int>(hw::block_index());

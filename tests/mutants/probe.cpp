@@ -92,11 +92,11 @@ class Run {
     const auto map = [](const core::Tensor& tensor, hw::BoxRows box) {
       return encode_map(hw::tensor_map_request(tensor, box));
     };
-    const int heads = args_.packing.heads();
-    args_.q = map(problem.q, {variant.block_m / variant.consumers(), heads});
-    args_.o_boxes = map(problem.o, {forward::output_rows, heads});
-    args_.k = problem.k_len() == 0 ? args_.q : map(problem.k, {variant.block_n});
-    args_.v = problem.k_len() == 0 ? args_.q : map(problem.v, {variant.block_n});
+    const forward::MapBoxes boxes = forward::map_boxes(variant, args_.packing);
+    args_.q = map(problem.q, boxes.q);
+    args_.o_boxes = map(problem.o, boxes.o);
+    args_.k = problem.k_len() == 0 ? args_.q : map(problem.k, boxes.keys);
+    args_.v = problem.k_len() == 0 ? args_.q : map(problem.v, boxes.keys);
   }
 
   /// One launch with poisoned outputs, which then are the host's.
