@@ -58,6 +58,15 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
   }
 }
 
+/// Line 6 for a tile's first block, whose maxima are taken: P and l. O is still 0.
+template <BlockKind kind, ForwardVariant V>
+TANDEM_DEVICE void begin_probabilities(ConsumerState<V>& state, float (&scores)[V.block_n / 2],
+                                       tile::Probabilities<V.block_n>& p) {
+  rebase<V, kind>(state);
+  exponentiate<V, kind>(state, scores);
+  tile::round_probabilities<V.operand>(p, scores);
+}
+
 /// Lines 3-6: the first block's probabilities.
 template <ForwardVariant V>
 TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p) {
@@ -73,10 +82,8 @@ TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, tile::Probabilities<V.blo
   hw::wgmma_wait<0>();
   tile::release_slot(shared.k_ring, k_at);  // line 5
   release_queries_after(state, 0);
-  take_maximum<V, BlockKind::masked>(state, scores, 0);  // line 6; O is still 0
-  rebase<V, BlockKind::masked>(state);
-  exponentiate<V, BlockKind::masked>(state, scores);
-  tile::round_probabilities<V.operand>(p, scores);
+  take_maximum<V, BlockKind::masked>(state, scores, 0);      // line 6: m
+  begin_probabilities<BlockKind::masked>(state, scores, p);  // line 6: P, l
   k_at.advance();
 }
 
@@ -120,13 +127,11 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, tile::Probabilitie
   take_maximum<V, kind>(state, scores, 0);  // line 6, next: m
   hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_ring.full[0]);
 
-  hw::wgmma_wait<0>();                      // line 19, old
-  tile::release_slot(shared.v_ring, v_at);  // line 19, old
-  store_tile(state, work, finished);        // line 20, old
-  state.clear_output();                     // line 2, next
-  rebase<V, kind>(state);
-  exponentiate<V, kind>(state, scores);             // line 6, next: P, l
-  tile::round_probabilities<V.operand>(p, scores);  // line 6, next
+  hw::wgmma_wait<0>();                          // line 19, old
+  tile::release_slot(shared.v_ring, v_at);      // line 19, old
+  store_tile(state, work, finished);            // line 20, old
+  state.clear_output();                         // line 2, next
+  begin_probabilities<kind>(state, scores, p);  // line 6, next: P, l
   k_at.advance();
   v_at.advance();
 }
