@@ -3,10 +3,10 @@
 """Times Tandem's decoding steps beside cuDNN and FlashAttention-2 on a Hopper GPU, all taking turns in one process.
 
 Every step is replayed from a CUDA graph, and finds nothing of its cache in L2: steps take turns with copies of it.
-Parts: the grid of batches, caches and query heads; other head dims; the same steps over pages; ragged batches beside the same tokens
-spread evenly; and every kernel for every group. The most telling cells come first, so that --limit and --budget-seconds
-leave out the least. Each peer's output is checked once per case against float64. Rows are written as they come; the run
-ends in a table.
+Parts: the grid of batches, caches and query heads; other head dims; the same steps over pages; ragged batches beside
+the same tokens spread evenly; and every kernel for every group. The most telling cells come first, so that --limit and
+--budget-seconds leave out the least. Each peer's output is checked once per case against float64. Rows are written as
+they come; the run ends in a table.
 
 Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python/ on PYTHONPATH. The commit that is
 written beside the results is $TANDEM_COMMIT.
