@@ -1,0 +1,22 @@
+# What a Python wheel (pyproject.toml) builds otherwise: the library lies in the package, as one file without links to it,
+# and has the kernels where the CUDA toolkit is found.
+if(NOT DEFINED TANDEM_HOPPER)
+  find_program(TANDEM_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin)
+  set(release 0)
+  if(TANDEM_NVCC)
+    execute_process(COMMAND ${TANDEM_NVCC} --version OUTPUT_VARIABLE words)
+    string(REGEX MATCH "release ([0-9.]+)" words "${words}")
+    set(release ${CMAKE_MATCH_1})
+  endif()
+  if(release VERSION_GREATER_EQUAL 12.8)
+    set(TANDEM_HOPPER ON)
+  else()
+    message(STATUS "The Hopper kernels are left out: they need nvcc of CUDA 12.8 or newer")
+  endif()
+endif()
+
+function(tandem_for_wheel library)
+  set_property(TARGET ${library} PROPERTY VERSION)
+  set_property(TARGET ${library} PROPERTY SOVERSION)
+  install(TARGETS ${library} LIBRARY DESTINATION tandem COMPONENT python)
+endfunction()
