@@ -29,6 +29,10 @@ struct BasicMask {
   static constexpr BasicMask causal() { return {unlimited, 0}; }
   constexpr bool is_full() const { return left == unlimited && right == unlimited; }
 
+  /// The mask with queries and keys exchanged: transposed().visible_keys(key, k_len, q_len) are the queries
+  /// that see `key`.
+  constexpr BasicMask transposed() const { return {right, left}; }
+
   /// The same mask for lengths that are within `Narrow`'s limits.
   template <typename Narrow>
   constexpr BasicMask<Narrow> narrowed() const {

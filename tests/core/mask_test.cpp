@@ -65,6 +65,21 @@ TEST(Mask, VisibleRangesGrowWithTheQuery) {
   }
 }
 
+TEST(Mask, TransposedExchangesQueriesAndKeys) {
+  std::mt19937 random(14);
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    const Shape s = random_shape(random);
+    for (std::int64_t key = 0; key < s.k_len; ++key) {
+      const KeyRange queries = s.mask.transposed().visible_keys(key, s.k_len, s.q_len);
+      for (std::int64_t query = 0; query < s.q_len; ++query) {
+        ASSERT_EQ(query >= queries.begin && query < queries.end,
+                  visible(s.mask, query, key, s.q_len, s.k_len))
+            << s << " query " << query << " key " << key;
+      }
+    }
+  }
+}
+
 TEST(Mask, CausalIsAlignedBottomRight) {
   EXPECT_EQ(Mask::causal().visible_keys(2, 3, 10).end, 10);  // the last query sees every key
   EXPECT_EQ(Mask::causal().visible_keys(0, 3, 10).end, 8);

@@ -7,12 +7,6 @@
 namespace tandem::test {
 namespace {
 
-std::ostream& operator<<(std::ostream& out, const Layout& l) {
-  static constexpr char dims[] = "bsh";
-  for (const int dim : l.order) out << (l.broadcast[dim] ? "0" : l.reversed[dim] ? "-" : "") << dims[dim];
-  return out << "+" << l.row_gap;
-}
-
 void print_limit(std::ostream& out, std::int64_t limit) {
   if (limit == core::Mask::unlimited)
     out << "unlimited";

@@ -43,6 +43,12 @@ void store(std::byte* to, tandem_dtype dtype, float value) {
 
 }  // namespace
 
+std::ostream& operator<<(std::ostream& out, const Layout& l) {
+  static constexpr char dims[] = "bsh";
+  for (const int dim : l.order) out << (l.broadcast[dim] ? "0" : l.reversed[dim] ? "-" : "") << dims[dim];
+  return out << "+" << l.row_gap;
+}
+
 Layout random_tma_layout(Random& random) {
   Layout layout;
   std::shuffle(layout.order.begin(), layout.order.end(), random);

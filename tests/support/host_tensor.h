@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <ostream>
 #include <random>
 #include <span>
 #include <vector>
@@ -21,6 +22,8 @@ struct Layout {
   std::array<bool, 3> reversed = {};     ///< negative stride of batch, sequence, heads
   std::array<bool, 3> broadcast = {};    ///< stride 0 of batch, sequence, heads; for inputs
 };
+
+std::ostream& operator<<(std::ostream& out, const Layout& layout);
 
 /// Any layout for an output: every order, gaps of any size, negative strides.
 Layout random_layout(Random& random);

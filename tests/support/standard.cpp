@@ -89,4 +89,71 @@ ForwardValues standard_forward(const core::ForwardProblem& p) {
   return out;
 }
 
+namespace {
+
+float dot(const float* a, const float* b, std::int64_t size) {
+  float sum = 0;
+  for (std::int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void add_scaled(float factor, const float* from, float* to, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i) to[i] += factor * from[i];
+}
+
+/// Rounded to the dtype and brought from the order b, h, s, d to b, s, h, d.
+std::vector<double> scattered(const core::Tensor& shape, const std::vector<float>& values, float scale) {
+  const std::int64_t tokens = shape.shape[1], heads = shape.shape[2], d = shape.shape[3];
+  std::vector<double> result(values.size());
+  for (std::int64_t b = 0; b < shape.shape[0]; ++b)
+    for (std::int64_t s = 0; s < tokens; ++s)
+      for (std::int64_t h = 0; h < heads; ++h)
+        for (std::int64_t e = 0; e < d; ++e)
+          result[((b * tokens + s) * heads + h) * d + e] =
+              rounded(shape.dtype, scale * values[((b * heads + h) * tokens + s) * d + e]);
+  return result;
+}
+
+/// One query row's inputs, and the first rows of its key/value head's.
+struct QueryRow {
+  const float *q, *k, *v, *dout;
+  float lse, delta;
+  core::KeyRange keys;
+  float *dq, *dk, *dv;  ///< to be added to, unscaled
+};
+
+void add_query(const core::BackwardProblem& p, const QueryRow& row) {
+  const std::int64_t d = p.head_dim();
+  for (std::int64_t j = row.keys.begin; j < row.keys.end; ++j) {
+    const float x = p.scale * dot(row.q, row.k + j * d, d);
+    const float t = p.softcap > 0 ? std::tanh(x / p.softcap) : 0.0f;
+    const float probability = std::exp((p.softcap > 0 ? p.softcap * t : x) - row.lse);
+    const float ds = probability * (dot(row.dout, row.v + j * d, d) - row.delta) * (1 - t * t);
+    add_scaled(rounded(p.dtype(), probability), row.dout, row.dv + j * d, d);
+    add_scaled(rounded(p.dtype(), ds), row.q, row.dk + j * d, d);
+    add_scaled(rounded(p.dtype(), ds), row.k + j * d, row.dq, d);
+  }
+}
+
+}  // namespace
+
+BackwardValues standard_backward(const core::BackwardProblem& p) {
+  const std::vector<float> q = gather(p.q), k = gather(p.k), v = gather(p.v), o = gather(p.o),
+                           dout = gather(p.dout), lse = gather(p.lse);
+  const std::vector<float> dlse = p.dlse.data == nullptr ? std::vector<float>(lse.size()) : gather(p.dlse);
+  std::vector<float> dq(q.size()), dk(k.size()), dv(v.size());
+  const std::int64_t d = p.head_dim();
+  for (std::int64_t b = 0; b < p.batch(); ++b)
+    for (std::int64_t h = 0; h < p.q_heads(); ++h)
+      for (std::int64_t i = 0; i < p.q_len(); ++i) {
+        const core::KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
+        const std::int64_t row = (b * p.q_heads() + h) * p.q_len() + i;
+        const std::int64_t kv = (b * p.kv_heads() + h / p.group()) * p.k_len() * d;
+        if (lse[row] == -std::numeric_limits<float>::infinity()) continue;
+        add_query(p, {&q[row * d], &k[kv], &v[kv], &dout[row * d], lse[row],
+                      dot(&dout[row * d], &o[row * d], d) - dlse[row], keys, &dq[row * d], &dk[kv], &dv[kv]});
+      }
+  return {scattered(p.dq, dq, p.scale), scattered(p.dk, dk, p.scale), scattered(p.dv, dv, 1)};
+}
+
 }  // namespace tandem::test

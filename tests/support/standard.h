@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/backward_problem.h"
 #include "core/problem.h"
 
 namespace tandem::test {
@@ -16,5 +17,14 @@ struct ForwardValues {
 /// Scores and softmax in fp32, probabilities rounded to the dtype, sums in fp32, output rounded to the dtype.
 /// Reads q, k and v of the problem only; never a key that a query does not see.
 ForwardValues standard_forward(const core::ForwardProblem& problem);
+
+/// Gradients in the order b, s, h, d.
+struct BackwardValues {
+  std::vector<double> dq, dk, dv;
+};
+
+/// Probabilities and their gradients in fp32, both rounded to the dtype where a product reads them, sums in
+/// fp32, outputs rounded to the dtype. Reads o and lse of the problem; never a key that a query does not see.
+BackwardValues standard_backward(const core::BackwardProblem& problem);
 
 }  // namespace tandem::test

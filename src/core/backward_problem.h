@@ -1,0 +1,60 @@
+// BackwardProblem: one validated call of the backward pass, as every backend sees it.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/tandem.h>
+
+#include "core/mask.h"
+#include "core/problem.h"
+
+namespace tandem::core {
+
+/// Gradients of a loss with respect to q, k and v, given `dout`, that with respect to o, and maybe `dlse`,
+/// that with respect to lse. With x = scale * q k^T, s = softcap * tanh(x / softcap) (or x) and
+///   p = exp(s - lse), delta = rowsum(dout o) - dlse, ds = p (dout v^T - delta), dx = ds (1 - tanh^2) (or ds)
+/// they are dv = p^T dout, dq = scale * dx k and dk = scale * dx^T q, where p is 0 for what the mask hides.
+///
+/// A row that sees no key, or whose lse is -inf, has dq = 0 and no part in dk and dv; its q, o, dout and dlse
+/// do not count. A key that nobody sees has dk = dv = 0.
+///
+/// Built by api::validate_backward only, so that what it holds is consistent: shapes agree, strides of
+/// dimensions of size 1 are 0, scale is resolved.
+struct BackwardProblem {
+  Tensor q, k, v;
+  Tensor o, lse;      ///< of the forward
+  Tensor dout;        ///< shape of o
+  Tensor dlse;        ///< shape of lse, fp32; data == nullptr: 0
+  Tensor dq, dk, dv;  ///< written
+  Mask mask;
+  float scale;         ///< > 0
+  float softcap;       ///< 0: off
+  bool deterministic;  ///< the same bits in every run; else sums may come in any order
+
+  std::int64_t batch() const { return q.shape[0]; }
+  std::int64_t q_len() const { return q.shape[1]; }
+  std::int64_t k_len() const { return k.shape[1]; }
+  std::int64_t q_heads() const { return q.shape[2]; }
+  std::int64_t kv_heads() const { return k.shape[2]; }
+  std::int64_t head_dim() const { return q.shape[3]; }
+  /// Query heads that share one key/value head; 1 where there are no heads.
+  std::int64_t group() const { return kv_heads() == 0 ? 1 : q_heads() / kv_heads(); }
+  tandem_dtype dtype() const { return q.dtype; }
+};
+
+/// The forward call whose gradients these are.
+inline ForwardProblem forward_of(const BackwardProblem& p) {
+  return {.q = p.q,
+          .k = p.k,
+          .v = p.v,
+          .o = p.o,
+          .lse = p.lse,
+          .mask = p.mask,
+          .scale = p.scale,
+          .softcap = p.softcap};
+}
+
+/// Matrix FLOPs by the field's convention: five products where the forward has two.
+inline double backward_flops(const BackwardProblem& p) { return 2.5 * forward_flops(forward_of(p)); }
+
+}  // namespace tandem::core

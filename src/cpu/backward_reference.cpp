@@ -1,0 +1,148 @@
+// The float64 oracle of the backward pass. Every line is the definition; nothing here is clever.
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "cpu/backward.h"
+#include "cpu/element.h"
+#include "cpu/forward.h"
+
+namespace tandem::cpu {
+namespace {
+
+using core::BackwardProblem;
+using core::KeyRange;
+using core::Tensor;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// A dense float64 copy of a tensor, whose rows can be pointed at.
+struct Dense {
+  std::int64_t tokens, heads, head_dim;
+  std::vector<double> values;
+
+  explicit Dense(const Tensor& t)
+      : tokens(t.shape[1]),
+        heads(t.shape[2]),
+        head_dim(t.shape[3]),
+        values(static_cast<std::size_t>(t.shape[0] * tokens * heads * head_dim)) {}
+
+  double* row(std::int64_t b, std::int64_t s, std::int64_t h) {
+    return values.data() + ((b * tokens + s) * heads + h) * head_dim;
+  }
+  const double* row(std::int64_t b, std::int64_t s, std::int64_t h) const {
+    return const_cast<Dense*>(this)->row(b, s, h);
+  }
+};
+
+template <typename Visit>
+void for_each_row(const Tensor& t, Visit visit) {
+  for (std::int64_t b = 0; b < t.shape[0]; ++b)
+    for (std::int64_t s = 0; s < t.shape[1]; ++s)
+      for (std::int64_t h = 0; h < t.shape[2]; ++h) visit(b, s, h);
+}
+
+Dense widened(const Tensor& t) {
+  Dense dense(t);
+  for_each_row(t, [&](std::int64_t b, std::int64_t s, std::int64_t h) {
+    for (std::int64_t e = 0; e < dense.head_dim; ++e) dense.row(b, s, h)[e] = load(t, b, s, h, e);
+  });
+  return dense;
+}
+
+void round_into(const Tensor& t, const Dense& dense) {
+  for_each_row(t, [&](std::int64_t b, std::int64_t s, std::int64_t h) {
+    for (std::int64_t e = 0; e < dense.head_dim; ++e) store(t, b, s, h, e, dense.row(b, s, h)[e]);
+  });
+}
+
+double dot(const double* a, const double* b, std::int64_t size) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void add_scaled(double factor, const double* from, double* to, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i) to[i] += factor * from[i];
+}
+
+/// What the forward knows: o and lse, rounded as the caller has them or not.
+struct ForwardResults {
+  Dense o, lse;
+};
+
+/// Everything of a call in float64: inputs, and outputs to be added to.
+struct Gradients {
+  const BackwardProblem& p;
+  const Dense q, k, v, dout;
+  const ForwardResults forward;
+  Dense dq, dk, dv;
+
+  Gradients(const BackwardProblem& problem, ForwardResults results)
+      : p(problem),
+        q(widened(p.q)),
+        k(widened(p.k)),
+        v(widened(p.v)),
+        dout(widened(p.dout)),
+        forward(std::move(results)),
+        dq(p.dq),
+        dk(p.dk),
+        dv(p.dv) {}
+
+  /// Adds what query (b, i, h) contributes to the three gradients.
+  void add_query(std::int64_t b, std::int64_t i, std::int64_t h) {
+    const std::int64_t d = p.head_dim(), kv_head = h / p.group();
+    const KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
+    const double lse = *forward.lse.row(b, i, h);
+    if (keys.begin == keys.end || lse == -infinity) return;
+    const double *query = q.row(b, i, h), *dout_row = dout.row(b, i, h);
+    const double dlse = p.dlse.data == nullptr ? 0 : load(p.dlse, b, i, h, 0);
+    const double delta = dot(dout_row, forward.o.row(b, i, h), d) - dlse;
+    for (std::int64_t key = keys.begin; key < keys.end; ++key) {
+      const double x = p.scale * dot(query, k.row(b, key, kv_head), d);
+      const double t = p.softcap > 0 ? std::tanh(x / p.softcap) : 0;
+      const double probability = std::exp((p.softcap > 0 ? p.softcap * t : x) - lse);
+      const double ds = probability * (dot(dout_row, v.row(b, key, kv_head), d) - delta);
+      const double dx = p.scale * ds * (1 - t * t);
+      add_scaled(probability, dout_row, dv.row(b, key, kv_head), d);
+      add_scaled(dx, query, dk.row(b, key, kv_head), d);
+      add_scaled(dx, k.row(b, key, kv_head), dq.row(b, i, h), d);
+    }
+  }
+
+  void add_all() {
+    // Key/value heads share no gradient, so they may run side by side.
+#pragma omp parallel for collapse(2) schedule(dynamic)
+    for (std::int64_t b = 0; b < p.batch(); ++b)
+      for (std::int64_t kv_head = 0; kv_head < p.kv_heads(); ++kv_head)
+        for (std::int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h)
+          for (std::int64_t i = 0; i < p.q_len(); ++i) add_query(b, i, h);
+  }
+};
+
+/// o and lse in float64, from q, k and v alone.
+ForwardResults exact_results(const BackwardProblem& p) {
+  ReferenceValues values = reference_values(core::forward_of(p));
+  ForwardResults results{Dense(p.o), Dense(p.lse)};
+  results.o.values = std::move(values.o);
+  results.lse.values = std::move(values.lse);
+  return results;
+}
+
+}  // namespace
+
+void reference_backward(const BackwardProblem& p) {
+  Gradients gradients(p, {widened(p.o), widened(p.lse)});
+  gradients.add_all();
+  round_into(p.dq, gradients.dq);
+  round_into(p.dk, gradients.dk);
+  round_into(p.dv, gradients.dv);
+}
+
+ReferenceGradients reference_gradients(const BackwardProblem& p) {
+  Gradients gradients(p, exact_results(p));
+  gradients.add_all();
+  return {std::move(gradients.dq.values), std::move(gradients.dk.values), std::move(gradients.dv.values)};
+}
+
+}  // namespace tandem::cpu

@@ -1,0 +1,53 @@
+// Problems of the backward pass for tests: one plain description, printable, and the tensors that belong to
+// it.
+#pragma once
+
+#include <ostream>
+
+#include "core/backward_problem.h"
+#include "tests/support/forward_case.h"
+
+namespace tandem::test {
+
+/// Everything that defines a problem, its values included.
+struct BackwardCase {
+  ForwardCase forward;  ///< shapes, mask, options, and layouts of q, k, v, o and lse
+  bool dlse = false;    ///< a gradient of lse is given
+  bool deterministic = false;
+  Layout dout = {}, dlse_layout = {}, dq = {}, dk = {}, dv = {};
+};
+
+std::ostream& operator<<(std::ostream& out, const BackwardCase& c);
+
+/// Shapes, masks, groups, options and layouts of every kind; lengths up to `max_len`. Some rows see no key.
+BackwardCase random_backward_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t max_len);
+
+/// The same with layouts that TMA can take.
+BackwardCase random_tma_backward_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t max_len);
+
+/// The case's problem without memory, for what reads shapes only.
+core::BackwardProblem shapes_of(const BackwardCase& c);
+
+/// Tensors of a case: inputs filled, o and lse as the forward gives them in the case's dtype, outputs
+/// poisoned.
+struct BackwardTensors {
+  explicit BackwardTensors(const BackwardCase& c);
+
+  /// As api::validate_backward would build it, over these tensors.
+  core::BackwardProblem problem() const;
+
+  /// Sets o and lse to standard_forward's of q, k and v as they are now.
+  void run_forward();
+
+  /// Rows of q that see no key, and rows of k and v that nobody sees, hold NaN from now on; so do o, dout and
+  /// dlse where q does. lse does not: a row without keys has -inf.
+  void poison_unseen_rows();
+
+  BackwardCase setup;
+  HostTensor q, k, v, o, lse, dout, dlse, dq, dk, dv;
+
+ private:
+  BackwardTensors(const BackwardCase& c, const core::BackwardProblem& shapes);
+};
+
+}  // namespace tandem::test
