@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <tandem/tandem.h>
 
@@ -60,6 +61,36 @@ struct Fp16 {
     if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
     const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
     return sign ? -magnitude : magnitude;
+  }
+};
+
+/// 8 bits: 4 of exponent with bias 7, 3 of mantissa; no infinities, NaN where all but the sign are set.
+/// Conversion rounds to nearest, ties to even, and saturates at 448. Source: Micikevicius et al., "FP8
+/// Formats for Deep Learning", 2022.
+struct E4m3 {
+  std::uint8_t bits;
+
+  static constexpr float largest = 448;
+
+  static E4m3 from(float value) {
+    const auto sign = static_cast<std::uint8_t>(std::signbit(value) ? 0x80 : 0);
+    const float magnitude = std::fabs(value);
+    if (std::isnan(value)) return {0x7f};
+    if (magnitude >= largest) return {static_cast<std::uint8_t>(sign | 0x7e)};
+    if (magnitude < 0x1p-6f) {  // subnormal: let a float addition round at 2^-9
+      const float shifted = magnitude + 0x1p14f;
+      return {static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x46800000u))};
+    }
+    const auto word = std::bit_cast<std::uint32_t>(magnitude);
+    const std::uint32_t rounded = word + 0x7ffffu + ((word >> 20) & 1u);
+    return {static_cast<std::uint8_t>(sign | ((rounded - 0x3c000000u) >> 20))};
+  }
+  explicit operator float() const {
+    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    if ((bits & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+    const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                          : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    return bits & 0x80 ? -magnitude : magnitude;
   }
 };
 

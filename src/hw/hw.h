@@ -200,6 +200,13 @@ TANDEM_DEVICE float max_of_bits(float a, float b, float c);
 /// Two floats rounded to nearest even, `low` in the lower half. PTX cvt.rn.{bf16x2,f16x2}.f32.
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high);
+/// Four floats as e4m3, the first in the lowest byte: rounded to nearest even, beyond 448 to 448, NaN to NaN
+/// (0x7f). PTX cvt.rn.satfinite.e4m3x2.f32.
+TANDEM_DEVICE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3);
+/// Four bytes of two words: digit i of `selector` (hexadecimal, the lowest first) names byte i of the result,
+/// 0-3 in `low`, 4-7 in `high`. PTX prmt.
+template <std::uint32_t selector>
+TANDEM_DEVICE std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high);
 /// The two elements of a word, exactly.
 template <Operand operand>
 TANDEM_DEVICE float unpack_low(std::uint32_t word);

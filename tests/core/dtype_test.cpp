@@ -114,5 +114,37 @@ TEST(Dtype, SizesAndNames) {
   EXPECT_STREQ(name_of(TANDEM_FP32), "fp32");
 }
 
+// OCP's definition, in double arithmetic.
+TEST(E4m3, EveryPatternHasItsValueAndReturnsFromIt) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const E4m3 element{static_cast<std::uint8_t>(bits)};
+    const auto value = static_cast<float>(element);
+    if ((bits & 127) == 127) {
+      EXPECT_TRUE(std::isnan(value)) << bits;
+      EXPECT_EQ(E4m3::from(value).bits, 0x7f);
+      continue;
+    }
+    const int exponent = bits >> 3 & 15;
+    const double fraction = (bits & 7) + (exponent == 0 ? 0 : 8);
+    const double expected = (bits & 128 ? -1 : 1) * std::ldexp(fraction, std::max(exponent, 1) - 10);
+    EXPECT_EQ(value, expected) << bits;
+    EXPECT_EQ(E4m3::from(value).bits, bits);
+  }
+}
+
+TEST(E4m3, RoundsToNearestEvenAndSaturates) {
+  for (int bits = 0; bits < 0x7e; ++bits) {  // between each two neighbours
+    const auto low = static_cast<float>(E4m3{static_cast<std::uint8_t>(bits)});
+    const auto high = static_cast<float>(E4m3{static_cast<std::uint8_t>(bits + 1)});
+    const float tie = (low + high) / 2;
+    EXPECT_EQ(E4m3::from(tie).bits, bits + bits % 2);
+    EXPECT_EQ(E4m3::from(std::nextafter(tie, 0.f)).bits, bits);
+    EXPECT_EQ(E4m3::from(-std::nextafter(tie, high)).bits, (bits + 1) | 128);
+  }
+  EXPECT_EQ(E4m3::from(1e30f).bits, 0x7e);
+  EXPECT_EQ(E4m3::from(-std::numeric_limits<float>::infinity()).bits, 0xfe);
+  EXPECT_EQ(E4m3::from(std::numeric_limits<float>::quiet_NaN()).bits, 0x7f);
+}
+
 }  // namespace
 }  // namespace tandem::core

@@ -252,6 +252,45 @@ INSTANTIATE_TEST_SUITE_P(Machine, PackTest, testing::ValuesIn(machine::modes()),
 TEST_P(PackTest, RoundsToNearestEvenBf16) { check<hw::Operand::bf16, core::Bf16>("pack_bf16"); }
 TEST_P(PackTest, RoundsToNearestEvenFp16) { check<hw::Operand::fp16, core::Fp16>("pack_fp16"); }
 
+/// Packs x[i] and its three neighbours, and picks bytes of two words.
+struct Bytes {
+  static constexpr int threads = 128;
+  using Shared = NoShared;
+  const float* x;
+  std::uint32_t *packed, *even, *odd;
+
+  TANDEM_DEVICE void operator()() const {
+    const std::uint32_t i = hw::block_index() * threads + hw::thread_index();
+    packed[i] = hw::pack_e4m3(x[i], x[i + 1], x[i + 2], x[i + 3]);
+    const std::uint32_t low = 0x04030201u * (1 + i % 16), high = ~low;
+    even[i] = hw::select_bytes<0x6420>(low, high);
+    odd[i] = hw::select_bytes<0x7531>(low, high);
+  }
+};
+
+TEST_P(ArithmeticVerbs, FourFloatsRoundToNearestEvenE4m3AndBytesAreSelected) {
+  constexpr std::size_t count = 32 * Bytes::threads;
+  std::vector<float> x = delicate_floats(count + 3);
+  for (std::size_t i = count / 2; i < count; ++i) {  // all ties of the format and their neighbours
+    const std::uint32_t bits = 0x3a000000u + static_cast<std::uint32_t>(i - count / 2) % 1024 * 0x40000u;
+    x[i] = std::bit_cast<float>((bits + static_cast<std::uint32_t>(i % 3) - 1) | (i % 2 ? 0x80000000u : 0u));
+  }
+  const machine::Buffer in(x);
+  const machine::Buffer packed(poisoned<std::uint32_t>(count)), even(poisoned<std::uint32_t>(count)),
+      odd(poisoned<std::uint32_t>(count));
+  run(Bytes{in.data(), packed.data(), even.data(), odd.data()}, count / Bytes::threads);
+  const std::vector<std::uint32_t> words = packed.read(), evens = even.read(), odds = odd.read();
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t c = 0; c < 4; ++c) {
+      ASSERT_EQ(words[i] >> 8 * c & 255u, core::E4m3::from(x[i + c]).bits) << std::hexfloat << x[i + c];
+    }
+    const std::uint32_t low = 0x04030201u * (1 + static_cast<std::uint32_t>(i) % 16), high = ~low;
+    const auto byte = [](std::uint32_t word, int at) { return word >> 8 * at & 255u; };
+    ASSERT_EQ(evens[i], byte(low, 0) | byte(low, 2) << 8 | byte(high, 0) << 16 | byte(high, 2) << 24);
+    ASSERT_EQ(odds[i], byte(low, 1) | byte(low, 3) << 8 | byte(high, 1) << 16 | byte(high, 3) << 24);
+  }
+}
+
 /// Unpacks the word that holds the thread's number and its complement.
 template <hw::Operand operand>
 struct Unpack {

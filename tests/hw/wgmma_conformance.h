@@ -229,6 +229,91 @@ TEST_P(MatrixVerbs, ProductsOf8BitOperands) {
   expect_exact_product_of_e4m3<256, SourceOfA::registers>(GetParam());
 }
 
+/// How the matrix unit adds e4m3 products: operands of all encodings, accumulators with all bits of fp32.
+struct E4m3Problem {
+  static constexpr int n = 16, k = 2 * wgmma_k;
+  std::vector<std::uint16_t> a = std::vector<std::uint16_t>(wgmma_m * wgmma_k),
+                             b = std::vector<std::uint16_t>(n * wgmma_k);
+  std::vector<float> d = std::vector<float>(wgmma_m * n);
+
+  /// Kinds of draws, by rows of A: any exponents, a narrow range, subnormal numbers and zeros, few that are
+  /// not zero. Accumulators: small, large, cancelling, zero.
+  E4m3Problem() {
+    std::mt19937 random(29);
+    const auto byte = [&](std::uint32_t kind) -> std::uint32_t {
+      const std::uint32_t bits = static_cast<std::uint32_t>(random()) & 0xffu;
+      const std::uint32_t sign = bits & 0x80u;
+      if (kind == 0) return (bits & 0x7fu) == 0x7fu ? sign | 0x7eu : bits;
+      if (kind == 1) return sign | 0x30u | (bits & 0x0fu);
+      if (kind == 2) return sign | (bits & 0x0fu);
+      return random() % 8 == 0 ? sign | (bits & 0x77u) : 0u;
+    };
+    const auto fill = [&](std::vector<std::uint16_t>& pairs) {
+      for (std::size_t i = 0; i < pairs.size(); ++i) {
+        const auto kind = static_cast<std::uint32_t>(i / wgmma_k % 4);
+        const std::uint32_t low = byte(kind);
+        pairs[i] = static_cast<std::uint16_t>(low | byte(kind) << 8);
+      }
+    };
+    fill(a), fill(b);
+    for (std::size_t i = 0; i < d.size(); ++i) {
+      const auto mantissa = static_cast<float>(static_cast<std::int32_t>(random()));
+      const int exponent = static_cast<int>(random() % 40) - 55;
+      d[i] = i % 5 == 0 ? 0.f : std::ldexp(mantissa, exponent);
+    }
+  }
+};
+
+/// What an instruction adds up, by the rule of docs/simulator.md.
+inline float sum_of_e4m3(float accumulator, const std::uint16_t* a, const std::uint16_t* b) {
+  const auto exponent_of = [](std::uint32_t bits) {
+    return std::max(static_cast<int>(bits >> 3 & 15u), 1) - 7;
+  };
+  int largest = accumulator == 0 ? -100 : std::ilogb(accumulator);
+  double products[32];
+  for (int i = 0; i < 32; ++i) {
+    const std::uint32_t x = a[i / 2] >> 8 * (i % 2) & 255u, y = b[i / 2] >> 8 * (i % 2) & 255u;
+    products[i] = static_cast<double>(static_cast<float>(core::E4m3{static_cast<std::uint8_t>(x)})) *
+                  static_cast<float>(core::E4m3{static_cast<std::uint8_t>(y)});
+    if (products[i] != 0) largest = std::max(largest, exponent_of(x) + exponent_of(y));
+  }
+  const double unit = std::ldexp(1.0, largest - 13);
+  double sum = std::trunc(accumulator / unit);
+  for (const double product : products) sum += std::trunc(product / unit);
+  if (sum == 0) return 0;
+  const double last = std::ldexp(1.0, std::ilogb(sum) - 13);
+  return static_cast<float>(std::trunc(sum / last) * last * unit);
+}
+
+template <SourceOfA source>
+std::vector<float> add_e4m3_products(const machine::Mode& mode, const E4m3Problem& problem) {
+  using Body = Multiply<e4m3, E4m3Problem::n, hw::Major::k, source>;
+  const machine::Buffer a(problem.a), b(problem.b);
+  const machine::Buffer d(problem.d);
+  machine::run(mode, 1,
+               Body{machine::encode(matrix_request(a.data(), wgmma_m, wgmma_k, wgmma_m)),
+                    machine::encode(matrix_request(b.data(), E4m3Problem::n, wgmma_k, E4m3Problem::n)),
+                    a.data(), d.data(), hw::Accumulate::add});
+  return d.read();
+}
+
+TEST_P(MatrixVerbs, SumsOfE4m3ProductsKeep13BitsBelowTheLargestExponent) {
+  const E4m3Problem problem;
+  constexpr int n = E4m3Problem::n;
+  std::vector<float> expected = problem.d;
+  for (int i = 0; i < wgmma_m * n; ++i) {
+    for (int step = 0; step < wgmma_steps; ++step) {
+      float& sum = expected[static_cast<std::size_t>(i)];
+      sum = sum_of_e4m3(sum, &problem.a[static_cast<std::size_t>(i / n * wgmma_k + 16 * step)],
+                        &problem.b[static_cast<std::size_t>(i % n * wgmma_k + 16 * step)]);
+    }
+  }
+  const std::vector<float> shared = add_e4m3_products<SourceOfA::shared>(GetParam(), problem);
+  const std::vector<float> registers = add_e4m3_products<SourceOfA::registers>(GetParam(), problem);
+  expect_equal(shared, expected, n);
+  expect_equal(registers, expected, n);
+}
+
 /// Two groups in flight over operands that ordinary stores wrote: the first can be read while the second
 /// runs.
 struct TwoGroups {

@@ -2,9 +2,9 @@
 
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
+
+#include "core/dtype.h"
 
 namespace tandem::hw::sim {
 
@@ -38,17 +38,6 @@ __attribute__((target_clones("avx2", "default"))) void widen(Operand operand, co
   }
 }
 
-namespace {
-/// 4 bits of exponent with bias 7, 3 of mantissa; no infinities, and NaN only where all bits are set.
-float from_e4m3(std::uint8_t bits) {
-  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
-  if ((bits & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return bits & 0x80 ? -magnitude : magnitude;
-}
-}  // namespace
-
 Chunk Chunk::of(Operand operand, const void* bytes) {
   if (is_16_bit(operand)) {
     Chunk chunk{8, {}};
@@ -61,7 +50,7 @@ Chunk Chunk::of(Operand operand, const void* bytes) {
   }
   static const auto table = [] {
     std::array<float, 256> values;
-    for (int i = 0; i < 256; ++i) values[i] = from_e4m3(static_cast<std::uint8_t>(i));
+    for (int i = 0; i < 256; ++i) values[i] = static_cast<float>(core::E4m3{static_cast<std::uint8_t>(i)});
     return values;
   }();
   Chunk chunk{16, {}};
@@ -113,6 +102,121 @@ __attribute__((target_clones("fma", "default"))) void multiply(const MatrixOpera
           sum += __builtin_shufflevector(a[k], a[k], 0, 1, 2, 3) * column;
         }
         std::memcpy(own + i, &sum, sizeof sum);
+      }
+    }
+  }
+}
+
+namespace {
+using Words8 [[gnu::vector_size(32)]] = std::int32_t;
+
+constexpr int e4m3_sum_bits = 13;      ///< that a sum keeps below the largest exponent
+constexpr int smallest_exponent = -6;  ///< of e4m3, subnormal numbers included
+constexpr int no_exponent = -1000;     ///< of zeros
+
+/// The exponent of each e4m3 value, as the matrix unit takes it.
+[[gnu::always_inline]] inline void exponents_of(const Vector8& values, Words8& exponents) {
+  Words8 words;
+  std::memcpy(&words, &values, sizeof words);
+  const Words8 exponent = (words >> 23 & 255) - 127;
+  const Words8 clamped = exponent < smallest_exponent ? Words8{} + smallest_exponent : exponent;
+  exponents = values == 0.f ? Words8{} + no_exponent : clamped;
+}
+
+/// Exponents of the products' factors B, once for all rows.
+struct Exponents {
+  alignas(64) std::int32_t b[2][4][16][128];
+};
+
+[[gnu::always_inline]] inline void find_exponents(const MatrixOperands (&halves)[2], int count,
+                                                  Exponents& exponents) {
+  for (int half = 0; half < 2; ++half) {
+    for (int q = 0; q < 4; ++q) {
+      for (int k = 0; k < 16; ++k) {
+        for (int i = 0; i < count; i += 8) {
+          Vector8 values;
+          load(values, &halves[half].b[q][k][i]);
+          Words8 own;
+          exponents_of(values, own);
+          std::memcpy(&exponents.b[half][q][k][i], &own, sizeof own);
+        }
+      }
+    }
+  }
+}
+
+/// Two rows of A, as a thread's accumulators alternate, and their exponents.
+struct TwoRows {
+  Vector8 value[2][16];
+  Words8 exponent[2][16];
+};
+
+[[gnu::always_inline]] inline void take_rows(const MatrixOperands (&halves)[2], int row, TwoRows& rows) {
+  for (int half = 0; half < 2; ++half) {
+    for (int k = 0; k < 16; ++k) {
+      const float x = halves[half].a[row][k], y = halves[half].a[row + 8][k];
+      rows.value[half][k] = Vector8{x, x, y, y, x, x, y, y};
+      exponents_of(rows.value[half][k], rows.exponent[half][k]);
+    }
+  }
+}
+
+/// Adds to eight accumulators of a thread, those from `i` on. `q`: its place in the quad.
+[[gnu::always_inline]] inline void add_e4m3(const MatrixOperands (&halves)[2], const Exponents& exponents,
+                                            const TwoRows& rows, int q, int i, Vector8& accumulator) {
+  Words8 bits;
+  std::memcpy(&bits, &accumulator, sizeof bits);
+  Words8 largest = (bits >> 23 & 255) - 127;
+  Vector8 plain = accumulator;
+  for (int half = 0; half < 2; ++half) {
+    for (int k = 0; k < 16; ++k) {
+      Vector8 b;
+      Words8 exponent;
+      load(b, &halves[half].b[q][k][i]);
+      std::memcpy(&exponent, &exponents.b[half][q][k][i], sizeof exponent);
+      exponent += rows.exponent[half][k];
+      largest = exponent > largest ? exponent : largest;
+      plain += rows.value[half][k] * b;
+    }
+  }
+  largest = largest < -100 ? Words8{} - 100 : largest;
+  const Words8 up = (127 + e4m3_sum_bits - largest) << 23, down = (127 - e4m3_sum_bits + largest) << 23;
+  Vector8 to_units, unit;
+  std::memcpy(&to_units, &up, sizeof up);
+  std::memcpy(&unit, &down, sizeof down);
+  Words8 sum = __builtin_convertvector(accumulator * to_units, Words8);
+  for (int half = 0; half < 2; ++half) {
+    for (int k = 0; k < 16; ++k) {
+      Vector8 b;
+      load(b, &halves[half].b[q][k][i]);
+      sum += __builtin_convertvector(rows.value[half][k] * b * to_units, Words8);
+    }
+  }
+  const Vector8 exact = __builtin_convertvector(sum, Vector8) * unit;
+  std::memcpy(&bits, &exact, sizeof bits);
+  bits &= ~((1 << (23 - e4m3_sum_bits)) - 1);
+  Vector8 result;
+  std::memcpy(&result, &bits, sizeof result);
+  accumulator = plain - plain == 0.f ? result : plain;  // infinities and NaN as they are
+}
+}  // namespace
+
+__attribute__((target_clones("avx2", "default"))) void multiply_e4m3(
+    const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]) {
+  static Exponents exponents;
+  const int count = n / 2;  // a multiple of 4; arrays have room up to the next of 8
+  find_exponents(halves, count, exponents);
+  for (int pair = 0; pair < 32; ++pair) {
+    TwoRows rows;
+    take_rows(halves, 16 * (pair / 8) + pair % 8, rows);
+    for (int q = 0; q < 4; ++q) {
+      float* own = accumulators[4 * pair + q];
+      for (int i = 0; i < count; i += 8) {
+        const std::size_t bytes = static_cast<std::size_t>(count - i < 8 ? count - i : 8) * sizeof(float);
+        Vector8 sums{};
+        std::memcpy(&sums, own + i, bytes);
+        add_e4m3(halves, exponents, rows, q, i, sums);
+        std::memcpy(own + i, &sums, bytes);
       }
     }
   }

@@ -1,5 +1,5 @@
-// The arithmetic of one WGMMA: D (64 x n) += A (64 x 16) B (16 x n), on fragments as the threads hold them.
-// 8-bit operands, whose K is 32, are two of these.
+// The arithmetic of one WGMMA: D (64 x n) += A (64 x 16) B (16 x n), on fragments as the threads hold them;
+// of e4m3 operands, whose K is 32, in two halves.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +27,9 @@ struct Chunk {
 
 /// accumulators[t] of the 128 threads += their part of the product.
 void multiply(const MatrixOperands& operands, int n, float* const (&accumulators)[warpgroup_size]);
+
+/// The same of e4m3 operands, to the bit as the chip adds (docs/simulator.md, Numbers): all 32 products and
+/// the accumulator are cut 13 bits below the largest exponent among them, and so is their sum.
+void multiply_e4m3(const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]);
 
 }  // namespace tandem::hw::sim

@@ -195,6 +195,20 @@ TANDEM_SIM_INLINE std::uint32_t pack(float low, float high) {
   const auto bits = [](float x) { return std::isnan(x) ? 0x7fffu : std::uint32_t{Element::from(x).bits}; };
   return bits(low) | bits(high) << 16;
 }
+TANDEM_SIM_INLINE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3) {
+  const auto bits = [](float x) { return std::uint32_t{core::E4m3::from(x).bits}; };
+  return bits(x0) | bits(x1) << 8 | bits(x2) << 16 | bits(x3) << 24;
+}
+template <std::uint32_t selector>
+TANDEM_SIM_INLINE std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high) {
+  const std::uint64_t bytes = low | static_cast<std::uint64_t>(high) << 32;
+  std::uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t from = selector >> 4 * i & 7;
+    result |= static_cast<std::uint32_t>(bytes >> 8 * from & 255) << 8 * i;
+  }
+  return result;
+}
 template <Operand operand>
 TANDEM_SIM_INLINE float unpack_low(std::uint32_t word) {
   using Element = std::conditional_t<operand == Operand::bf16, core::Bf16, core::Fp16>;

@@ -130,8 +130,11 @@ void execute(MatrixUnit& unit) {
   if (flight.product.accumulate == Accumulate::overwrite) {
     for (float* accumulators : flight.accumulators) std::fill_n(accumulators, flight.product.n / 2, 0.f);
   }
-  const int count = is_16_bit(flight.product.operand) ? 1 : 2;
-  for (int i = 0; i < count; ++i) multiply(steps[i], flight.product.n, flight.accumulators);
+  if (is_16_bit(flight.product.operand)) {
+    multiply(steps[0], flight.product.n, flight.accumulators);
+  } else {
+    multiply_e4m3(steps, flight.product.n, flight.accumulators);
+  }
   unit.products.pop_front();
   ++unit.first;
   ++unit.completed;

@@ -65,6 +65,18 @@ TANDEM_DEVICE std::uint32_t pack(float low, float high) {
   return word;
 }
 
+TANDEM_DEVICE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3) {
+  std::uint16_t low, high;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(low) : "f"(x1), "f"(x0));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(high) : "f"(x3), "f"(x2));
+  return low | static_cast<std::uint32_t>(high) << 16;
+}
+
+template <std::uint32_t selector>
+TANDEM_DEVICE std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high) {
+  return __byte_perm(low, high, selector);
+}
+
 template <Operand operand>
 TANDEM_DEVICE float unpack_low(std::uint32_t word) {
   if constexpr (operand == Operand::bf16) {
