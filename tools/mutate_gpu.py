@@ -6,7 +6,7 @@ the mutated source, in the variants that meet it; it compares its results with t
 plainly, and once under each of compute-sanitizer's memcheck, racecheck and synccheck. Before them, the same programs
 run unmutated: what is not right, or not clean, there tells nothing, and its column says "unusable" for these kernels.
 
-Needs the CUDA toolkit, g++ with OpenMP and a GPU; nothing else. Rows of mutants that --out has already are kept, so
+Needs the CUDA toolkit, g++ and a GPU; nothing else. Rows of mutants that --out has already are kept, so
 a run that ended at its limit is continued by the same command. Exit codes: 0 all mutants have a row; 1 the limit came
 first, or some did not compile; 2 no run was possible.
 """
@@ -38,11 +38,11 @@ KERNEL = "forward"  # whose mutants the program of tests/mutants shows
 INCLUDES = [f"-I{ROOT / folder}" for folder in ("src", "include", ".")]
 CUDA_FLAGS = ("-std=c++20", "-O3", "--generate-code=arch=compute_90a,code=[sm_90a]", "--expt-relaxed-constexpr",
               "-lineinfo")
-HOST_FLAGS = ("-std=c++20", "-O2", "-Xcompiler", "-fopenmp,-ffunction-sections")
+HOST_FLAGS = ("-std=c++20", "-O2", "-Xcompiler", "-pthread,-ffunction-sections")
 # device.cpp also asks the C interface, which is not here: nobody calls that part, and the linker leaves it out.
-LINK_FLAGS = ("-Xcompiler", "-fopenmp", "-Xlinker", "--gc-sections")
+LINK_FLAGS = ("-Xcompiler", "-pthread", "-Xlinker", "--gc-sections")
 HOST_SOURCES = ("tests/mutants/probe.cpp", "src/forward/plan.cpp", "src/hw/tensor_map.cpp",
-                "src/cpu/reference.cpp", "tests/support/compare.cpp", "tests/support/forward_case.cpp",
+                "src/cpu/parallel.cpp", "src/cpu/reference.cpp", "tests/support/compare.cpp", "tests/support/forward_case.cpp",
                 "tests/support/host_tensor.cpp", "tests/support/standard.cpp", "tests/gpu/device.cpp")
 KERNELS = """#include "tests/mutants/probe_kernels.cuh"
 

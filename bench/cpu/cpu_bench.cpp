@@ -14,6 +14,7 @@
 #include "bench/cpu/peak_fma.h"
 #include "core/dtype.h"
 #include "cpu/forward.h"
+#include "cpu/parallel.h"
 
 namespace {
 

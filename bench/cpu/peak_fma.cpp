@@ -1,7 +1,10 @@
 #include "bench/cpu/peak_fma.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <thread>
+#include <vector>
 
 #include "cpu/simd_targets.h"
 
@@ -45,15 +48,19 @@ HWY_EXPORT(multiply_add_rounds);
 double peak_fma_sample(int threads) {
   constexpr std::int64_t rounds = 10'000'000;
   using Clock = std::chrono::steady_clock;
-  double flops = 0;
+  std::atomic<double> flops = 0;
   const Clock::time_point start = Clock::now();
-#pragma omp parallel num_threads(threads) reduction(+ : flops)
-  {
+  const auto run = [&flops] {
     volatile float kept;
     float escape;
     flops += HWY_DYNAMIC_DISPATCH(multiply_add_rounds)(rounds, &escape);
     kept = escape;
     static_cast<void>(kept);
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int i = 1; i < threads; ++i) others.emplace_back(run);
+    run();
   }
   return flops / std::chrono::duration<double>(Clock::now() - start).count() * 1e-9;
 }

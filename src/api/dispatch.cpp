@@ -8,6 +8,7 @@
 #include "api/message.h"
 #include "api/validate.h"
 #include "cpu/forward.h"
+#include "cpu/parallel.h"
 
 namespace tandem::api {
 namespace {

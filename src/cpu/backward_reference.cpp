@@ -6,6 +6,7 @@
 #include "cpu/backward.h"
 #include "cpu/element.h"
 #include "cpu/forward.h"
+#include "cpu/parallel.h"
 
 namespace tandem::cpu {
 namespace {
@@ -112,11 +113,11 @@ struct Gradients {
 
   void add_all() {
     // Key/value heads share no gradient, so they may run side by side.
-#pragma omp parallel for collapse(2) schedule(dynamic)
-    for (std::int64_t b = 0; b < p.batch(); ++b)
-      for (std::int64_t kv_head = 0; kv_head < p.kv_heads(); ++kv_head)
-        for (std::int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h)
-          for (std::int64_t i = 0; i < p.q_len(); ++i) add_query(b, i, h);
+    for_each_task(p.batch() * p.kv_heads(), [this](std::int64_t task, int) {
+      const std::int64_t b = task / p.kv_heads(), kv_head = task % p.kv_heads();
+      for (std::int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h)
+        for (std::int64_t i = 0; i < p.q_len(); ++i) add_query(b, i, h);
+    });
   }
 };
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <omp.h>
 
 #include "core/dtype.h"
 #include "cpu/element.h"
+#include "cpu/parallel.h"
 #include "cpu/sequence.h"
 #include "cpu/tile.h"
 
@@ -50,8 +50,7 @@ core::Tensor turned_queries(const core::DecodeProblem& p, void* memory) {
   turned.data = memory;
   const std::int64_t strides[] = {p.q_len() * token, token, d, 1};
   std::copy(strides, strides + 4, turned.stride);
-#pragma omp parallel for schedule(static) num_threads(thread_count())
-  for (std::int64_t b = 0; b < p.batch(); ++b) {
+  for_each_task(p.batch(), [&](std::int64_t b, int) {
     std::array<double, max_head_dim> buffer;
     const std::span row(buffer.data(), static_cast<std::size_t>(d));
     const Sequence sequence(p, b);
@@ -60,7 +59,7 @@ core::Tensor turned_queries(const core::DecodeProblem& p, void* memory) {
         load_turned(p.q, {b, i, h}, p.rotary, sequence.keys - p.q_len() + i, row);
         for (std::int64_t e = 0; e < d; ++e) store(turned, b, i, h, e, row[static_cast<std::size_t>(e)]);
       }
-  }
+  });
   return turned;
 }
 
@@ -84,17 +83,15 @@ void decode(const core::DecodeProblem& p, void* workspace) {
           ? p.q
           : turned_queries(p, scratches + static_cast<std::size_t>(thread_count()) * floats);
   const std::int64_t tasks_of_sequence = p.kv_heads() * tiling.tiles;
-#pragma omp parallel for schedule(dynamic) num_threads(thread_count())
-  for (std::int64_t task = 0; task < p.batch() * tasks_of_sequence; ++task) {
+  for_each_task(p.batch() * tasks_of_sequence, [&](std::int64_t task, int thread) {
     const std::int64_t batch = task / tasks_of_sequence, kv_head = task % tasks_of_sequence / tiling.tiles;
     const std::int64_t begin = task % tiling.tiles * tiling.tile_rows;
     const std::int64_t end = std::min(begin + tiling.tile_rows, tiling.rows);
     const Sequence sequence(p, batch);
-    const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-    const Scratch scratch(scratches + thread * floats, static_cast<std::size_t>(p.head_dim()),
-                          static_cast<std::size_t>(tiling.tile_rows));
+    const Scratch scratch(scratches + static_cast<std::size_t>(thread) * floats,
+                          static_cast<std::size_t>(p.head_dim()), static_cast<std::size_t>(tiling.tile_rows));
     run_tile(forward_of(p, q, batch, sequence.keys), {0, kv_head, begin, end, sequence.places}, scratch);
-  }
+  });
 }
 
 }  // namespace tandem::cpu

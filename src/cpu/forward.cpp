@@ -1,8 +1,7 @@
 // The fast backend: cuts the problem into tiles and runs them on all cores.
 #include "cpu/forward.h"
 
-#include <omp.h>
-
+#include "cpu/parallel.h"
 #include "cpu/tile.h"
 #include "cpu/tiling.h"
 
@@ -23,18 +22,16 @@ void forward(const core::ForwardProblem& p, void* workspace) {
   const Tiling tiling(p);
   const std::int64_t tasks = p.batch() * p.kv_heads() * tiling.tiles;
   const std::size_t floats = scratch_floats(p, tiling);
-#pragma omp parallel for schedule(dynamic) num_threads(thread_count())
-  for (std::int64_t task = 0; task < tasks; ++task) {
+  for_each_task(tasks, [&](std::int64_t task, int thread) {
     // Late rows first: under a causal mask they are the longest.
     const std::int64_t head = task % (p.batch() * p.kv_heads());
     const std::int64_t begin = (tiling.tiles - 1 - task / (p.batch() * p.kv_heads())) * tiling.tile_rows;
     const std::int64_t end = begin + tiling.tile_rows < tiling.rows ? begin + tiling.tile_rows : tiling.rows;
-    const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-    const Scratch scratch(static_cast<float*>(workspace) + thread * floats,
+    const Scratch scratch(static_cast<float*>(workspace) + static_cast<std::size_t>(thread) * floats,
                           static_cast<std::size_t>(p.head_dim()), static_cast<std::size_t>(tiling.tile_rows));
     const std::int64_t batch = head / p.kv_heads();
     run_tile(p, {batch, head % p.kv_heads(), begin, end, {nullptr, 0, batch}}, scratch);
-  }
+  });
 }
 
 }  // namespace tandem::cpu

@@ -31,7 +31,4 @@ void forward(const core::ForwardProblem& problem, void* workspace);
 /// The instruction set that `forward` runs with, for example "AVX2".
 const char* simd_name();
 
-/// Threads that `forward` uses.
-int thread_count();
-
 }  // namespace tandem::cpu

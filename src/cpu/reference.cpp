@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <omp.h>
 
 #include "cpu/element.h"
 #include "cpu/forward.h"
+#include "cpu/parallel.h"
 
 namespace tandem::cpu {
 namespace {
@@ -53,25 +53,22 @@ void for_each_row(const core::ForwardProblem& p, Finish finish) {
   struct Scratch {
     std::vector<double> weights, o;
   };
-  // Outside the parallel region, so that a failed allocation can be reported.
+  // Before the tasks, so that a failed allocation can be reported.
   std::vector<Scratch> scratch(static_cast<std::size_t>(thread_count()));
   for (Scratch& s : scratch) {
     s.weights.reserve(static_cast<std::size_t>(p.k_len()));
     s.o.resize(static_cast<std::size_t>(p.head_dim()));
   }
-#pragma omp parallel for collapse(3) schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
-  for (std::int64_t b = 0; b < p.batch(); ++b)
-    for (std::int64_t h = 0; h < p.q_heads(); ++h)
-      for (std::int64_t i = 0; i < p.q_len(); ++i) {
-        Scratch& s = scratch[static_cast<std::size_t>(omp_get_thread_num())];
-        const double lse = attend(p, b, i, h, s.weights, s.o.data());
-        finish(b, i, h, s.o, lse);
-      }
+  for_each_task(p.batch() * p.q_heads() * p.q_len(), [&](std::int64_t row, int thread) {
+    const std::int64_t i = row % p.q_len(), h = row / p.q_len() % p.q_heads(),
+                       b = row / p.q_len() / p.q_heads();
+    Scratch& s = scratch[static_cast<std::size_t>(thread)];
+    const double lse = attend(p, b, i, h, s.weights, s.o.data());
+    finish(b, i, h, s.o, lse);
+  });
 }
 
 }  // namespace
-
-int thread_count() { return omp_get_max_threads(); }
 
 void reference_forward(const core::ForwardProblem& p) {
   for_each_row(p,

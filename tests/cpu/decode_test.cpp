@@ -5,9 +5,9 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
-#include <omp.h>
 
 #include "core/dtype.h"
+#include "cpu/parallel.h"
 #include "tests/cpu/targets.h"
 #include "tests/cpu/workspace.h"
 #include "tests/support/compare.h"
@@ -169,20 +169,19 @@ std::vector<std::byte> bytes_of(const DecodeTensors& t) {
 }
 
 TEST(CpuDecode, SameBitsForEveryNumberOfThreads) {
-  const int threads = omp_get_max_threads();
   for (std::uint64_t seed = 900; seed < 912; ++seed) {
     SCOPED_TRACE(::testing::PrintToString(random_case(seed)));
     DecodeTensors one(random_case(seed));
-    omp_set_num_threads(1);
+    cpu::set_thread_count(1);
     run(one);
     for (const int count : {2, 3, 8}) {
       DecodeTensors several(random_case(seed));
-      omp_set_num_threads(count);
+      cpu::set_thread_count(count);
       run(several);
       EXPECT_EQ(bytes_of(one), bytes_of(several)) << count << " threads";
     }
   }
-  omp_set_num_threads(threads);
+  cpu::set_thread_count(0);
 }
 
 TEST(CpuDecode, ASequenceHasTheSameBitsAloneAndInABatch) {

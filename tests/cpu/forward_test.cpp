@@ -5,10 +5,10 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
-#include <omp.h>
 #include <set>
 #include <string>
 
+#include "cpu/parallel.h"
 #include "tests/cpu/targets.h"
 #include "tests/cpu/workspace.h"
 #include "tests/support/compare.h"
@@ -219,14 +219,13 @@ TEST(CpuForward, NanReachesTheQueriesThatSeeIt) {
 }
 
 TEST(CpuForward, SameBitsForEveryNumberOfThreads) {
-  const int threads = omp_get_max_threads();
   for (std::uint64_t seed = 900; seed < 912; ++seed) {
     ForwardTensors one(random_case(seed)), several(random_case(seed));
     SCOPED_TRACE(::testing::PrintToString(one.setup));
-    omp_set_num_threads(1);
+    cpu::set_thread_count(1);
     run(one);
     for (const int count : {2, 3, 8}) {
-      omp_set_num_threads(count);
+      cpu::set_thread_count(count);
       run(several);
       const auto same = [](const HostTensor& a, const HostTensor& b) {
         return std::memcmp(a.storage().data(), b.storage().data(), a.storage().size()) == 0;
@@ -235,7 +234,7 @@ TEST(CpuForward, SameBitsForEveryNumberOfThreads) {
       EXPECT_TRUE(same(one.lse, several.lse)) << count << " threads";
     }
   }
-  omp_set_num_threads(threads);
+  cpu::set_thread_count(0);
 }
 
 TEST(CpuForward, WorkspaceDoesNotGrowWithTheLengths) {
