@@ -66,7 +66,7 @@ def source_files(root):
     ignored = [".git"] + [name.strip("/") for name in names]
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = sorted(s for s in subfolders if not any(fnmatch.fnmatch(s, i) for i in ignored))
-        for name in sorted(files):
+        for name in sorted(set(files) - {".git"}):  # a file where the tree is a worktree
             yield pathlib.Path(folder, name)
 
 
