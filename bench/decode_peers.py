@@ -55,7 +55,7 @@ class Inputs:
 def _tandem_call(kernel="auto", planned=False):
     def make(inputs):
         out, workspace = torch.full_like(inputs.q, float("nan")), tandem.DecodeWorkspace()
-        options = {"page_table": inputs.page_table, "kernel": kernel}
+        options = {"page_table": inputs.page_table, "study": {"kernel": kernel}}
         if planned:
             options["plan"] = tandem.decode_plan(inputs.q, *inputs.caches[0], inputs.lengths, **options)
         return lambda k, v: tandem.decode(inputs.q, k, v, inputs.lengths, out=out, workspace=workspace, **options)

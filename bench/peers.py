@@ -26,7 +26,7 @@ def tandem_variant(overlap, turn):
         out = torch.full_like(q, float("nan"))
         window = (case.window - 1, 0) if case.window else None
         return lambda: tandem.forward(q, k, v, causal=case.causal and not window, window=window, out=out,
-                                      overlap=overlap, turn=turn)
+                                      study={"overlap": overlap, "turn": turn})
     return make
 
 

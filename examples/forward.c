@@ -11,7 +11,8 @@ static tandem_tensor view(float* data) { /* batch 1, sequence 1024, 8 heads, hea
 }
 
 int main(void) {
-  tandem_forward_args args = {.struct_size = sizeof args, .mask.kind = TANDEM_MASK_CAUSAL};
+  const tandem_mask causal = {.struct_size = sizeof causal, .kind = TANDEM_MASK_CAUSAL};
+  tandem_forward_args args = {.struct_size = sizeof args, .mask = &causal};
   args.q = view(q), args.k = view(k), args.v = view(v), args.o = view(o);
   for (int i = 0; i < 1024 * 8 * 64; ++i) v[i] = 2;
 

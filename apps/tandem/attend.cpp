@@ -80,8 +80,7 @@ Call read_call(const SafetensorsFile& file, const std::string& layer, const Atte
   call.mask = parse_mask(options.mask);
   call.scale = options.scale;
   call.softcap = options.softcap;
-  call.overlap = options.study.c_overlap();
-  call.turn = options.study.c_turn();
+  if (options.study.asks()) call.study = options.study.c_study();
   call.want_lse = options.lse || options.check;
   call.o_layout = call.lse_layout = layout_of(options);
   call.if_invalid = Exit::bad_input;

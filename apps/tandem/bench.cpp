@@ -31,9 +31,9 @@ std::vector<BenchCase> paper_grid(tandem_dtype dtype) {
   constexpr std::int64_t hidden = 2048, tokens = 16384;
   std::vector<BenchCase> cases;
   for (const std::int64_t d : {64, 128, 256}) {
-    for (const tandem_mask_kind mask : {TANDEM_MASK_FULL, TANDEM_MASK_CAUSAL}) {
+    for (const Mask& mask : {Mask::full(), Mask::causal()}) {
       for (std::int64_t s = 512; s <= tokens; s *= 2) {
-        cases.push_back({tokens / s, hidden / d, hidden / d, s, s, d, {mask, 0, 0}, dtype});
+        cases.push_back({tokens / s, hidden / d, hidden / d, s, s, d, mask.c_mask(), dtype});
       }
     }
   }
@@ -76,8 +76,7 @@ BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, 
   call.k = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
   call.v = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
   call.mask = shape.mask;
-  call.overlap = options.study.c_overlap();
-  call.turn = options.study.c_turn();
+  if (options.study.asks()) call.study = options.study.c_study();
   PreparedCall prepared(place, call);
   const Timing result = measure([&](int runs) { return prepared.time(runs); }, options.timing);
   const bool asynchronous = backend == TANDEM_BACKEND_HOPPER;

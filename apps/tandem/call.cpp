@@ -114,11 +114,10 @@ PreparedCall::PreparedCall(Place& place, const Call& call)
     lse_ = uploaded(place, output_.lse.storage);
     args_.lse = output_.lse.view(lse_->data());
   }
-  args_.mask = call.mask;
+  args_.mask = &call.mask;
   args_.scale = call.scale;
   args_.softcap = call.softcap;
-  args_.overlap = call.overlap;
-  args_.turn = call.turn;
+  if (call.study) args_.study = &*call.study;
   require(tandem_forward_workspace(&args_, &workspace_bytes_), if_invalid_);
   workspace_ = std::make_unique<Buffer>(place_, workspace_bytes_);
 }

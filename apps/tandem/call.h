@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <tandem/tandem.h>
+#include <tandem/attention.hpp>
+#include <tandem/study.h>
 
 #include "failure.h"
 #include "place.h"
@@ -29,11 +31,10 @@ std::string name_of(tandem_backend backend);  ///< "cpu", "hopper", "reference",
 struct Call {
   tandem_backend backend = TANDEM_BACKEND_CPU;  ///< resolved: not AUTO
   HostTensor q, k, v;
-  tandem_mask mask{};
-  float scale = 0;                               ///< 0: 1 / sqrt(head dim)
-  float softcap = 0;                             ///< 0: off
-  tandem_overlap overlap = TANDEM_OVERLAP_AUTO;  ///< which kernel serves, on Hopper
-  tandem_turn turn = TANDEM_TURN_AUTO;
+  tandem_mask mask = Mask::full().c_mask();
+  float scale = 0;                    ///< 0: 1 / sqrt(head dim)
+  float softcap = 0;                  ///< 0: off
+  std::optional<tandem_study> study;  ///< which kernel serves, on Hopper
   bool want_lse = true;
   Layout o_layout = Layout::bshd();
   Layout lse_layout = Layout::bshd();

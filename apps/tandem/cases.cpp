@@ -30,9 +30,10 @@ std::int64_t random_head_dim(Random& random) {
 tandem_mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len) {
   const std::int64_t longest = std::max(q_len, k_len) + 2;
   const auto side = [&] { return one_in(random, 4) ? TANDEM_UNLIMITED : between(random, 0, longest); };
-  if (one_in(random, 3)) return {TANDEM_MASK_FULL, 0, 0};
-  if (one_in(random, 2)) return {TANDEM_MASK_CAUSAL, 0, 0};
-  return {TANDEM_MASK_WINDOW, side(), side()};
+  if (one_in(random, 3)) return Mask::full().c_mask();
+  if (one_in(random, 2)) return Mask::causal().c_mask();
+  const std::int64_t left = side();
+  return Mask::window(left, side()).c_mask();
 }
 
 std::string described(const char* name, const HostTensor& tensor) {

@@ -59,9 +59,10 @@ Trial try_decode(Place& place, DecodeCall call, const CheckOptions& options) {
 /// Case of a seed. Kernels for study have no cap on the scores, so where one is asked for no case has.
 Call make_case(std::uint64_t seed, tandem_backend backend, const StudyOptions& study) {
   Call call = random_call(seed, backend);
-  call.overlap = study.c_overlap();
-  call.turn = study.c_turn();
-  if (study.asks()) call.softcap = 0;
+  if (study.asks()) {
+    call.study = study.c_study();
+    call.softcap = 0;
+  }
   return call;
 }
 

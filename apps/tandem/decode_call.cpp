@@ -60,11 +60,13 @@ PreparedDecode::PreparedDecode(Place& place, const DecodeCall& call, int copies)
     args_.lse = output_.lse.view(lse_->data());
   }
   describe_cache();
-  args_.mask = call.mask;
+  args_.mask = &call.mask;
   args_.scale = call.scale;
   args_.softcap = call.softcap;
   args_.split_size = call.split_size;
-  args_.kernel = call.kernel;
+  study_.struct_size = sizeof study_;
+  study_.kernel = call.kernel;
+  args_.study = &study_;
   if (call.planned) prepare_plan();
   require(tandem_decode_workspace(&args_, &workspace_bytes_), Exit::usage);
   workspace_ = uploaded(place, std::vector<std::byte>(workspace_bytes_));  // zeroed
@@ -74,13 +76,15 @@ void PreparedDecode::describe_cache() {
   lengths_ = uploaded_list(place_, call_.lengths);
   page_table_ = uploaded_list(place_, call_.page_table);
   batch_index_ = uploaded_list(place_, call_.batch_index);
-  args_.cache = {call_.k_cache.view(k_caches_[0]->data()),
-                 call_.v_cache.view(v_caches_[0]->data()),
-                 address<std::int32_t>(page_table_),
-                 call_.pages_per_sequence,
-                 call_.pages_per_sequence,
-                 address<std::int32_t>(lengths_),
-                 address<std::int32_t>(batch_index_)};
+  cache_ = {sizeof cache_,
+            call_.k_cache.view(k_caches_[0]->data()),
+            call_.v_cache.view(v_caches_[0]->data()),
+            address<std::int32_t>(page_table_),
+            call_.pages_per_sequence,
+            call_.pages_per_sequence,
+            address<std::int32_t>(lengths_),
+            address<std::int32_t>(batch_index_)};
+  args_.cache = &cache_;
   if (call_.new_len() > 0) {
     k_new_ = uploaded(place_, call_.k_new.storage);
     v_new_ = uploaded(place_, call_.v_new.storage);
@@ -90,8 +94,10 @@ void PreparedDecode::describe_cache() {
   if (call_.cos.shape[2] > 0) {
     cos_ = uploaded(place_, call_.cos.storage);
     sin_ = uploaded(place_, call_.sin.storage);
-    args_.rotary = {cos_->data(),       sin_->data(),           call_.cos.dtype,
-                    call_.cos.shape[2], 2 * call_.cos.shape[3], call_.interleaved ? 1 : 0};
+    rotary_ = {sizeof rotary_,           cos_->data(),       sin_->data(),
+               call_.cos.dtype,          call_.cos.shape[2], 2 * call_.cos.shape[3],
+               call_.interleaved ? 1 : 0};
+    args_.rotary = &rotary_;
   }
 }
 
@@ -105,8 +111,8 @@ void PreparedDecode::prepare_plan() {
 
 void PreparedDecode::enqueue(int copy) {
   const auto at = static_cast<std::size_t>(copy) % k_caches_.size();
-  args_.cache.k = call_.k_cache.view(k_caches_[at]->data());
-  args_.cache.v = call_.v_cache.view(v_caches_[at]->data());
+  cache_.k = call_.k_cache.view(k_caches_[at]->data());
+  cache_.v = call_.v_cache.view(v_caches_[at]->data());
   require(tandem_decode(&args_, workspace_->data(), workspace_bytes_, place_.stream()), Exit::usage);
 }
 

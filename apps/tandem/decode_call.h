@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/study.h>
 #include <tandem/tandem.h>
 
 #include "call.h"
@@ -22,7 +23,7 @@ struct DecodeCall {
   std::vector<std::int32_t> batch_index;  ///< empty: sequence i has entry or row i
   HostTensor cos, sin;  ///< 1, 1, positions, dim / 2; without positions: no rotary embedding
   bool interleaved = false;
-  tandem_mask mask{};
+  tandem_mask mask = Mask::full().c_mask();
   float scale = 0;    ///< 0: 1 / sqrt(head dim)
   float softcap = 0;  ///< 0: off
   bool want_lse = true;
@@ -57,6 +58,7 @@ class PreparedDecode {
   /// Both have to outlive it. `copies` of the cache, which steps may take in turns so that none finds its own
   /// in a hardware cache.
   PreparedDecode(Place& place, const DecodeCall& call, int copies = 1);
+  PreparedDecode(const PreparedDecode&) = delete;
   /// The step over one copy of the cache.
   void enqueue(int copy = 0);
   /// Waits, and copies the results, with the first copy of the cache, to the host.
@@ -73,7 +75,10 @@ class PreparedDecode {
       plan_, workspace_;
   std::vector<std::unique_ptr<Buffer>> k_caches_, v_caches_;
   std::size_t workspace_bytes_ = 0;
-  tandem_decode_args args_{};
+  tandem_cache cache_{};
+  tandem_rotary rotary_{};
+  tandem_study study_{};
+  tandem_decode_args args_{};  ///< points to those above
 };
 
 }  // namespace tandem::cli

@@ -104,9 +104,10 @@ void draw_rotary(Random& random, const Sizes& s, DecodeCall& call) {
 
 tandem_mask random_mask(Random& random, std::int64_t capacity) {
   const auto side = [&] { return one_in(random, 4) ? TANDEM_UNLIMITED : between(random, 0, capacity); };
-  if (one_in(random, 3)) return {TANDEM_MASK_FULL, 0, 0};
-  if (one_in(random, 2)) return {TANDEM_MASK_CAUSAL, 0, 0};
-  return {TANDEM_MASK_WINDOW, side(), side()};
+  if (one_in(random, 3)) return Mask::full().c_mask();
+  if (one_in(random, 2)) return Mask::causal().c_mask();
+  const std::int64_t left = side();
+  return Mask::window(left, side()).c_mask();
 }
 
 }  // namespace

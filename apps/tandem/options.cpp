@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include <tandem/attention.hpp>
+
 #include "commit.h"
 
 namespace tandem::cli {
@@ -27,13 +29,13 @@ std::int64_t window_side(std::string_view digits, const std::string& text) {
 
 tandem_mask parse_mask(const std::string& text) {
   constexpr std::string_view prefix = "window:";
-  if (text == "full") return {TANDEM_MASK_FULL, 0, 0};
-  if (text == "causal") return {TANDEM_MASK_CAUSAL, 0, 0};
+  if (text == "full") return Mask::full().c_mask();
+  if (text == "causal") return Mask::causal().c_mask();
   const std::size_t comma = text.find(',');
   if (!text.starts_with(prefix) || comma == std::string::npos) throw bad_mask(text);
   const std::string_view sides = text;
-  return {TANDEM_MASK_WINDOW, window_side(sides.substr(prefix.size(), comma - prefix.size()), text),
-          window_side(sides.substr(comma + 1), text)};
+  const std::int64_t left = window_side(sides.substr(prefix.size(), comma - prefix.size()), text);
+  return Mask::window(left, window_side(sides.substr(comma + 1), text)).c_mask();
 }
 
 std::string spelled(const tandem_mask& mask) {
@@ -72,15 +74,15 @@ CLI::Validator mask_validator() {
 CLI::Validator dtype_validator() { return CLI::IsMember({"bf16", "fp16", "fp32"}); }
 CLI::Validator backend_validator() { return CLI::IsMember({"auto", "cpu", "hopper", "reference"}); }
 
-tandem_overlap StudyOptions::c_overlap() const {
-  if (overlap == "serial") return TANDEM_OVERLAP_SERIAL;
-  if (overlap == "two-stage") return TANDEM_OVERLAP_TWO_STAGE;
-  return overlap == "three-stage" ? TANDEM_OVERLAP_THREE_STAGE : TANDEM_OVERLAP_AUTO;
-}
-
-tandem_turn StudyOptions::c_turn() const {
-  if (turn == "free") return TANDEM_TURN_FREE;
-  return turn == "pingpong" ? TANDEM_TURN_PINGPONG : TANDEM_TURN_AUTO;
+tandem_study StudyOptions::c_study() const {
+  tandem_study study{};
+  study.struct_size = sizeof study;
+  if (overlap == "serial") study.overlap = TANDEM_OVERLAP_SERIAL;
+  if (overlap == "two-stage") study.overlap = TANDEM_OVERLAP_TWO_STAGE;
+  if (overlap == "three-stage") study.overlap = TANDEM_OVERLAP_THREE_STAGE;
+  if (turn == "free") study.turn = TANDEM_TURN_FREE;
+  if (turn == "pingpong") study.turn = TANDEM_TURN_PINGPONG;
+  return study;
 }
 
 std::string StudyOptions::arguments() const {

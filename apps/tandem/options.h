@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/study.h>
 #include <tandem/tandem.h>
 
 #include "failure.h"
@@ -33,8 +34,7 @@ CLI::Validator backend_validator();
 struct StudyOptions {
   std::string overlap = "auto", turn = "auto";
 
-  tandem_overlap c_overlap() const;
-  tandem_turn c_turn() const;
+  tandem_study c_study() const;
   bool asks() const { return overlap != "auto" || turn != "auto"; }
   /// " --overlap two-stage --turn free", or "" where nothing is asked for.
   std::string arguments() const;

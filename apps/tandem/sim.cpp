@@ -65,8 +65,8 @@ core::ForwardProblem problem_of(Call& call, Output& output, const StudyOptions& 
           .mask = mask_of(call.mask),
           .scale = scale,
           .softcap = call.softcap,
-          .overlap = study.c_overlap(),
-          .turn = study.c_turn()};
+          .overlap = study.c_study().overlap,
+          .turn = study.c_study().turn};
 }
 
 /// Chrome's trace event format; chrome://tracing and Perfetto show it.

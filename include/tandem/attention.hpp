@@ -92,16 +92,17 @@ struct Tensor {
 /// Which keys a query sees. Query i stands at position i + (sk - sq): the last one sees the last key.
 class Mask {
  public:
-  static constexpr Mask full() { return Mask({TANDEM_MASK_FULL, 0, 0}); }
-  static constexpr Mask causal() { return Mask({TANDEM_MASK_CAUSAL, 0, 0}); }
+  static constexpr Mask full() { return {TANDEM_MASK_FULL, 0, 0}; }
+  static constexpr Mask causal() { return {TANDEM_MASK_CAUSAL, 0, 0}; }
   /// `left` keys before the query's position and `right` after it; TANDEM_UNLIMITED for all.
   static constexpr Mask window(std::int64_t left, std::int64_t right) {
-    return Mask({TANDEM_MASK_WINDOW, left, right});
+    return {TANDEM_MASK_WINDOW, left, right};
   }
   constexpr const tandem_mask& c_mask() const { return mask_; }
 
  private:
-  explicit constexpr Mask(tandem_mask mask) : mask_(mask) {}
+  constexpr Mask(tandem_mask_kind kind, std::int64_t left, std::int64_t right)
+      : mask_{sizeof(tandem_mask), kind, left, right} {}
   tandem_mask mask_;
 };
 
@@ -135,9 +136,7 @@ struct ForwardOptions {
   /// b, sq, q_heads, 1; written if given: the natural log of the sum of exponentials.
   std::optional<Tensor<float>> lse = std::nullopt;
   tandem_backend backend = TANDEM_BACKEND_AUTO;
-  /// For study: which Hopper kernel serves. The CPU backends ignore both.
-  tandem_overlap overlap = TANDEM_OVERLAP_AUTO;
-  tandem_turn turn = TANDEM_TURN_AUTO;
+  const tandem_study* study = nullptr;  ///< of tandem/study.h: which Hopper kernel serves
   /// In the backend's memory, aligned to 256; attention_forward_workspace says how much.
   std::span<std::byte> workspace = {};
   /// A cudaStream_t, for Hopper.
@@ -150,6 +149,7 @@ namespace detail {
 template <typename T>
 using Input = std::type_identity_t<Tensor<const T>>;
 
+/// Points to parts of `options`.
 template <MutableElement T>
 tandem_forward_args forward_args(const Input<T>& q, const Input<T>& k, const Input<T>& v, const Tensor<T>& o,
                                  const ForwardOptions& options) {
@@ -161,11 +161,10 @@ tandem_forward_args forward_args(const Input<T>& q, const Input<T>& k, const Inp
   args.v = v.c_tensor();
   args.o = o.c_tensor();
   if (options.lse) args.lse = options.lse->c_tensor();
-  args.mask = options.mask.c_mask();
+  args.mask = &options.mask.c_mask();
   args.scale = options.scale;
   args.softcap = options.softcap;
-  args.overlap = options.overlap;
-  args.turn = options.turn;
+  args.study = options.study;
   return args;
 }
 
@@ -207,6 +206,21 @@ struct Cache {
   std::optional<PageTable> page_table = std::nullopt;  ///< without: contiguous
   /// b: entry, or row of the page table, of each sequence; without, sequence i has entry or row i.
   const std::int32_t* batch_index = nullptr;
+
+  tandem_cache c_cache() const {
+    tandem_cache cache{};
+    cache.struct_size = sizeof(cache);
+    cache.k = k.c_tensor();
+    cache.v = v.c_tensor();
+    if (page_table) {
+      cache.page_table = page_table->pages;
+      cache.page_table_stride = page_table->stride;
+      cache.pages_per_sequence = page_table->pages_per_sequence;
+    }
+    cache.lengths = lengths;
+    cache.batch_index = batch_index;
+    return cache;
+  }
 };
 
 /// Keys and values that a step appends: b, s_new, kv_heads, d each.
@@ -221,12 +235,12 @@ class Rotary {
   /// Pairs of columns i and i + dim / 2. Tables are positions x dim / 2, of fp32 or of q's type.
   template <Element E>
   static Rotary halves(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
-    return Rotary({cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 0});
+    return Rotary({sizeof(tandem_rotary), cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 0});
   }
   /// Pairs of columns 2i and 2i + 1.
   template <Element E>
   static Rotary interleaved(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
-    return Rotary({cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 1});
+    return Rotary({sizeof(tandem_rotary), cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 1});
   }
   const tandem_rotary& c_rotary() const { return rotary_; }
 
@@ -247,8 +261,8 @@ struct DecodeOptions {
   /// 0: keys are dealt out for speed; else fixed splits of so many keys, a multiple of 64, for a result that
   /// is the same to the bit in any batch.
   std::int64_t split_size = 0;
-  const void* plan = nullptr;  ///< of attention_decode_plan, for the same shapes and lengths
-  tandem_decode_kernel kernel = TANDEM_DECODE_AUTO;
+  const void* plan = nullptr;           ///< of attention_decode_plan, for the same shapes and lengths
+  const tandem_study* study = nullptr;  ///< of tandem/study.h: which Hopper kernel serves
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   /// In the backend's memory, aligned to 256, zeroed once before its first use; attention_decode_workspace
   /// says how much.
@@ -259,35 +273,28 @@ struct DecodeOptions {
 
 namespace detail {
 
+/// Points to `cache` and to parts of `options`.
 template <MutableElement T>
-tandem_decode_args decode_args(const Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
+tandem_decode_args decode_args(const Input<T>& q, const tandem_cache& cache, const Tensor<T>& o,
                                const DecodeOptions<T>& options) {
   tandem_decode_args args{};
   args.struct_size = sizeof(args);
   args.backend = options.backend;
   args.q = q.c_tensor();
-  args.cache.k = cache.k.c_tensor();
-  args.cache.v = cache.v.c_tensor();
-  if (cache.page_table) {
-    args.cache.page_table = cache.page_table->pages;
-    args.cache.page_table_stride = cache.page_table->stride;
-    args.cache.pages_per_sequence = cache.page_table->pages_per_sequence;
-  }
-  args.cache.lengths = cache.lengths;
-  args.cache.batch_index = cache.batch_index;
+  args.cache = &cache;
   if (options.append) {
     args.k_new = options.append->k.c_tensor();
     args.v_new = options.append->v.c_tensor();
   }
-  if (options.rotary) args.rotary = options.rotary->c_rotary();
+  if (options.rotary) args.rotary = &options.rotary->c_rotary();
   args.o = o.c_tensor();
   if (options.lse) args.lse = options.lse->c_tensor();
-  args.mask = options.mask.c_mask();
+  args.mask = &options.mask.c_mask();
   args.scale = options.scale;
   args.softcap = options.softcap;
   args.split_size = options.split_size;
   args.plan = options.plan;
-  args.kernel = options.kernel;
+  args.study = options.study;
   return args;
 }
 
@@ -305,7 +312,8 @@ using DecodeOptionsOf = std::type_identity_t<DecodeOptions<T>>;
 template <MutableElement T>
 Status attention_decode(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
                         const detail::DecodeOptionsOf<T>& options = {}) {
-  const tandem_decode_args args = detail::decode_args<T>(q, cache, o, options);
+  const tandem_cache c_cache = cache.c_cache();
+  const tandem_decode_args args = detail::decode_args<T>(q, c_cache, o, options);
   return Status(tandem_decode(&args, options.workspace.data(), options.workspace.size(), options.stream));
 }
 
@@ -313,7 +321,8 @@ Status attention_decode(const detail::Input<T>& q, const Cache<T>& cache, const 
 template <MutableElement T>
 Status attention_decode_workspace(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
                                   const detail::DecodeOptionsOf<T>& options, std::size_t& bytes) {
-  const tandem_decode_args args = detail::decode_args<T>(q, cache, o, options);
+  const tandem_cache c_cache = cache.c_cache();
+  const tandem_decode_args args = detail::decode_args<T>(q, c_cache, o, options);
   return Status(tandem_decode_workspace(&args, &bytes));
 }
 
@@ -321,7 +330,8 @@ Status attention_decode_workspace(const detail::Input<T>& q, const Cache<T>& cac
 template <MutableElement T>
 Status attention_decode_plan_size(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
                                   const detail::DecodeOptionsOf<T>& options, std::size_t& bytes) {
-  const tandem_decode_args args = detail::decode_args<T>(q, cache, o, options);
+  const tandem_cache c_cache = cache.c_cache();
+  const tandem_decode_args args = detail::decode_args<T>(q, c_cache, o, options);
   return Status(tandem_decode_plan_size(&args, &bytes));
 }
 
@@ -330,7 +340,8 @@ Status attention_decode_plan_size(const detail::Input<T>& q, const Cache<T>& cac
 template <MutableElement T>
 Status attention_decode_plan(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
                              const detail::DecodeOptionsOf<T>& options, std::span<std::byte> plan) {
-  const tandem_decode_args args = detail::decode_args<T>(q, cache, o, options);
+  const tandem_cache c_cache = cache.c_cache();
+  const tandem_decode_args args = detail::decode_args<T>(q, c_cache, o, options);
   return Status(tandem_decode_plan(&args, plan.data(), plan.size(), options.stream));
 }
 

@@ -5,6 +5,12 @@
  * Every function is thread-safe. None prints, exits, synchronises, or allocates device memory.
  * A function that fails returns a status other than TANDEM_OK, leaves every output untouched, and
  * describes the failure in tandem_last_error() of the calling thread.
+ *
+ * The interface grows, and does not change: later versions only add functions, enumerators, and fields at the
+ * end of structs that begin with a struct_size. Zero-initialise such a struct and set struct_size to its
+ * sizeof: the library takes what the caller's header did not have as 0, which is always the default.
+ * Optional parts of a call are structs of their own, passed by pointer; NULL is the default.
+ * tandem_tensor stays as it is.
  */
 #ifndef TANDEM_TANDEM_H
 #define TANDEM_TANDEM_H
@@ -13,7 +19,7 @@
 #include <stdint.h>
 
 #define TANDEM_VERSION_MAJOR 0
-#define TANDEM_VERSION_MINOR 1
+#define TANDEM_VERSION_MINOR 2
 #define TANDEM_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -61,47 +67,33 @@ typedef enum tandem_mask_kind {
 
 #define TANDEM_UNLIMITED INT64_C(-1)
 
-/* window_left and window_right are read for TANDEM_MASK_WINDOW only, and have to be 0 otherwise. */
+/* Which keys a query sees. window_left and window_right are read for TANDEM_MASK_WINDOW only, and have to be
+ * 0 otherwise. */
 typedef struct tandem_mask {
-  tandem_mask_kind kind;
-  int64_t window_left;  /* keys to the left of the query's own position, >= 0 or TANDEM_UNLIMITED */
-  int64_t window_right; /* keys to the right of it, >= 0 or TANDEM_UNLIMITED */
+  size_t struct_size;    /* sizeof(tandem_mask) */
+  tandem_mask_kind kind; /* default: full */
+  int64_t window_left;   /* keys to the left of the query's own position, >= 0 or TANDEM_UNLIMITED */
+  int64_t window_right;  /* keys to the right of it, >= 0 or TANDEM_UNLIMITED */
 } tandem_mask;
 
-/* How the matrix products and the softmax of a Hopper kernel overlap, and whether its two or three consumer
- * warpgroups take turns at the tensor cores: a choice for study, with the same result up to rounding. AUTO is
- * what measures best for the shape (docs/performance.md). */
-typedef enum tandem_overlap {
-  TANDEM_OVERLAP_AUTO = 0,
-  TANDEM_OVERLAP_SERIAL = 1,     /* FlashAttention-3's Algorithm 1: each product is waited for at once */
-  TANDEM_OVERLAP_TWO_STAGE = 2,  /* Algorithm 2: the softmax of a block while P V of the block before runs */
-  TANDEM_OVERLAP_THREE_STAGE = 3 /* Algorithm 4: and while Q K^T of the block after runs */
-} tandem_overlap;
-
-typedef enum tandem_turn {
-  TANDEM_TURN_AUTO = 0,
-  TANDEM_TURN_FREE = 1,    /* as the hardware arbitrates */
-  TANDEM_TURN_PINGPONG = 2 /* in turns: the products of one warpgroup while the others are in their softmax */
-} tandem_turn;
+/* Which kernel serves, for study: tandem/study.h, which is not part of the stable interface. */
+typedef struct tandem_study tandem_study;
 
 /* One forward call: o = softmax(scale * q k^T + mask) v, and the natural log of the sum of exponentials.
  *
  * Zero-initialise it, set struct_size = sizeof(tandem_forward_args), then fill in what is needed. */
 typedef struct tandem_forward_args {
-  size_t struct_size;     /* sizeof(tandem_forward_args) of the header that the caller was compiled with */
-  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
-  tandem_tensor q;        /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
-  tandem_tensor k;        /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
-  tandem_tensor v;        /* b, sk, kv_heads, d; dtype of q */
-  tandem_tensor o;        /* b, sq, q_heads, d; written; dtype of q */
-  tandem_tensor lse;      /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
-  tandem_mask mask;       /* default: full */
-  float scale;            /* > 0; 0 means 1 / sqrt(d) */
-  float softcap;          /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
-  /* For study. A choice that the Hopper backend has no kernel for is TANDEM_UNSUPPORTED. The backends CPU and
-   * REFERENCE have neither stages nor turns, and ignore both. */
-  tandem_overlap overlap; /* default: TANDEM_OVERLAP_AUTO */
-  tandem_turn turn;       /* default: TANDEM_TURN_AUTO */
+  size_t struct_size;        /* sizeof(tandem_forward_args) of the header that the caller was compiled with */
+  tandem_backend backend;    /* default: TANDEM_BACKEND_AUTO */
+  tandem_tensor q;           /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
+  tandem_tensor k;           /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
+  tandem_tensor v;           /* b, sk, kv_heads, d; dtype of q */
+  tandem_tensor o;           /* b, sq, q_heads, d; written; dtype of q */
+  tandem_tensor lse;         /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
+  const tandem_mask* mask;   /* NULL: every query sees every key */
+  float scale;               /* > 0; 0 means 1 / sqrt(d) */
+  float softcap;             /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
+  const tandem_study* study; /* NULL: the kernel that measures best */
 } tandem_forward_args;
 
 /* Bytes of workspace that tandem_forward needs for these arguments, in the memory of the backend that serves
@@ -121,15 +113,6 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
 TANDEM_API tandem_status tandem_forward(const tandem_forward_args* args, void* workspace,
                                         size_t workspace_bytes, void* stream);
 
-/* How decode turns scores into outputs: which of its kernels runs, for study. What AUTO takes is what
- * measured best. */
-typedef enum tandem_decode_kernel {
-  TANDEM_DECODE_AUTO = 0,
-  TANDEM_DECODE_PLAIN = 1,     /* grouped queries as the 64-row operand */
-  TANDEM_DECODE_SHARED_P = 2,  /* transposed products, probabilities through shared memory */
-  TANDEM_DECODE_REGISTER_P = 3 /* transposed products, probabilities in registers, keys split across warps */
-} tandem_decode_kernel;
-
 /* The keys and values of the tokens so far, in the memory of the backend.
  *
  * Contiguous (page_table == NULL): k and v have one entry of `capacity` tokens for each sequence. Paged: they
@@ -141,6 +124,7 @@ typedef enum tandem_decode_kernel {
  * counts as 0, one above capacity - (tokens appended) as that, and the keys and values of a page or entry
  * that does not exist count as 0 (and what is appended to it is dropped). */
 typedef struct tandem_cache {
+  size_t struct_size; /* sizeof(tandem_cache) */
   tandem_tensor k, v; /* contiguous: entries, capacity, kv_heads, d; paged: pages, page_size, kv_heads, d.
                          Written only where tokens are appended; not otherwise */
   const int32_t* page_table;  /* rows of pages_per_sequence page numbers; NULL: contiguous */
@@ -155,8 +139,8 @@ typedef struct tandem_cache {
  * their positions. The cache holds keys that are turned already. A position that the tables do not have takes
  * the nearest that they have. */
 typedef struct tandem_rotary {
-  const void* cos;     /* positions x dim / 2, contiguous, on Hopper aligned to 16 bytes; NULL: no rotary
-                          embedding, all ignored */
+  size_t struct_size;  /* sizeof(tandem_rotary) */
+  const void* cos;     /* positions x dim / 2, contiguous, on Hopper aligned to 16 bytes */
   const void* sin;     /* the same */
   tandem_dtype dtype;  /* of cos and sin: fp32, or that of q */
   int64_t positions;   /* rows of the tables, >= 1 */
@@ -175,27 +159,28 @@ typedef struct tandem_rotary {
 typedef struct tandem_decode_args {
   size_t struct_size;     /* sizeof(tandem_decode_args) of the header that the caller was compiled with */
   tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
-  tandem_tensor q;     /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 256, on Hopper 64, 128, 256 */
-  tandem_cache cache;  /* q_heads is a multiple of kv_heads; pages on Hopper have a power of two of tokens */
+  tandem_tensor q; /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 256, on Hopper 64, 128, 256 */
+  const tandem_cache* cache; /* q_heads is a multiple of kv_heads; pages on Hopper have a power of two of
+                                tokens. Not NULL */
   tandem_tensor k_new; /* b, s_new, kv_heads, d: appended at positions lengths[i] ...; dtype of q. data ==
                           NULL: nothing is appended, all ignored. No two sequences may append to one place */
   tandem_tensor v_new; /* the same; data == NULL exactly if k_new's is */
-  tandem_rotary rotary; /* default: none */
-  tandem_tensor o;      /* b, sq, q_heads, d; written; dtype of q */
-  tandem_tensor lse;    /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
-  tandem_mask mask;     /* default: full */
-  float scale;          /* > 0; 0 means 1 / sqrt(d) */
-  float softcap;        /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
+  const tandem_rotary* rotary; /* NULL: no rotary embedding */
+  tandem_tensor o;             /* b, sq, q_heads, d; written; dtype of q */
+  tandem_tensor lse;           /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
+  const tandem_mask* mask;     /* NULL: every query sees every key */
+  float scale;                 /* > 0; 0 means 1 / sqrt(d) */
+  float softcap;               /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
   int64_t split_size; /* 0: keys are dealt out for speed. A multiple of 64: fixed splits of that many keys, so
                          that a sequence's result is the same to the bit in any batch. The CPU's always is */
   const void* plan; /* what tandem_decode_plan made for the same shapes and lengths; NULL: this call balances
                        for itself */
-  tandem_decode_kernel kernel; /* default: TANDEM_DECODE_AUTO; Hopper only, ignored by the other backends */
+  const tandem_study* study; /* NULL: the kernel that measures best */
 } tandem_decode_args;
 
 /* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves
  * them. Data may be anything here (but q's if backend is AUTO): only which of it is NULL counts, for k_new,
- * lse, page_table, batch_index and cos. Lengths are not read. */
+ * lse, page_table, batch_index and cos, which may not be NULL. Lengths are not read. */
 TANDEM_API tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes);
 
 /* Runs one decoding step: one kernel on Hopper.
@@ -213,9 +198,9 @@ TANDEM_API tandem_status tandem_decode(const tandem_decode_args* args, void* wor
  * CPU). Data: as for tandem_decode_workspace. */
 TANDEM_API tandem_status tandem_decode_plan_size(const tandem_decode_args* args, size_t* bytes);
 
-/* Balances a batch once for all layers that share its lengths: reads args->cache.lengths on the device, in
+/* Balances a batch once for all layers that share its lengths: reads args->cache->lengths on the device, in
  * stream order, and writes the plan that args->plan of the following calls may point to. These have to have
- * the shapes, mask, split_size and kernel of `args`, and the lengths that were read. Other data as for
+ * the shapes, mask, split_size and study of `args`, and the lengths that were read. Other data as for
  * tandem_decode_workspace.
  *
  * plan: at least tandem_decode_plan_size bytes in the memory of the backend, aligned to 256; NULL if 0 are

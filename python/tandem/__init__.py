@@ -5,14 +5,14 @@ import ctypes
 
 from ._arrays import arrays_of, describe
 from ._decode import DecodeWorkspace, decode, decode_plan
-from ._library import OVERLAPS, TURNS, ForwardArgs, Info, TandemError, check, library
-from ._options import as_backend, as_mask, as_scale, check_together, choice
+from ._library import ForwardArgs, Info, TandemError, check, library
+from ._options import as_backend, as_mask, as_scale, as_study, check_together, pointer_to, sized
 
 __all__ = ["DecodeWorkspace", "TandemError", "decode", "decode_plan", "forward", "info", "version"]
 
 
 def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
-            backend="auto", overlap="auto", turn="auto"):
+            backend="auto", study=None):
     """softmax(scale * q k^T + mask) v, with any strides whose last one is 1.
 
     q: b, sq, q_heads, d; k, v: b, sk, kv_heads, d; q_heads a multiple of kv_heads, d a multiple of 8 up to 256.
@@ -22,8 +22,9 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     causal: the last query sees every key (bottom-right aligned). window: (left, right), the number of keys seen on
     either side of the query's own position, None for no limit. scale: default 1 / sqrt(d). softcap: > 0 turns scores
     s into softcap * tanh(s / softcap). out: where to write, shape and dtype of q (default: a new array).
-    backend: "auto", "cpu", "hopper" or "reference". For study, which Hopper kernel serves: overlap ("auto", "serial",
-    "two-stage" or "three-stage") and turn ("auto", "free" or "pingpong"); the other backends ignore both.
+    backend: "auto", "cpu", "hopper" or "reference". study: which Hopper kernel serves, for study and no stable part of
+    the interface: a dict of overlap ("serial", "two-stage" or "three-stage") and turn ("free" or "pingpong"); the other
+    backends ignore it.
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.
@@ -35,9 +36,8 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     check_together(arrays, tensors, written=["out"])
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
-    args = ForwardArgs(struct_size=ctypes.sizeof(ForwardArgs), backend=backend, mask=as_mask(causal, window),
-                       scale=as_scale(scale), softcap=softcap,
-                       overlap=choice("overlap", overlap, OVERLAPS), turn=choice("turn", turn, TURNS))
+    args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window)), scale=as_scale(scale),
+                 softcap=softcap, study=pointer_to(as_study(study)))
     args.q, args.k, args.v, args.o = (describe(arrays, name, x) for name, x in tensors.items())
     if return_lse:
         args.lse = describe(arrays, "lse", lse)
@@ -54,7 +54,7 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
 
 def info():
     """What is built and what is here: the fields of tandem_info as a dict."""
-    answer = Info(struct_size=ctypes.sizeof(Info))
+    answer = sized(Info)
     check(library().tandem_get_info(ctypes.byref(answer)))
     fields = {name: getattr(answer, name) for name, _ in Info._fields_ if name != "struct_size"}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in fields.items()}

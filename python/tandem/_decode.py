@@ -4,8 +4,8 @@
 import ctypes
 
 from ._arrays import arrays_of, describe, table
-from ._library import DECODE_KERNELS, DTYPES, Cache, DecodeArgs, Rotary, TandemError, check, library
-from ._options import as_backend, as_mask, as_scale, check_together, choice
+from ._library import DTYPES, Cache, DecodeArgs, Rotary, TandemError, check, library
+from ._options import as_backend, as_mask, as_scale, as_study, check_together, pointer_to, sized
 
 
 class DecodeWorkspace:
@@ -25,21 +25,22 @@ class DecodeWorkspace:
 
 def _rotary(arrays, rotary, interleaved):
     if rotary is None:
-        return Rotary()
+        return None
     (cos, shape, strides), (sin, sin_shape, sin_strides) = (
         table(arrays, f"rotary[{i}]", x, DTYPES, ("positions", "dim / 2")) for i, x in enumerate(rotary))
     names = {arrays.dtype_name(x) for x in rotary}
     if shape != sin_shape or len(names) != 1 or (shape[0] > 1 and not strides[0] == sin_strides[0] == shape[1]):
         raise TandemError("TANDEM_INVALID_ARGUMENT", f"rotary is {shape} and {sin_shape}, {' and '.join(names)}; "
                           "cosines and sines have to be of one shape and dtype, and contiguous")
-    return Rotary(cos, sin, DTYPES[names.pop()], shape[0], 2 * shape[1], int(interleaved))
+    return sized(Rotary, cos=cos, sin=sin, dtype=DTYPES[names.pop()], positions=shape[0], dim=2 * shape[1],
+                 interleaved=int(interleaved))
 
 
 def _cache(arrays, tensors):
     """The C interface's cache; what it indexes with is int32."""
     b = tensors["q"].shape[0]
-    cache = Cache(k=describe(arrays, "k_cache", tensors["k_cache"], "entries or pages, tokens, h, d"),
-                  v=describe(arrays, "v_cache", tensors["v_cache"], "entries or pages, tokens, h, d"))
+    cache = sized(Cache, **{field: describe(arrays, name, tensors[name], "entries or pages, tokens, h, d")
+                            for field, name in (("k", "k_cache"), ("v", "v_cache"))})
     for field, name in (("lengths", "lengths"), ("batch_index", "batch_index")):
         if name in tensors:
             address, shape, _ = table(arrays, name, tensors[name], ("int32",), ("b",))
@@ -60,10 +61,9 @@ class _Step:
 
     def __init__(self, q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=None, batch_index=None,
                  rotary=None, rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0,
-                 return_lse=False, out=None, split_size=0, plan=None, kernel="auto", backend="auto"):
-        args = DecodeArgs(struct_size=ctypes.sizeof(DecodeArgs), backend=as_backend(backend),
-                          mask=as_mask(causal, window), scale=as_scale(scale), softcap=softcap, split_size=split_size,
-                          kernel=choice("kernel", kernel, DECODE_KERNELS))
+                 return_lse=False, out=None, split_size=0, plan=None, study=None, backend="auto"):
+        args = sized(DecodeArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window)),
+                     scale=as_scale(scale), softcap=softcap, split_size=split_size, study=pointer_to(as_study(study)))
         self.arrays = arrays = arrays_of(q)
         self.out = arrays.empty(q.shape) if out is None else out
         self.lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
@@ -74,11 +74,11 @@ class _Step:
             tensors["rotary[0]"], tensors["rotary[1]"] = rotary
         check_together(arrays, tensors, written=["out"] + ["k_cache", "v_cache"] * ("k_new" in tensors))
         args.q, args.o = describe(arrays, "q", q), describe(arrays, "out", self.out)
-        args.cache = _cache(arrays, tensors)
+        args.cache = ctypes.pointer(_cache(arrays, tensors))
         for name in ("k_new", "v_new"):
             if name in tensors:
                 setattr(args, name, describe(arrays, name, tensors[name]))
-        args.rotary = _rotary(arrays, rotary, rotary_interleaved)
+        args.rotary = pointer_to(_rotary(arrays, rotary, rotary_interleaved))
         if return_lse:
             args.lse = describe(arrays, "lse", self.lse)
         if plan is not None:
@@ -108,9 +108,9 @@ def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
     batch_index: int32, b: which entry of the caches, or row of page_table, is each sequence's. rotary: (cos, sin), each
     positions x dim / 2, contiguous, float32 or q's dtype: turns q and k_new by their positions, pairs being columns
     i and i + dim / 2, or 2i and 2i + 1 with rotary_interleaved. split_size: a multiple of 64 keys, for results that are
-    the same to the bit in any batch. plan: of decode_plan. kernel: "auto", "plain", "shared_p" or "register_p", for
-    study. workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale, softcap, return_lse, out and
-    backend as in forward.
+    the same to the bit in any batch. plan: of decode_plan. study: as in forward, a dict of kernel ("plain", "shared_p"
+    or "register_p"). workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale, softcap, return_lse,
+    out and backend as in forward.
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.

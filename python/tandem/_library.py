@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libtandem and its C interface, as ctypes sees them. Mirrors include/tandem/tandem.h field by field."""
+"""libtandem and its C interface, as ctypes sees them. Mirrors include/tandem/tandem.h and study.h field by field."""
 
 import ctypes
 import ctypes.util
@@ -22,31 +22,40 @@ class Tensor(ctypes.Structure):
 
 
 class Mask(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int), ("window_left", ctypes.c_int64), ("window_right", ctypes.c_int64)]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("kind", ctypes.c_int), ("window_left", ctypes.c_int64),
+                ("window_right", ctypes.c_int64)]
+
+
+class Study(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("overlap", ctypes.c_int), ("turn", ctypes.c_int),
+                ("kernel", ctypes.c_int)]
 
 
 class ForwardArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
                 ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
-                ("mask", Mask), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
-                ("overlap", ctypes.c_int), ("turn", ctypes.c_int)]
+                ("mask", ctypes.POINTER(Mask)), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
+                ("study", ctypes.POINTER(Study))]
 
 
 class Cache(ctypes.Structure):
-    _fields_ = [("k", Tensor), ("v", Tensor), ("page_table", ctypes.c_void_p), ("page_table_stride", ctypes.c_int64),
-                ("pages_per_sequence", ctypes.c_int64), ("lengths", ctypes.c_void_p), ("batch_index", ctypes.c_void_p)]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("k", Tensor), ("v", Tensor), ("page_table", ctypes.c_void_p),
+                ("page_table_stride", ctypes.c_int64), ("pages_per_sequence", ctypes.c_int64),
+                ("lengths", ctypes.c_void_p), ("batch_index", ctypes.c_void_p)]
 
 
 class Rotary(ctypes.Structure):
-    _fields_ = [("cos", ctypes.c_void_p), ("sin", ctypes.c_void_p), ("dtype", ctypes.c_int),
-                ("positions", ctypes.c_int64), ("dim", ctypes.c_int64), ("interleaved", ctypes.c_int32)]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("cos", ctypes.c_void_p), ("sin", ctypes.c_void_p),
+                ("dtype", ctypes.c_int), ("positions", ctypes.c_int64), ("dim", ctypes.c_int64),
+                ("interleaved", ctypes.c_int32)]
 
 
 class DecodeArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
-                ("q", Tensor), ("cache", Cache), ("k_new", Tensor), ("v_new", Tensor), ("rotary", Rotary),
-                ("o", Tensor), ("lse", Tensor), ("mask", Mask), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
-                ("split_size", ctypes.c_int64), ("plan", ctypes.c_void_p), ("kernel", ctypes.c_int)]
+                ("q", Tensor), ("cache", ctypes.POINTER(Cache)), ("k_new", Tensor), ("v_new", Tensor),
+                ("rotary", ctypes.POINTER(Rotary)), ("o", Tensor), ("lse", Tensor), ("mask", ctypes.POINTER(Mask)),
+                ("scale", ctypes.c_float), ("softcap", ctypes.c_float), ("split_size", ctypes.c_int64),
+                ("plan", ctypes.c_void_p), ("study", ctypes.POINTER(Study))]
 
 
 class Info(ctypes.Structure):

@@ -3,7 +3,18 @@
 
 import ctypes
 
-from ._library import BACKENDS, MASK_CAUSAL, MASK_FULL, MASK_WINDOW, UNLIMITED, Mask, TandemError
+from ._library import (BACKENDS, DECODE_KERNELS, MASK_CAUSAL, MASK_FULL, MASK_WINDOW, OVERLAPS, TURNS, UNLIMITED,
+                       Mask, Study, TandemError)
+
+
+def sized(struct, **fields):
+    """A struct of the C interface that begins with its size."""
+    return struct(ctypes.sizeof(struct), **fields)
+
+
+def pointer_to(struct):
+    """As the C interface takes an optional struct; the pointer keeps the struct alive."""
+    return None if struct is None else ctypes.pointer(struct)
 
 
 def choice(name, value, allowed):
@@ -23,8 +34,21 @@ def as_mask(causal, window):
                           "window is window=(left, 0)")
     if window is not None:
         left, right = (UNLIMITED if limit is None else limit for limit in window)
-        return Mask(MASK_WINDOW, left, right)
-    return Mask(MASK_CAUSAL if causal else MASK_FULL, 0, 0)
+        return sized(Mask, kind=MASK_WINDOW, window_left=left, window_right=right)
+    return sized(Mask, kind=MASK_CAUSAL if causal else MASK_FULL)
+
+
+STUDIES = {"overlap": OVERLAPS, "turn": TURNS, "kernel": DECODE_KERNELS}
+
+
+def as_study(study):
+    """tandem/study.h's struct from a dict, None from None."""
+    if study is None:
+        return None
+    for name in study:
+        if name not in STUDIES:
+            raise TandemError("TANDEM_INVALID_ARGUMENT", f"study has {name!r}; allowed are {', '.join(STUDIES)}")
+    return sized(Study, **{name: choice(f"study.{name}", value, STUDIES[name]) for name, value in study.items()})
 
 
 def as_scale(scale):

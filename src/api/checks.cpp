@@ -67,6 +67,14 @@ Status check_struct_size(const char* name, std::size_t size, std::size_t first_v
   return {};
 }
 
+Status read_mask(const tandem_mask* given, tandem_mask* known) {
+  return read_optional({"mask", "tandem_mask", TANDEM_SIZE_UP_TO(tandem_mask, window_right)}, given, known);
+}
+
+Status read_study(const tandem_study* given, tandem_study* known) {
+  return read_optional({"study", "tandem_study", sizeof(tandem_study)}, given, known);
+}
+
 void drop_unused_strides(Tensor& tensor) {
   for (int i = 0; i < 4; ++i)
     if (tensor.shape[i] == 1) tensor.stride[i] = 0;
@@ -88,6 +96,23 @@ Status check_mask(const tandem_mask& mask) {
                    ", which is no tandem_mask_kind; use TANDEM_MASK_FULL, _CAUSAL or _WINDOW");
   if (Status s = check_window_side("mask.window_left", mask.window_left, kind); !s.ok()) return s;
   return check_window_side("mask.window_right", mask.window_right, kind);
+}
+
+Status check_study(const tandem_study& study) {
+  const int overlap = number_of(study.overlap), turn = number_of(study.turn),
+            kernel = number_of(study.kernel);
+  if (overlap < TANDEM_OVERLAP_AUTO || overlap > TANDEM_OVERLAP_THREE_STAGE)
+    return invalid("study.overlap is ", overlap,
+                   ", which is no tandem_overlap; use TANDEM_OVERLAP_AUTO, _SERIAL, _TWO_STAGE or ",
+                   "_THREE_STAGE");
+  if (turn < TANDEM_TURN_AUTO || turn > TANDEM_TURN_PINGPONG)
+    return invalid("study.turn is ", turn,
+                   ", which is no tandem_turn; use TANDEM_TURN_AUTO, _FREE or _PINGPONG");
+  if (kernel < TANDEM_DECODE_AUTO || kernel > TANDEM_DECODE_REGISTER_P)
+    return invalid("study.kernel is ", kernel,
+                   ", which is no tandem_decode_kernel; use TANDEM_DECODE_AUTO, _PLAIN, _SHARED_P or ",
+                   "_REGISTER_P");
+  return {};
 }
 
 Status check_scales(float scale, float softcap) {

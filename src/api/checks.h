@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include <tandem/study.h>
 #include <tandem/tandem.h>
 
 #include "api/message.h"
@@ -42,23 +43,45 @@ std::string describe_dtype(int number);
 core::Status check_struct_size(const char* name, std::size_t size, std::size_t first_version,
                                std::size_t own);
 
-/// The caller's struct as this library's version of it, fields that the caller does not know being 0. `type`
-/// is its name.
-template <typename Args>
-core::Status read_args(const Args* args, const char* type, std::size_t first_version, Args* known) {
-  if (args == nullptr) return invalid("args is NULL; pass the address of a ", type);
-  if (core::Status s = check_struct_size("args", args->struct_size, first_version, sizeof(Args)); !s.ok())
+/// What a caller calls a struct, its type, and the size of the type's first version.
+struct StructName {
+  const char *name, *type;
+  std::size_t first_version;
+};
+
+/// The caller's struct as this library's version of it, fields that the caller does not know being 0.
+template <typename Struct>
+core::Status read_struct(const StructName& own, const Struct* given, Struct* known) {
+  if (given == nullptr) return invalid(own.name, " is NULL; pass the address of a ", own.type);
+  if (core::Status s = check_struct_size(own.name, given->struct_size, own.first_version, sizeof(Struct));
+      !s.ok())
     return s;
   std::memset(known, 0, sizeof(*known));
-  std::memcpy(known, args, args->struct_size);
+  std::memcpy(known, given, given->struct_size);
   return {};
 }
+
+/// The same for a struct that a call may do without: all 0 then.
+template <typename Struct>
+core::Status read_optional(const StructName& own, const Struct* given, Struct* known) {
+  if (given != nullptr) return read_struct(own, given, known);
+  std::memset(known, 0, sizeof(*known));
+  return {};
+}
+
+/// The first version of a struct reaches to the end of `last`.
+#define TANDEM_SIZE_UP_TO(type, last) (offsetof(type, last) + sizeof(type::last))
+
+core::Status read_mask(const tandem_mask* given, tandem_mask* known);
+/// The struct for study is of one size: it is no part of the stable interface.
+core::Status read_study(const tandem_study* given, tandem_study* known);
 
 /// Strides of dimensions of size 1 become 0.
 void drop_unused_strides(core::Tensor& tensor);
 
 core::Status check_backend(const tandem_backend& backend);
 core::Status check_mask(const tandem_mask& mask);
+core::Status check_study(const tandem_study& study);
 core::Status check_scales(float scale, float softcap);
 
 core::Status check_dtype_of_q(const core::Tensor& q);

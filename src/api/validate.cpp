@@ -9,9 +9,19 @@ namespace {
 
 using core::Status;
 using core::Tensor;
-using Args = tandem_forward_args;
 
-constexpr std::size_t first_version_of_args = offsetof(Args, softcap) + sizeof(Args::softcap);
+/// The caller's arguments, and what they point to.
+struct Args : tandem_forward_args {
+  tandem_mask own_mask;
+  tandem_study own_study;
+};
+
+Status read(const tandem_forward_args* given, Args* known) {
+  const StructName args{"args", "tandem_forward_args", TANDEM_SIZE_UP_TO(tandem_forward_args, study)};
+  if (Status s = read_struct<tandem_forward_args>(args, given, known); !s.ok()) return s;
+  if (Status s = read_mask(known->mask, &known->own_mask); !s.ok()) return s;
+  return read_study(known->study, &known->own_study);
+}
 
 bool wants_lse(const Args& args) { return args.lse.data != nullptr; }
 
@@ -28,22 +38,10 @@ std::vector<Named> tensors_of(const Args& args) {
   return all;
 }
 
-/// What was asked for, for study, is one of those that tandem.h names.
-Status check_study(const Args& args) {
-  const int overlap = number_of(args.overlap), turn = number_of(args.turn);
-  if (overlap < TANDEM_OVERLAP_AUTO || overlap > TANDEM_OVERLAP_THREE_STAGE)
-    return invalid("overlap is ", overlap,
-                   ", which is no tandem_overlap; use TANDEM_OVERLAP_AUTO, _SERIAL, _TWO_STAGE or ",
-                   "_THREE_STAGE");
-  if (turn < TANDEM_TURN_AUTO || turn > TANDEM_TURN_PINGPONG)
-    return invalid("turn is ", turn, ", which is no tandem_turn; use TANDEM_TURN_AUTO, _FREE or _PINGPONG");
-  return {};
-}
-
 Status check_options(const Args& args) {
   if (Status s = check_backend(args.backend); !s.ok()) return s;
-  if (Status s = check_study(args); !s.ok()) return s;
-  if (Status s = check_mask(args.mask); !s.ok()) return s;
+  if (Status s = check_study(args.own_study); !s.ok()) return s;
+  if (Status s = check_mask(args.own_mask); !s.ok()) return s;
   return check_scales(args.scale, args.softcap);
 }
 
@@ -82,7 +80,7 @@ Status check_memory(const Args& args) {
 
 Status validate(const tandem_forward_args* args, bool need_data, core::ForwardProblem* problem) {
   Args known;
-  if (Status s = read_args(args, "tandem_forward_args", first_version_of_args, &known); !s.ok()) return s;
+  if (Status s = read(args, &known); !s.ok()) return s;
   for (Tensor* tensor : {&known.q, &known.k, &known.v, &known.o, &known.lse}) drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes, check_layouts})
     if (Status s = check(known); !s.ok()) return s;
@@ -93,11 +91,11 @@ Status validate(const tandem_forward_args* args, bool need_data, core::ForwardPr
               .v = known.v,
               .o = known.o,
               .lse = wants_lse(known) ? known.lse : Tensor{},
-              .mask = resolve_mask(known.mask, known.q.shape[1], known.k.shape[1]),
+              .mask = resolve_mask(known.own_mask, known.q.shape[1], known.k.shape[1]),
               .scale = resolve_scale(known.scale, known.q.shape[3]),
               .softcap = known.softcap,
-              .overlap = known.overlap,
-              .turn = known.turn};
+              .overlap = known.own_study.overlap,
+              .turn = known.own_study.turn};
   return {};
 }
 

@@ -11,20 +11,34 @@ using core::Status;
 using core::Tensor;
 
 constexpr std::int64_t max_q_len = 8, split_unit = 64, rotary_unit = 16;
-constexpr std::size_t first_version_of_args =
-    offsetof(tandem_decode_args, kernel) + sizeof(tandem_decode_args::kernel);
 
-/// The caller's arguments, and what it passes as plain addresses as tensors too, for the checks of memory.
+/// The caller's arguments, what they point to, and what it passes as plain addresses as tensors too, for the
+/// checks of memory.
 struct Known {
   tandem_decode_args args;
+  tandem_cache cache;
+  tandem_rotary rotary;
+  tandem_mask mask;
+  tandem_study study;
   Tensor lengths, batch_index, page_table, cos, sin;
 
   bool lse() const { return args.lse.data != nullptr; }
   bool appends() const { return args.k_new.data != nullptr; }
-  bool paged() const { return args.cache.page_table != nullptr; }
-  bool rotary() const { return args.rotary.cos != nullptr; }
-  Named k_cache() const { return {"cache.k", &args.cache.k}; }
+  bool paged() const { return cache.page_table != nullptr; }
+  bool has_rotary() const { return args.rotary != nullptr; }
+  Named k_cache() const { return {"cache.k", &cache.k}; }
 };
+
+Status read(const tandem_decode_args* given, Known* known) {
+  const StructName args{"args", "tandem_decode_args", TANDEM_SIZE_UP_TO(tandem_decode_args, study)},
+      cache{"cache", "tandem_cache", TANDEM_SIZE_UP_TO(tandem_cache, batch_index)},
+      rotary{"rotary", "tandem_rotary", TANDEM_SIZE_UP_TO(tandem_rotary, interleaved)};
+  if (Status s = read_struct(args, given, &known->args); !s.ok()) return s;
+  if (Status s = read_struct(cache, known->args.cache, &known->cache); !s.ok()) return s;
+  if (Status s = read_optional(rotary, known->args.rotary, &known->rotary); !s.ok()) return s;
+  if (Status s = read_mask(known->args.mask, &known->mask); !s.ok()) return s;
+  return read_study(known->args.study, &known->study);
+}
 
 /// `rows` rows of `columns` contiguous elements, `stride` apart.
 Tensor table(const void* data, tandem_dtype dtype, std::int64_t rows, std::int64_t columns,
@@ -36,7 +50,7 @@ Tensor table(const void* data, tandem_dtype dtype, std::int64_t rows, std::int64
 std::vector<Named> input_tensors(const Known& known) {
   std::vector<Named> inputs = {{"q", &known.args.q}};
   if (!known.appends()) {
-    inputs.insert(inputs.end(), {{"cache.k", &known.args.cache.k}, {"cache.v", &known.args.cache.v}});
+    inputs.insert(inputs.end(), {{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}});
   } else {
     inputs.insert(inputs.end(), {{"k_new", &known.args.k_new}, {"v_new", &known.args.v_new}});
   }
@@ -45,7 +59,7 @@ std::vector<Named> input_tensors(const Known& known) {
 
 std::vector<Named> outputs_of(const Known& known) {
   std::vector<Named> outputs;
-  if (known.appends()) outputs = {{"cache.k", &known.args.cache.k}, {"cache.v", &known.args.cache.v}};
+  if (known.appends()) outputs = {{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}};
   outputs.push_back({"o", &known.args.o});
   if (known.lse()) outputs.push_back({"lse", &known.args.lse});
   return outputs;
@@ -60,23 +74,22 @@ std::vector<Named> tensors_of(const Known& known) {
 /// What is passed as an address. Its elements of 4 bytes pass for fp32.
 std::vector<Named> arrays_of(const Known& known) {
   std::vector<Named> arrays = {{"cache.lengths", &known.lengths, true}};
-  if (known.args.cache.batch_index != nullptr)
-    arrays.push_back({"cache.batch_index", &known.batch_index, true});
+  if (known.cache.batch_index != nullptr) arrays.push_back({"cache.batch_index", &known.batch_index, true});
   if (known.paged()) arrays.push_back({"cache.page_table", &known.page_table, true});
-  if (known.rotary())
+  if (known.has_rotary())
     arrays.insert(arrays.end(), {{"rotary.cos", &known.cos, true}, {"rotary.sin", &known.sin, true}});
   return arrays;
 }
 
 void add_arrays(Known& known) {
-  const tandem_cache& cache = known.args.cache;
+  const tandem_cache& cache = known.cache;
   const std::int64_t batch = known.args.q.shape[0];
   known.lengths = table(cache.lengths, TANDEM_FP32, 1, batch, 0);
   known.batch_index = table(cache.batch_index, TANDEM_FP32, 1, batch, 0);
   // How many rows a batch index points into is not known.
   known.page_table = table(cache.page_table, TANDEM_FP32, cache.batch_index != nullptr ? 1 : batch,
                            cache.pages_per_sequence, cache.page_table_stride);
-  const tandem_rotary& rotary = known.args.rotary;
+  const tandem_rotary& rotary = known.rotary;
   known.cos = table(rotary.cos, rotary.dtype, rotary.positions, rotary.dim / 2, rotary.dim / 2);
   known.sin = table(rotary.sin, rotary.dtype, rotary.positions, rotary.dim / 2, rotary.dim / 2);
 }
@@ -86,16 +99,12 @@ void add_arrays(Known& known) {
 Status check_options(const Known& known) {
   const tandem_decode_args& args = known.args;
   if (Status s = check_backend(args.backend); !s.ok()) return s;
-  if (Status s = check_mask(args.mask); !s.ok()) return s;
+  if (Status s = check_mask(known.mask); !s.ok()) return s;
   if (Status s = check_scales(args.scale, args.softcap); !s.ok()) return s;
   if (args.split_size < 0 || args.split_size % split_unit != 0)
     return invalid("split_size is ", args.split_size, "; it has to be a multiple of ", split_unit,
                    " keys, or 0 to leave it to Tandem");
-  if (const int kernel = number_of(args.kernel);
-      kernel < TANDEM_DECODE_AUTO || kernel > TANDEM_DECODE_REGISTER_P)
-    return invalid("kernel is ", kernel,
-                   ", which is no tandem_decode_kernel; use TANDEM_DECODE_AUTO, _PLAIN, _SHARED_P or ",
-                   "_REGISTER_P");
+  if (Status s = check_study(known.study); !s.ok()) return s;
   if (known.appends() != (args.v_new.data != nullptr))
     return invalid(known.appends() ? "v_new.data is NULL, but k_new.data is not"
                                    : "k_new.data is NULL, but v_new.data is not",
@@ -106,7 +115,7 @@ Status check_options(const Known& known) {
 Status check_dtypes(const Known& known) {
   const tandem_decode_args& args = known.args;
   if (Status s = check_dtype_of_q(args.q); !s.ok()) return s;
-  std::vector<Named> tensors = {{"cache.k", &args.cache.k}, {"cache.v", &args.cache.v}, {"o", &args.o}};
+  std::vector<Named> tensors = {{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}, {"o", &args.o}};
   if (known.appends()) tensors.insert(tensors.end(), {{"k_new", &args.k_new}, {"v_new", &args.v_new}});
   for (const Named& tensor : tensors)
     if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
@@ -114,8 +123,10 @@ Status check_dtypes(const Known& known) {
 }
 
 Status check_rotary(const Known& known) {
-  if (!known.rotary()) return {};
-  const tandem_rotary& rotary = known.args.rotary;
+  if (!known.has_rotary()) return {};
+  const tandem_rotary& rotary = known.rotary;
+  if (rotary.cos == nullptr)
+    return invalid("rotary.cos is NULL; it has to be a table of cosines, or rotary NULL for no embedding");
   if (const int dtype = number_of(rotary.dtype);
       dtype != TANDEM_FP32 && dtype != number_of(known.args.q.dtype))
     return invalid("rotary.dtype is ", describe_dtype(dtype),
@@ -135,7 +146,7 @@ Status check_rotary(const Known& known) {
 
 std::vector<Agreement> agreements_of(const Known& known) {
   const tandem_decode_args& args = known.args;
-  const Named q{"q", &args.q}, k = known.k_cache(), v{"cache.v", &args.cache.v}, k_new{"k_new", &args.k_new},
+  const Named q{"q", &args.q}, k = known.k_cache(), v{"cache.v", &known.cache.v}, k_new{"k_new", &args.k_new},
                                v_new{"v_new", &args.v_new}, o{"o", &args.o}, lse{"lse", &args.lse};
   std::vector<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 1}, {v, k, 2}, {v, q, 3},
                                        {o, q, 0}, {o, q, 1}, {o, q, 2}, {o, q, 3}};
@@ -153,7 +164,7 @@ std::vector<Agreement> agreements_of(const Known& known) {
 }
 
 Status check_cache(const Known& known) {
-  const tandem_cache& cache = known.args.cache;
+  const tandem_cache& cache = known.cache;
   const std::int64_t batch = known.args.q.shape[0];
   if (cache.k.shape[1] < 1)
     return invalid("cache.k.shape[1] (", known.paged() ? "page size" : "capacity",
@@ -183,7 +194,7 @@ Status check_append(const Known& known) {
   const tandem_decode_args& args = known.args;
   if (!known.appends()) return {};
   const std::int64_t capacity =
-      known.paged() ? args.cache.k.shape[1] * args.cache.pages_per_sequence : args.cache.k.shape[1];
+      known.paged() ? known.cache.k.shape[1] * known.cache.pages_per_sequence : known.cache.k.shape[1];
   if (args.k_new.shape[1] > capacity)
     return invalid("k_new.shape[1] (sequence length) is ", args.k_new.shape[1],
                    ", more than the capacity of the cache, ", capacity, " tokens");
@@ -201,9 +212,9 @@ Status check_shapes(const Known& known) {
   if (known.lse())
     if (Status s = check_columns_of_lse(args.lse); !s.ok()) return s;
   if (Status s = check_heads(args.q, known.k_cache()); !s.ok()) return s;
-  if (args.q.shape[2] < args.cache.k.shape[2])
+  if (args.q.shape[2] < known.cache.k.shape[2])
     return invalid("q.shape[2] (heads) is ", args.q.shape[2],
-                   ", less than cache.k.shape[2] (heads), which is ", args.cache.k.shape[2]);
+                   ", less than cache.k.shape[2] (heads), which is ", known.cache.k.shape[2]);
   if (Status s = check_cache(known); !s.ok()) return s;
   return check_append(known);
 }
@@ -226,7 +237,8 @@ Status check_memory(const Known& known) {
 
 DecodeProblem problem_of(const Known& known) {
   const tandem_decode_args& args = known.args;
-  const tandem_cache& cache = args.cache;
+  const tandem_cache& cache = known.cache;
+  const tandem_rotary& rotary = known.rotary;
   DecodeProblem problem{};
   problem.q = args.q;
   problem.k_cache = cache.k;
@@ -242,15 +254,15 @@ DecodeProblem problem_of(const Known& known) {
   problem.batch_index = cache.batch_index;
   problem.page_table_stride = known.paged() ? cache.page_table_stride : 0;
   problem.pages_per_sequence = known.paged() ? cache.pages_per_sequence : 1;
-  if (known.rotary())
-    problem.rotary = {args.rotary.cos,       args.rotary.sin, args.rotary.dtype,
-                      args.rotary.positions, args.rotary.dim, args.rotary.interleaved == 1};
-  problem.mask = resolve_mask(args.mask, args.q.shape[1], problem.capacity());
+  if (known.has_rotary())
+    problem.rotary = {rotary.cos,       rotary.sin, rotary.dtype,
+                      rotary.positions, rotary.dim, rotary.interleaved == 1};
+  problem.mask = resolve_mask(known.mask, args.q.shape[1], problem.capacity());
   problem.scale = resolve_scale(args.scale, args.q.shape[3]);
   problem.softcap = args.softcap;
   problem.split_size = args.split_size;
   problem.plan = args.plan;
-  problem.kernel = args.kernel;
+  problem.kernel = known.study.kernel;
   return problem;
 }
 
@@ -258,9 +270,9 @@ DecodeProblem problem_of(const Known& known) {
 
 Status validate_decode(const tandem_decode_args* args, bool need_data, DecodeProblem* problem) {
   Known known{};
-  if (Status s = read_args(args, "tandem_decode_args", first_version_of_args, &known.args); !s.ok()) return s;
+  if (Status s = read(args, &known); !s.ok()) return s;
   tandem_decode_args& a = known.args;
-  for (Tensor* tensor : {&a.q, &a.cache.k, &a.cache.v, &a.k_new, &a.v_new, &a.o, &a.lse})
+  for (Tensor* tensor : {&a.q, &known.cache.k, &known.cache.v, &a.k_new, &a.v_new, &a.o, &a.lse})
     drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes, check_rotary})
     if (Status s = check(known); !s.ok()) return s;

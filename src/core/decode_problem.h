@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tandem/study.h>
 #include <tandem/tandem.h>
 
 #include "core/mask.h"

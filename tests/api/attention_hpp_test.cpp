@@ -65,7 +65,7 @@ Tensor<T> typed(const tandem_tensor& t) {
 TEST(CppForward, PassesEveryOptionOn) {
   Request c_call, cpp_call;
   c_call.args.backend = TANDEM_BACKEND_REFERENCE;
-  c_call.args.mask = {TANDEM_MASK_WINDOW, 2, 1};
+  c_call.mask = Mask::window(2, 1).c_mask();
   c_call.args.scale = 0.5f;
   c_call.args.softcap = 2.0f;
   ASSERT_EQ(c_call.run(), TANDEM_OK) << tandem_last_error();
@@ -90,12 +90,10 @@ TEST(CppForward, PassesOnWhatIsAskedForStudy) {
   const auto q = typed<const float>(request.args.q), k = typed<const float>(request.args.k),
              v = typed<const float>(request.args.v);
   const auto o = typed<float>(request.args.o);
-  const ForwardOptions options{.backend = TANDEM_BACKEND_REFERENCE,
-                               .overlap = TANDEM_OVERLAP_THREE_STAGE,
-                               .turn = TANDEM_TURN_PINGPONG};
-  const tandem_forward_args passed = detail::forward_args<float>(q, k, v, o, options);
-  EXPECT_EQ(passed.overlap, TANDEM_OVERLAP_THREE_STAGE);
-  EXPECT_EQ(passed.turn, TANDEM_TURN_PINGPONG);
+  request.study.overlap = TANDEM_OVERLAP_THREE_STAGE;
+  request.study.turn = TANDEM_TURN_PINGPONG;
+  const ForwardOptions options{.backend = TANDEM_BACKEND_REFERENCE, .study = &request.study};
+  EXPECT_EQ(detail::forward_args<float>(q, k, v, o, options).study, &request.study);
   EXPECT_TRUE(attention_forward(q, k, v, o, options))
       << "backends without stages and turns ignore both: " << tandem_last_error();
 }
@@ -129,19 +127,19 @@ TEST(CppDecode, PassesEveryOptionOn) {
     c.interleaved = interleaved;
     DecodeRequest c_call(c), cpp_call(c);
     c_call.args.backend = TANDEM_BACKEND_REFERENCE;
-    c_call.args.mask = {TANDEM_MASK_WINDOW, 9, 1};
+    c_call.mask = Mask::window(9, 1).c_mask();
     c_call.args.scale = 0.5f;
     c_call.args.softcap = 2.0f;
     ASSERT_EQ(c_call.run(), TANDEM_OK) << tandem_last_error();
 
     const tandem_decode_args& args = cpp_call.args;
-    const auto* cos = static_cast<const float*>(args.rotary.cos);
-    const auto* sin = static_cast<const float*>(args.rotary.sin);
+    const auto* cos = static_cast<const float*>(cpp_call.rotary.cos);
+    const auto* sin = static_cast<const float*>(cpp_call.rotary.sin);
     const auto make = interleaved ? Rotary::interleaved<const float> : Rotary::halves<const float>;
     const Status status = attention_decode(
-        typed<const float>(args.q), typed_cache(args.cache), typed<float>(args.o),
+        typed<const float>(args.q), typed_cache(cpp_call.cache), typed<float>(args.o),
         {.append = NewTokens<float>{typed<float>(args.k_new), typed<const float>(args.v_new)},
-         .rotary = make(cos, sin, args.rotary.positions, args.rotary.dim),
+         .rotary = make(cos, sin, cpp_call.rotary.positions, cpp_call.rotary.dim),
          .mask = Mask::window(9, 1),
          .scale = 0.5f,
          .softcap = 2.0f,
@@ -158,20 +156,20 @@ TEST(CppDecode, SplitSizeKernelAndStepReachTheLibrary) {
   DecodeRequest request;
   const auto q = typed<const float>(request.args.q);
   const auto o = typed<float>(request.args.o);
-  const Cache<float> cache = typed_cache(request.args.cache);
+  const Cache<float> cache = typed_cache(request.cache);
   const auto words = [&](const DecodeOptions<float>& options) {
     return attention_decode(q, cache, o, options).message();
   };
   EXPECT_THAT(words({.split_size = 65}), ::testing::HasSubstr("split_size is 65"));
-  const auto kernel = static_cast<tandem_decode_kernel>(7);
-  EXPECT_THAT(words({.kernel = kernel}), ::testing::HasSubstr("kernel is 7"));
+  store(request.study.kernel, 7);
+  EXPECT_THAT(words({.study = &request.study}), ::testing::HasSubstr("study.kernel is 7"));
 }
 
 TEST(CppDecode, AsksForTheWorkspaceAndThePlanThatItNeeds) {
   DecodeRequest request;
   const auto q = typed<const float>(request.args.q);
   const auto o = typed<float>(request.args.o);
-  const Cache<float> cache = typed_cache(request.args.cache);
+  const Cache<float> cache = typed_cache(request.cache);
   DecodeOptions<float> options{.backend = TANDEM_BACKEND_CPU};
   std::size_t bytes = 0, plan_bytes = 17;
   ASSERT_TRUE(attention_decode_workspace(q, cache, o, options, bytes));

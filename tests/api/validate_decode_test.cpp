@@ -48,9 +48,8 @@ TEST(ValidateDecode, DropsWhatIsNotThere) {
   DecodeCase c = small_step();
   c.page_size = 0, c.new_len = 0, c.rotary_dim = 0, c.lse = false, c.batch_index = false;
   DecodeRequest request(c);
-  request.args.cache.page_table_stride = 77;
-  request.args.cache.pages_per_sequence = -5;
-  request.args.rotary.dim = 3;
+  request.cache.page_table_stride = 77;
+  request.cache.pages_per_sequence = -5;
   request.args.k_new.shape[1] = request.args.lse.shape[0] = -9;
   const core::DecodeProblem p = validated(request.args);
   EXPECT_FALSE(p.paged());
@@ -65,11 +64,11 @@ TEST(ValidateDecode, AMaskThatHidesNothingForAnyLengthIsFull) {
   DecodeCase c = small_step();
   c.q_len = 1;
   DecodeRequest request(c);
-  request.args.mask = {TANDEM_MASK_CAUSAL, 0, 0};
+  request.mask = Mask::causal().c_mask();
   EXPECT_TRUE(validated(request.args).mask.is_full()) << "one query sees every key";
-  request.args.mask = {TANDEM_MASK_WINDOW, 47, 0};
+  request.mask = Mask::window(47, 0).c_mask();
   EXPECT_TRUE(validated(request.args).mask.is_full()) << "the capacity is 48";
-  request.args.mask = {TANDEM_MASK_WINDOW, 46, 0};
+  request.mask = Mask::window(46, 0).c_mask();
   EXPECT_EQ(validated(request.args).mask.left, 46);
 }
 

@@ -35,7 +35,7 @@ Call usual_call(tandem_dtype dtype) {
   call.q = normal(dtype, {2, 24, 4, 32}, 1);
   call.k = normal(dtype, {2, 40, 2, 32}, 2);
   call.v = normal(dtype, {2, 40, 2, 32}, 3);
-  call.mask = {TANDEM_MASK_CAUSAL, 0, 0};
+  call.mask = Mask::causal().c_mask();
   call.o_layout = {{0, 2, 1, 3}, 8, 16};
   return call;
 }
@@ -57,18 +57,18 @@ TEST(VisibleKeys, FollowTheHeader) {
   Call call;
   call.q.shape = {1, 4, 1, 8};
   call.k.shape = {1, 6, 1, 8};
-  const auto keys = [&](tandem_mask mask, std::int64_t query) {
-    call.mask = mask;
+  const auto keys = [&](const Mask& mask, std::int64_t query) {
+    call.mask = mask.c_mask();
     const KeyRange range = visible_keys(call, query);
     return std::pair(range.begin, range.end);
   };
-  EXPECT_EQ(keys({TANDEM_MASK_FULL, 0, 0}, 0), std::pair(int64_t{0}, int64_t{6}));
-  EXPECT_EQ(keys({TANDEM_MASK_CAUSAL, 0, 0}, 0), std::pair(int64_t{0}, int64_t{3}));
-  EXPECT_EQ(keys({TANDEM_MASK_CAUSAL, 0, 0}, 3), std::pair(int64_t{0}, int64_t{6}));
-  EXPECT_EQ(keys({TANDEM_MASK_WINDOW, 1, 0}, 2), std::pair(int64_t{3}, int64_t{5}));
-  EXPECT_EQ(keys({TANDEM_MASK_WINDOW, TANDEM_UNLIMITED, INT64_MAX}, 1), std::pair(int64_t{0}, int64_t{6}));
+  EXPECT_EQ(keys(Mask::full(), 0), std::pair(int64_t{0}, int64_t{6}));
+  EXPECT_EQ(keys(Mask::causal(), 0), std::pair(int64_t{0}, int64_t{3}));
+  EXPECT_EQ(keys(Mask::causal(), 3), std::pair(int64_t{0}, int64_t{6}));
+  EXPECT_EQ(keys(Mask::window(1, 0), 2), std::pair(int64_t{3}, int64_t{5}));
+  EXPECT_EQ(keys(Mask::window(TANDEM_UNLIMITED, INT64_MAX), 1), std::pair(int64_t{0}, int64_t{6}));
   call.k.shape[1] = 1;  // the first queries see nothing
-  const KeyRange none = (call.mask = {TANDEM_MASK_CAUSAL, 0, 0}, visible_keys(call, 1));
+  const KeyRange none = (call.mask = Mask::causal().c_mask(), visible_keys(call, 1));
   EXPECT_EQ(none.begin, none.end);
 }
 

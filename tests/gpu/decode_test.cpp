@@ -199,14 +199,16 @@ TEST_F(HopperDecode, FixedSplitsGiveASequenceTheSameBitsInAnyBatch) {
     for (std::int64_t b = 0; b < c.batch(); ++b) {
       DecodeTensors after(c);
       const DeviceDecode all(before);
-      tandem_decode_args args = all.args();
+      tandem_decode_args args = all.call().args;
       for (tandem_tensor* t : {&args.q, &args.o, &args.lse, &args.k_new, &args.v_new}) {
         t->data = static_cast<std::byte*>(t->data) +
                   static_cast<std::size_t>(b * t->stride[0]) * core::size_of(t->dtype);
         t->shape[0] = 1;
       }
-      args.cache.lengths += b;
-      args.cache.page_table += b * args.cache.page_table_stride;
+      tandem_cache cache = all.call().cache;
+      cache.lengths += b;
+      cache.page_table += b * cache.page_table_stride;
+      args.cache = &cache;
       std::size_t bytes = 0;
       ASSERT_EQ(tandem_decode_workspace(&args, &bytes), TANDEM_OK) << tandem_last_error();
       ASSERT_EQ(tandem_decode(&args, workspace.of(bytes), workspace.bytes(), nullptr), TANDEM_OK)

@@ -63,40 +63,41 @@ DeviceDecode::DeviceDecode(const DecodeTensors& host)
       page_table_(bytes_of(host.page_table)),
       lengths_(bytes_of(host.setup.lengths)),
       batch_index_(bytes_of(host.batch_index)),
-      args_(to_c(host)) {
+      call_(host) {
   const auto words = [](const DeviceMemory& memory) {
     return reinterpret_cast<const std::int32_t*>(memory.data());
   };
-  args_.backend = TANDEM_BACKEND_HOPPER;
-  args_.q = host.q.view_at(q_.data());
-  args_.cache.k = host.k_cache.view_at(k_cache_.data());
-  args_.cache.v = host.v_cache.view_at(v_cache_.data());
-  args_.cache.lengths = words(lengths_);
-  if (args_.cache.page_table != nullptr) args_.cache.page_table = words(page_table_);
-  if (args_.cache.batch_index != nullptr) args_.cache.batch_index = words(batch_index_);
-  if (args_.k_new.data != nullptr) args_.k_new = host.k_new.view_at(k_new_.data());
-  if (args_.v_new.data != nullptr) args_.v_new = host.v_new.view_at(v_new_.data());
-  if (args_.rotary.cos != nullptr) {
-    args_.rotary.cos = host.cos.view_at(cos_.data()).data;
-    args_.rotary.sin = host.sin.view_at(sin_.data()).data;
+  tandem_decode_args& args = call_.args;
+  args.backend = TANDEM_BACKEND_HOPPER;
+  args.q = host.q.view_at(q_.data());
+  call_.cache.k = host.k_cache.view_at(k_cache_.data());
+  call_.cache.v = host.v_cache.view_at(v_cache_.data());
+  call_.cache.lengths = words(lengths_);
+  if (call_.cache.page_table != nullptr) call_.cache.page_table = words(page_table_);
+  if (call_.cache.batch_index != nullptr) call_.cache.batch_index = words(batch_index_);
+  if (args.k_new.data != nullptr) args.k_new = host.k_new.view_at(k_new_.data());
+  if (args.v_new.data != nullptr) args.v_new = host.v_new.view_at(v_new_.data());
+  if (args.rotary != nullptr) {
+    call_.rotary.cos = host.cos.view_at(cos_.data()).data;
+    call_.rotary.sin = host.sin.view_at(sin_.data()).data;
   }
-  args_.o = host.o.view_at(o_.data());
-  if (host.setup.lse) args_.lse = host.lse.view_at(lse_.data());
+  args.o = host.o.view_at(o_.data());
+  if (host.setup.lse) args.lse = host.lse.view_at(lse_.data());
 }
 
 tandem_status DeviceDecode::run(DecodeWorkspace& workspace, cudaStream_t stream) const {
   std::size_t bytes = 0;
-  if (const tandem_status s = tandem_decode_workspace(&args_, &bytes); s != TANDEM_OK) return s;
+  if (const tandem_status s = tandem_decode_workspace(&call_.args, &bytes); s != TANDEM_OK) return s;
   std::byte* memory = workspace.of(bytes);
-  return tandem_decode(&args_, memory, workspace.bytes(), stream);
+  return tandem_decode(&call_.args, memory, workspace.bytes(), stream);
 }
 
 void DeviceDecode::make_plan(cudaStream_t stream) {
   std::size_t bytes = 0;
-  ASSERT_EQ(tandem_decode_plan_size(&args_, &bytes), TANDEM_OK) << tandem_last_error();
+  ASSERT_EQ(tandem_decode_plan_size(&call_.args, &bytes), TANDEM_OK) << tandem_last_error();
   plan_.emplace(bytes);
-  ASSERT_EQ(tandem_decode_plan(&args_, plan_->data(), bytes, stream), TANDEM_OK) << tandem_last_error();
-  args_.plan = plan_->data();
+  ASSERT_EQ(tandem_decode_plan(&call_.args, plan_->data(), bytes, stream), TANDEM_OK) << tandem_last_error();
+  call_.args.plan = plan_->data();
 }
 
 void DeviceDecode::write(const DecodeTensors& host) {

@@ -39,7 +39,7 @@ class DeviceDecode {
  public:
   explicit DeviceDecode(const DecodeTensors& host);
 
-  const tandem_decode_args& args() const { return args_; }
+  const DecodeArgs& call() const { return call_; }
   tandem_status run(DecodeWorkspace& workspace, cudaStream_t stream = nullptr) const;
   /// Has a plan made and the calls to come follow it.
   void make_plan(cudaStream_t stream = nullptr);
@@ -52,7 +52,7 @@ class DeviceDecode {
   DeviceMemory q_, k_cache_, v_cache_, k_new_, v_new_, o_, lse_, cos_, sin_;
   DeviceMemory page_table_, lengths_, batch_index_;
   std::optional<DeviceMemory> plan_;
-  tandem_decode_args args_;
+  DecodeArgs call_;
 };
 
 /// Runs the case with as many different values as make enough rows, and compares; "" if all is right.

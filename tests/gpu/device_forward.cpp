@@ -24,18 +24,6 @@ constexpr std::int64_t enough_rows = 400;
 
 }  // namespace
 
-tandem_forward_args options_of(const ForwardCase& c) {
-  tandem_forward_args args{};
-  args.struct_size = sizeof(args);
-  args.backend = TANDEM_BACKEND_HOPPER;
-  args.mask = to_c(c.mask);
-  args.scale = c.scale;
-  args.softcap = c.softcap;
-  args.overlap = c.overlap;
-  args.turn = c.turn;
-  return args;
-}
-
 tandem_status forward_on(cudaStream_t stream, const tandem_forward_args& args) {
   return tandem_forward(&args, nullptr, 0, stream);
 }
@@ -46,16 +34,18 @@ DeviceForward::DeviceForward(const ForwardTensors& host)
       v_(host.v.storage()),
       o_(host.o.storage()),
       lse_(host.lse.storage()),
-      args_(options_of(host.setup)) {
-  args_.q = host.q.view_at(q_.data());
-  args_.k = host.k.view_at(k_.data());
-  args_.v = host.v.view_at(v_.data());
-  args_.o = host.o.view_at(o_.data());
-  if (host.setup.lse) args_.lse = host.lse.view_at(lse_.data());
+      call_(host.setup) {
+  tandem_forward_args& args = call_.args;
+  args.backend = TANDEM_BACKEND_HOPPER;
+  args.q = host.q.view_at(q_.data());
+  args.k = host.k.view_at(k_.data());
+  args.v = host.v.view_at(v_.data());
+  args.o = host.o.view_at(o_.data());
+  if (host.setup.lse) args.lse = host.lse.view_at(lse_.data());
 }
 
 void DeviceForward::run(cudaStream_t stream) const {
-  EXPECT_EQ(forward_on(stream, args_), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(forward_on(stream, args()), TANDEM_OK) << tandem_last_error();
 }
 
 void DeviceForward::write_inputs(const ForwardTensors& host) {

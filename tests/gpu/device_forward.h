@@ -22,9 +22,6 @@ class HopperForward : public testing::Test {
   }
 };
 
-/// The arguments of a case without its tensors, for TANDEM_BACKEND_HOPPER.
-tandem_forward_args options_of(const ForwardCase& c);
-
 /// Calls tandem_forward without a workspace, which the Hopper forward does not need.
 tandem_status forward_on(cudaStream_t stream, const tandem_forward_args& args);
 
@@ -34,7 +31,7 @@ class DeviceForward {
  public:
   explicit DeviceForward(const ForwardTensors& host);
 
-  const tandem_forward_args& args() const { return args_; }
+  const tandem_forward_args& args() const { return call_.args; }
   /// Enqueues; a failure fails the test.
   void run(cudaStream_t stream = nullptr) const;
   void write_inputs(const ForwardTensors& host);
@@ -44,7 +41,7 @@ class DeviceForward {
 
  private:
   DeviceMemory q_, k_, v_, o_, lse_;
-  tandem_forward_args args_;
+  ForwardArgs call_;
 };
 
 /// All cells of o and lse after one run.

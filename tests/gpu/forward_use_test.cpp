@@ -118,7 +118,9 @@ void expect_right_with_strides(const ForwardCase& c, const DeviceMemory& memory,
                                const std::int64_t (&strides)[3]) {
   ForwardTensors tensors(c);
   core::ForwardProblem p = tensors.problem();
-  tandem_forward_args args = options_of(c);
+  ForwardArgs call(c);
+  tandem_forward_args& args = call.args;
+  args.backend = TANDEM_BACKEND_HOPPER;
   std::int64_t place = 0;
   for (auto [host, device] : {std::pair{&p.q, &args.q}, {&p.k, &args.k}, {&p.v, &args.v}, {&p.o, &args.o}}) {
     *device = *host;

@@ -128,7 +128,7 @@ class DecodeTest(unittest.TestCase):
         self.assert_refused("page_table has 1 dimensions", *step, page_table=lengths)
         self.assert_refused("page_table has 1 rows", *step, page_table=lengths[None])
         self.assert_refused("batch_index is uint8", *step, batch_index=np.zeros(2, np.uint8))
-        self.assert_refused("kernel is 'fast'", *step, kernel="fast")
+        self.assert_refused("study.kernel is 'fast'", *step, study={"kernel": "fast"})
         self.assert_refused("k_cache has 3 dimensions", q, k[0], v, lengths)
         self.assert_refused("split_size is 100", *step, split_size=100)
         self.assert_refused("v_new.data is NULL", *step, k_new=k[:, :1])

@@ -81,8 +81,9 @@ class ForwardTest(unittest.TestCase):
         self.assert_refused("scale is -1", q, k, v, scale=-1.0)
         self.assert_refused("scale is 0", q, k, v, scale=0.0)
         self.assert_refused("backend is 'gpu'", q, k, v, backend="gpu")
-        self.assert_refused("overlap is 'four-stage'; allowed are auto, serial", q, k, v, overlap="four-stage")
-        self.assert_refused("turn is 'last'", q, k, v, turn="last")
+        self.assert_refused("study.overlap is 'four-stage'; allowed are auto, serial", q, k, v,
+                            study={"overlap": "four-stage"})
+        self.assert_refused("study.turn is 'last'", q, k, v, study={"turn": "last"})
         self.assert_refused("k has 3 dimensions", q, k[0], v)
         self.assert_refused("v is float64", q, k, v.astype(np.float64))
         frozen = np.zeros_like(q)
@@ -102,7 +103,7 @@ class ForwardTest(unittest.TestCase):
 
     def test_the_cpu_ignores_what_is_asked_of_a_kernel(self):
         q, k, v = (self.normal(1, 20, 2, 8) for _ in "qkv")
-        self.check(q, k, v, visible(20, 20, None, None), overlap="three-stage", turn="pingpong")
+        self.check(q, k, v, visible(20, 20, None, None), study={"overlap": "three-stage", "turn": "pingpong"})
 
     def test_tells_what_is_built(self):
         self.assertRegex(tandem.version(), r"^\d+\.\d+\.\d+$")

@@ -316,30 +316,27 @@ std::string DecodeTensors::cache_failure(const DecodeTensors& before) const {
   return failure.str().substr(0, 1000);
 }
 
-tandem_decode_args to_c(const DecodeTensors& t) {
+DecodeArgs::DecodeArgs(const DecodeTensors& t)
+    : mask(to_c(t.setup.mask)), study{sizeof(study), TANDEM_OVERLAP_AUTO, TANDEM_TURN_AUTO, t.setup.kernel} {
   const core::DecodeProblem problem = t.problem();
-  tandem_decode_args args{};
+  cache = {sizeof(cache),      problem.k_cache,           problem.v_cache,
+           problem.page_table, problem.page_table_stride, problem.pages_per_sequence,
+           problem.lengths,    problem.batch_index};
+  const core::Rotary& r = problem.rotary;
+  rotary = {sizeof(rotary), r.cos, r.sin, r.dtype, r.positions, r.dim, r.interleaved};
   args.struct_size = sizeof(args);
   args.q = problem.q;
-  args.cache = {problem.k_cache,
-                problem.v_cache,
-                problem.page_table,
-                problem.page_table_stride,
-                problem.pages_per_sequence,
-                problem.lengths,
-                problem.batch_index};
+  args.cache = &cache;
   args.k_new = problem.k_new;
   args.v_new = problem.v_new;
-  const core::Rotary& rotary = problem.rotary;
-  args.rotary = {rotary.cos, rotary.sin, rotary.dtype, rotary.positions, rotary.dim, rotary.interleaved};
+  if (r.cos != nullptr) args.rotary = &rotary;
   args.o = problem.o;
   args.lse = problem.lse;
-  args.mask = to_c(t.setup.mask);
+  args.mask = &mask;
   args.scale = t.setup.scale;
   args.softcap = t.setup.softcap;
   args.split_size = t.setup.split_size;
-  args.kernel = t.setup.kernel;
-  return args;
+  args.study = &study;
 }
 
 ForwardValues standard_decode(const DecodeTensors& t) {

@@ -78,7 +78,16 @@ struct DecodeTensors {
 
 /// The arguments of the step as callers of the C interface say them, over these tensors; backend and plan are
 /// left at their defaults.
-tandem_decode_args to_c(const DecodeTensors& tensors);
+struct DecodeArgs {
+  explicit DecodeArgs(const DecodeTensors& tensors);
+  DecodeArgs(const DecodeArgs&) = delete;
+
+  tandem_cache cache;
+  tandem_rotary rotary;
+  tandem_mask mask;
+  tandem_study study;
+  tandem_decode_args args{};  ///< points to those above
+};
 
 /// The same-precision standard implementation: queries turned and rounded, then standard_forward.
 ForwardValues standard_decode(const DecodeTensors& tensors);

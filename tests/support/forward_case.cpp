@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <tandem/attention.hpp>
+
 #include "core/dtype.h"
 
 namespace tandem::test {
@@ -54,12 +56,21 @@ core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len) {
 }
 
 tandem_mask to_c(const core::Mask& mask) {
-  if (mask.is_full()) return {TANDEM_MASK_FULL, 0, 0};
+  if (mask.is_full()) return Mask::full().c_mask();
   const auto limit = [](std::int64_t keys) {
     return keys == core::Mask::unlimited ? TANDEM_UNLIMITED : keys;
   };
-  if (mask.left == core::Mask::unlimited && mask.right == 0) return {TANDEM_MASK_CAUSAL, 0, 0};
-  return {TANDEM_MASK_WINDOW, limit(mask.left), limit(mask.right)};
+  if (mask.left == core::Mask::unlimited && mask.right == 0) return Mask::causal().c_mask();
+  return Mask::window(limit(mask.left), limit(mask.right)).c_mask();
+}
+
+ForwardArgs::ForwardArgs(const ForwardCase& c)
+    : mask(to_c(c.mask)), study{sizeof(study), c.overlap, c.turn, TANDEM_DECODE_AUTO} {
+  args.struct_size = sizeof(args);
+  args.mask = &mask;
+  args.scale = c.scale;
+  args.softcap = c.softcap;
+  args.study = &study;
 }
 
 core::ForwardProblem shapes_of(const ForwardCase& c) {

@@ -30,6 +30,16 @@ core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len);
 /// The mask as callers of the C interface say it.
 tandem_mask to_c(const core::Mask& mask);
 
+/// The arguments of a case as callers of the C interface say them, without its tensors.
+struct ForwardArgs {
+  explicit ForwardArgs(const ForwardCase& c);
+  ForwardArgs(const ForwardArgs&) = delete;
+
+  tandem_mask mask;
+  tandem_study study;
+  tandem_forward_args args{};  ///< points to those above
+};
+
 /// The case's problem without memory, for what reads shapes only.
 core::ForwardProblem shapes_of(const ForwardCase& c);
 

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tandem: exact attention on NVIDIA Hopper, as a plain library. This is the whole C interface (C11).
+ *
+ * Every function is thread-safe. None prints, exits, synchronises, or allocates device memory.
+ * A function that fails returns a status other than TANDEM_OK, leaves every output untouched, and
+ * describes the failure in tandem_last_error() of the calling thread.
+ *
+ * The interface grows, and does not change: later versions only add functions, enumerators, and fields at the
+ * end of structs that begin with a struct_size. Zero-initialise such a struct and set struct_size to its
+ * sizeof: the library takes what the caller's header did not have as 0, which is always the default.
+ * Optional parts of a call are structs of their own, passed by pointer; NULL is the default.
+ * tandem_tensor stays as it is.
+ */
+#ifndef TANDEM_TANDEM_H
+#define TANDEM_TANDEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TANDEM_VERSION_MAJOR 0
+#define TANDEM_VERSION_MINOR 2
+#define TANDEM_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define TANDEM_API __attribute__((visibility("default")))
+#else
+#define TANDEM_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tandem_status {
+  TANDEM_OK = 0,
+  TANDEM_INVALID_ARGUMENT = 1, /* an argument contradicts its documentation; it would fail on any machine */
+  TANDEM_UNSUPPORTED = 2,      /* a valid request that this build or this backend does not serve */
+  TANDEM_WORKSPACE_TOO_SMALL = 3, /* see tandem_forward_workspace and tandem_decode_workspace */
+  TANDEM_NO_DEVICE = 4,           /* no driver, no GPU, or a GPU that is not Hopper */
+  TANDEM_DEVICE_ERROR = 5,        /* the CUDA driver refused a call; the message carries its own */
+  TANDEM_INTERNAL_ERROR = 6       /* a defect in Tandem; please report it */
+} tandem_status;
+
+typedef enum tandem_dtype { TANDEM_BF16 = 1, TANDEM_FP16 = 2, TANDEM_FP32 = 3 } tandem_dtype;
+
+typedef enum tandem_backend {
+  TANDEM_BACKEND_AUTO = 0,     /* Hopper where q is in device memory, the CPU where it is in host memory */
+  TANDEM_BACKEND_CPU = 1,      /* host memory; tiled, all cores, fp32 arithmetic */
+  TANDEM_BACKEND_HOPPER = 2,   /* device memory; bf16 and fp16 */
+  TANDEM_BACKEND_REFERENCE = 3 /* host memory; the plain float64 oracle, slow */
+} tandem_backend;
+
+/* A borrowed four-dimensional tensor, in the order batch, sequence, heads, head dim. Tandem owns nothing. */
+typedef struct tandem_tensor {
+  void* data;         /* address of element [0, 0, 0, 0]; never written through for inputs */
+  tandem_dtype dtype; /* element type */
+  int64_t shape[4];   /* batch, sequence length, heads, head dim */
+  int64_t stride[4];  /* in elements; stride[3] is 1; strides of dimensions of size 1 are ignored */
+} tandem_tensor;
+
+typedef enum tandem_mask_kind {
+  TANDEM_MASK_FULL = 0,   /* every query sees every key */
+  TANDEM_MASK_CAUSAL = 1, /* bottom-right aligned: the last query sees every key */
+  TANDEM_MASK_WINDOW = 2  /* query i sees keys i + (sk - sq) - left ... i + (sk - sq) + right */
+} tandem_mask_kind;
+
+#define TANDEM_UNLIMITED INT64_C(-1)
+
+/* Which keys a query sees. window_left and window_right are read for TANDEM_MASK_WINDOW only, and have to be
+ * 0 otherwise. */
+typedef struct tandem_mask {
+  size_t struct_size;    /* sizeof(tandem_mask) */
+  tandem_mask_kind kind; /* default: full */
+  int64_t window_left;   /* keys to the left of the query's own position, >= 0 or TANDEM_UNLIMITED */
+  int64_t window_right;  /* keys to the right of it, >= 0 or TANDEM_UNLIMITED */
+} tandem_mask;
+
+/* Which kernel serves, for study: tandem/study.h, which is not part of the stable interface. */
+typedef struct tandem_study tandem_study;
+
+/* One forward call: o = softmax(scale * q k^T + mask) v, and the natural log of the sum of exponentials.
+ *
+ * Zero-initialise it, set struct_size = sizeof(tandem_forward_args), then fill in what is needed. */
+typedef struct tandem_forward_args {
+  size_t struct_size;        /* sizeof(tandem_forward_args) of the header that the caller was compiled with */
+  tandem_backend backend;    /* default: TANDEM_BACKEND_AUTO */
+  tandem_tensor q;           /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
+  tandem_tensor k;           /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
+  tandem_tensor v;           /* b, sk, kv_heads, d; dtype of q */
+  tandem_tensor o;           /* b, sq, q_heads, d; written; dtype of q */
+  tandem_tensor lse;         /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
+  const tandem_mask* mask;   /* NULL: every query sees every key */
+  float scale;               /* > 0; 0 means 1 / sqrt(d) */
+  float softcap;             /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
+  const tandem_study* study; /* NULL: the kernel that measures best */
+} tandem_forward_args;
+
+/* Bytes of workspace that tandem_forward needs for these arguments, in the memory of the backend that serves
+ * them (host memory for the CPU, device memory for Hopper). Data pointers may be NULL here if backend is not
+ * AUTO. 0 is a usual answer. */
+TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* args, size_t* bytes);
+
+/* Runs one forward call.
+ *
+ * workspace: at least tandem_forward_workspace bytes, aligned to 256; contents need not be initialised and
+ * are not kept. NULL if 0 bytes are needed. One workspace serves one call at a time. stream: a cudaStream_t
+ * (CUstream) of the current device for Hopper, where the call only enqueues work and can be captured in a
+ * CUDA graph; ignored by the other backends, which return when the result is written.
+ *
+ * Empty problems are no errors: with sq = 0 nothing is written; a query that sees no key gets o = 0, lse =
+ * -inf. */
+TANDEM_API tandem_status tandem_forward(const tandem_forward_args* args, void* workspace,
+                                        size_t workspace_bytes, void* stream);
+
+/* The keys and values of the tokens so far, in the memory of the backend.
+ *
+ * Contiguous (page_table == NULL): k and v have one entry of `capacity` tokens for each sequence. Paged: they
+ * are pools of pages, and row r of the page table names in slot i the page of tokens i * page_size ... The
+ * capacity is then page_size * pages_per_sequence.
+ *
+ * Tokens beyond a sequence's length are never read, nor are the slots of their pages: both may hold anything.
+ * What lies in device memory can't be validated, but never leads out of bounds of k and v: a negative length
+ * counts as 0, one above capacity - (tokens appended) as that, and the keys and values of a page or entry
+ * that does not exist count as 0 (and what is appended to it is dropped). */
+typedef struct tandem_cache {
+  size_t struct_size; /* sizeof(tandem_cache) */
+  tandem_tensor k, v; /* contiguous: entries, capacity, kv_heads, d; paged: pages, page_size, kv_heads, d.
+                         Written only where tokens are appended; not otherwise */
+  const int32_t* page_table;  /* rows of pages_per_sequence page numbers; NULL: contiguous */
+  int64_t page_table_stride;  /* elements from row to row, >= 0; read where page_table is not NULL only */
+  int64_t pages_per_sequence; /* slots of a row, >= 1; read where page_table is not NULL only */
+  const int32_t* lengths;     /* b: tokens in the cache before this call */
+  const int32_t* batch_index; /* b: entry, or row of the page table, of each sequence, which for rows has to
+                                 be right; NULL: sequence i has entry or row i */
+} tandem_cache;
+
+/* Rotary embedding (Su et al., RoFormer, arXiv 2104.09864): turns q and the appended keys by the angles of
+ * their positions. The cache holds keys that are turned already. A position that the tables do not have takes
+ * the nearest that they have. */
+typedef struct tandem_rotary {
+  size_t struct_size;  /* sizeof(tandem_rotary) */
+  const void* cos;     /* positions x dim / 2, contiguous, on Hopper aligned to 16 bytes */
+  const void* sin;     /* the same */
+  tandem_dtype dtype;  /* of cos and sin: fp32, or that of q */
+  int64_t positions;   /* rows of the tables, >= 1 */
+  int64_t dim;         /* leading columns that are turned: a multiple of 16, at most d; the others stay */
+  int32_t interleaved; /* 1: columns 2i and 2i + 1 are a pair; 0: columns i and i + dim / 2 */
+} tandem_rotary;
+
+/* One decoding step: a few new queries of each sequence against its cache, which the step may first append
+ * to.
+ *
+ * Sequence i has n = lengths[i] + s_new keys. Its queries stand at the last sq positions: query j at n - sq +
+ * j, from where the mask counts and which rotary embedding turns it by. A query that sees no key gets o = 0
+ * and lse = -inf.
+ *
+ * Zero-initialise it, set struct_size = sizeof(tandem_decode_args), then fill in what is needed. */
+typedef struct tandem_decode_args {
+  size_t struct_size;     /* sizeof(tandem_decode_args) of the header that the caller was compiled with */
+  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
+  tandem_tensor q; /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 256, on Hopper 64, 128, 256 */
+  const tandem_cache* cache; /* q_heads is a multiple of kv_heads; pages on Hopper have a power of two of
+                                tokens. Not NULL */
+  tandem_tensor k_new; /* b, s_new, kv_heads, d: appended at positions lengths[i] ...; dtype of q. data ==
+                          NULL: nothing is appended, all ignored. No two sequences may append to one place */
+  tandem_tensor v_new; /* the same; data == NULL exactly if k_new's is */
+  const tandem_rotary* rotary; /* NULL: no rotary embedding */
+  tandem_tensor o;             /* b, sq, q_heads, d; written; dtype of q */
+  tandem_tensor lse;           /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
+  const tandem_mask* mask;     /* NULL: every query sees every key */
+  float scale;                 /* > 0; 0 means 1 / sqrt(d) */
+  float softcap;               /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
+  int64_t split_size; /* 0: keys are dealt out for speed. A multiple of 64: fixed splits of that many keys, so
+                         that a sequence's result is the same to the bit in any batch. The CPU's always is */
+  const void* plan; /* what tandem_decode_plan made for the same shapes and lengths; NULL: this call balances
+                       for itself */
+  const tandem_study* study; /* NULL: the kernel that measures best */
+} tandem_decode_args;
+
+/* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves
+ * them. Data may be anything here (but q's if backend is AUTO): only which of it is NULL counts, for k_new,
+ * lse, page_table, batch_index and cos, which may not be NULL. Lengths are not read. */
+TANDEM_API tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes);
+
+/* Runs one decoding step: one kernel on Hopper.
+ *
+ * workspace: at least tandem_decode_workspace bytes, aligned to 256, ZEROED ONCE before its first use; every
+ * call leaves it ready for the next, of any shape that it is large enough for. NULL if 0 bytes are needed.
+ * One workspace serves one call at a time. stream: as in tandem_forward; a captured call reads lengths, page
+ * table and batch index anew at every replay.
+ *
+ * b = 0 is no error: nothing is written then. */
+TANDEM_API tandem_status tandem_decode(const tandem_decode_args* args, void* workspace,
+                                       size_t workspace_bytes, void* stream);
+
+/* Bytes of the plan that tandem_decode_plan makes for these arguments; 0 where the backend needs none (the
+ * CPU). Data: as for tandem_decode_workspace. */
+TANDEM_API tandem_status tandem_decode_plan_size(const tandem_decode_args* args, size_t* bytes);
+
+/* Balances a batch once for all layers that share its lengths: reads args->cache->lengths on the device, in
+ * stream order, and writes the plan that args->plan of the following calls may point to. These have to have
+ * the shapes, mask, split_size and study of `args`, and the lengths that were read. Other data as for
+ * tandem_decode_workspace.
+ *
+ * plan: at least tandem_decode_plan_size bytes in the memory of the backend, aligned to 256; NULL if 0 are
+ * needed. Too few bytes: TANDEM_WORKSPACE_TOO_SMALL. */
+TANDEM_API tandem_status tandem_decode_plan(const tandem_decode_args* args, void* plan, size_t plan_bytes,
+                                            void* stream);
+
+/* The message of the calling thread's last failure: which argument, what it was, what is allowed. Never NULL;
+ * valid until the thread's next failing call. */
+TANDEM_API const char* tandem_last_error(void);
+
+/* The name of a status, for example "TANDEM_UNSUPPORTED". */
+TANDEM_API const char* tandem_status_name(tandem_status status);
+
+/* The version of the library that is loaded, as "major.minor.patch". */
+TANDEM_API const char* tandem_version(void);
+
+/* What is built and what is here. Set struct_size before the call. */
+typedef struct tandem_info {
+  size_t struct_size;
+  int32_t hopper_built;    /* 1: the library contains the Hopper kernels */
+  int32_t hopper_usable;   /* 1: and the current device can run them */
+  char hopper_reason[256]; /* where hopper_usable is 0: why */
+  char device_name[256];   /* the current CUDA device, "" if there is none */
+  int32_t device_sm_count; /* its multiprocessors */
+  int32_t cpu_threads;     /* threads that the CPU backend uses */
+  char cpu_simd[32];       /* the instruction set that the CPU backend chose, for example "AVX2" */
+} tandem_info;
+
+TANDEM_API tandem_status tandem_get_info(tandem_info* info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TANDEM_TANDEM_H */
