@@ -1,10 +1,12 @@
 // Putting faults into words.
 #include "hw/sim/fault.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
 #include <dlfcn.h>
+#include <filesystem>
 #include <link.h>
 #include <memory>
 #include <unistd.h>
@@ -40,10 +42,15 @@ const char* name_of(Rule rule) {
 }
 
 namespace {
-/// The file as the repository names it.
+/// The file as the repository names it. A compiler cache may name it from another build folder.
 std::string in_repository(const std::string& path) {
-  static const std::string own = __FILE__, root = own.substr(0, own.rfind("src/hw/sim/"));
-  return path.starts_with(root) ? path.substr(root.size()) : path;
+  const std::string file = std::filesystem::path(path).lexically_normal().string();
+  std::size_t begin = 0;
+  for (const char* folder : {"/apps/", "/src/", "/tests/"}) {
+    if (const std::size_t found = file.rfind(folder); found != std::string::npos)
+      begin = std::max(begin, found + 1);
+  }
+  return file.substr(begin);
 }
 }  // namespace
 

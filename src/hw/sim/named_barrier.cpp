@@ -87,9 +87,10 @@ void arrive_named(std::uint32_t id, std::uint32_t threads) {
 void fence_async_proxy() {
   Thread& thread = TANDEM_SIM_ENTER();
   // Shows to the async proxy all that happened before, the thread's own writes and those it has synchronised
-  // with.
+  // with. What it writes from here on is not among that.
   thread.async_visible.join(thread.clock);
   fence_own_barriers(thread);
+  tick(thread);
 }
 
 }  // namespace tandem::hw::sim
