@@ -39,8 +39,8 @@ struct ForwardVariant {
 
   constexpr int consumers() const { return block_m / 64; }
   constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
-  /// setmaxnreg's budgets, in units of 8: together no more than the launch allots, 65536 registers over all
-  /// threads.
+  /// setmaxnreg's budgets, in units of 8. Together no more than the launch was given, which is 65536 over all
+  /// threads, rounded down to units of 8: 168 each of 384. The rest of the register file is nobody's.
   constexpr int producer_registers() const { return consumers() == 3 ? 32 : 24; }
   constexpr int consumer_registers() const { return consumers() == 2 ? 240 : consumers() == 3 ? 160 : 112; }
 

@@ -39,10 +39,12 @@ TANDEM_DEVICE void set_role(const char* name);
 
 // ---- Registers
 // ------------------------------------------------------------------------------------------------
-/// Warpgroup: gives registers back to the block's pool, down to `count` a thread. PTX setmaxnreg.dec.
+/// All warps of the warpgroup, synchronised before they change their registers once more: gives registers
+/// back to the block's pool, down to `count` a thread. PTX setmaxnreg.dec.
 template <int count>
 TANDEM_DEVICE void release_registers();
-/// Warpgroup: takes registers from the pool, waiting until there are enough. PTX setmaxnreg.inc.
+/// The same: takes registers from the pool, which has what the block's warpgroups have released, waiting
+/// until there are enough. PTX setmaxnreg.inc.
 template <int count>
 TANDEM_DEVICE void acquire_registers();
 

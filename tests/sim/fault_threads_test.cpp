@@ -62,10 +62,61 @@ TEST_P(ThreadFaults, ReleasingRegistersThatAreNotHeld) {
   expect(Rule::register_pool, [] { hw::release_registers<160>(); });
 }
 
+TEST_P(ThreadFaults, RegistersThatTheLaunchDidNotGetAreNotInThePool) {
+  config_.threads = 384;  // of 168 registers each; 1024 of the file are left
+  expect(
+      Rule::register_pool,
+      [] {
+        if (hw::warpgroup_index() == 0) {
+          hw::release_registers<32>();
+        } else {
+          hw::acquire_registers<240>();
+        }
+      },
+      "waits for 72 registers");
+}
+
+TEST_P(ThreadFaults, AcquiringFewerRegistersThanAreHeld) {
+  config_.registers_per_thread = 128;
+  expect(Rule::register_pool, [] { hw::acquire_registers<96>(); });
+}
+
+TEST_P(ThreadFaults, OneWarpOfAWarpgroupThatReleasesRegisters) {
+  expect(
+      Rule::divergence,
+      [] {
+        if (hw::warp_index() == 1) hw::release_registers<40>();
+      },
+      "only 32 threads of warpgroup 0 came to a release_registers");
+}
+
+TEST_P(ThreadFaults, WarpsOfAWarpgroupThatReleaseDifferentNumbersOfRegisters) {
+  expect(Rule::divergence, [] {
+    if (hw::warp_index() == 1) {
+      hw::release_registers<40>();
+    } else {
+      hw::release_registers<48>();
+    }
+  });
+}
+
+TEST_P(ThreadFaults, RegistersChangedAgainBeforeTheWarpgroupHasMet) {
+  const auto kernel = [](bool barrier) {
+    hw::release_registers<48>();
+    if (barrier) hw::sync_block();
+    hw::release_registers<40>();
+  };
+  expect(
+      Rule::register_pool, [&] { kernel(false); }, "without knowing");
+  expect_none([&] { kernel(true); });
+}
+
 TEST_P(ThreadFaults, SharedStoreAndLoadWithoutABarrier) {
-  expect_one_of({Rule::shared_race, Rule::uninitialised_shared}, [] {
+  expect(Rule::shared_race, [] {
     shared().words[hw::thread_index()] = 1;
-    hw::sync_warp();
+    hw::sync_block();
+    shared().words[hw::thread_index()] = 2;
+    hw::sync_warp();  // a barrier for other threads than those that exchange
     sink = static_cast<float>(shared().words[hw::thread_index() ^ 32]);
   });
 }

@@ -69,6 +69,7 @@ struct Thread {
   Time products = 0;         ///< WGMMAs started
   std::vector<Time> groups;  ///< products started at each commit
   int registers = 0;
+  std::size_t budget_changes = 0;  ///< setmaxnreg executed
   bool started_copies = false;
   bool after_prior_grid = false;                    ///< knows that the grid before has ended
   std::vector<std::uint32_t> stores;                ///< records of its asynchronous stores
@@ -124,6 +125,15 @@ struct Warp {
   std::vector<Thread*> waiting;
   int exited = 0;
   NamedBarrier barrier;  ///< bar.warp.sync
+};
+
+/// A setmaxnreg that all threads of a warpgroup have to execute.
+struct BudgetChange {
+  const char* what;
+  int count;
+  const void* code;
+  std::size_t threads = 0;                      ///< that have
+  std::array<Time, warpgroup_size> times = {};  ///< when; 0: not yet
 };
 
 /// One WGMMA of a warpgroup.
@@ -191,7 +201,8 @@ struct Block {
   std::deque<StoreInFlight> stores;
   std::deque<Thread*> ready;
   SharedShadow shadow;
-  int pool = 0;  ///< registers that nobody holds
+  int pool = 0;                                    ///< registers that warpgroups have released
+  std::vector<std::vector<BudgetChange>> budgets;  ///< a warpgroup
   std::vector<Thread*> waiting_for_registers;
   int alive = 0;
   std::vector<Epoch> prior_grid_waits;  ///< of threads for the grid before
@@ -282,6 +293,9 @@ void converge(Thread& thread, const char* what, std::uint64_t argument = 0);
 /// while others still read the last ones, but not the ones after that: two buffers.
 const LaneWords* exchange(Thread& thread, const LaneWords& words, const char* what,
                           std::uint64_t argument = 0);
+
+// ---- registers.cpp
+void check_budgets();  ///< at the end of the block
 
 // ---- global memory
 /// A fault if the grid before may still run. `what`: what the thread uses of global memory.

@@ -114,7 +114,7 @@ void start_block(int index, const std::function<void()>& body) {
   block.units = std::vector<MatrixUnit>((config.threads + warpgroup_size - 1) / warpgroup_size);
   block.barrier_at.assign(config.shared_bytes / 8 + 1, nullptr);
   block.shadow.reset(config.shared_bytes);
-  block.pool = 65536 - config.registers_per_thread * config.threads;
+  block.budgets.resize(block.units.size());
   block.alive = config.threads;
   std::fill_n(machine.window, config.shared_bytes, 0xff);
   for (int i = 0; i < config.threads; ++i) start_thread(block.threads[i], i, body);
@@ -250,6 +250,7 @@ void finish_block() {
                     {{"the others", missed.code}});
     }
   }
+  check_budgets();
   for (const BarrierRecord& barrier : block.barriers) check_finished(barrier);
 }
 

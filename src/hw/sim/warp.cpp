@@ -1,4 +1,4 @@
-// What the lanes of a warp do together: election, shuffles, converged operations, register budgets.
+// What the lanes of a warp do together: election, shuffles, converged operations.
 #include <algorithm>
 #include <cstring>
 
@@ -83,32 +83,6 @@ std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
 bool any_lane(bool predicate) {
   const LaneWords* lanes = exchange(TANDEM_SIM_ENTER(), {predicate ? 1u : 0u}, "any_lane");
   return std::any_of(lanes, lanes + warp_size, [](const LaneWords& words) { return words[0] != 0; });
-}
-
-void release_registers(int count) {
-  Thread& thread = TANDEM_SIM_ENTER();
-  converge(thread, "release_registers", count);
-  if (count > thread.registers) {
-    fail(Rule::register_pool, "releases registers down to " + std::to_string(count) + ", but has only " +
-                                  std::to_string(thread.registers));
-  }
-  machine.block.pool += thread.registers - count;
-  thread.registers = count;
-  wake(machine.block.waiting_for_registers);
-}
-
-void acquire_registers(int count) {
-  Thread& thread = TANDEM_SIM_ENTER();
-  converge(thread, "acquire_registers", count);
-  if (count < thread.registers) {
-    fail(Rule::register_pool, "acquires registers up to " + std::to_string(count) + ", but has " +
-                                  std::to_string(thread.registers));
-  }
-  const int more = count - thread.registers;
-  wait_until(thread, machine.block.waiting_for_registers, {Wait::Kind::registers, more},
-             [&] { return machine.block.pool >= more; });
-  machine.block.pool -= more;
-  thread.registers = count;
 }
 
 }  // namespace tandem::hw::sim
