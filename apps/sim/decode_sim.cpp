@@ -1,5 +1,6 @@
 #include "apps/sim/decode_sim.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "apps/sim/decode_kernels.h"
@@ -31,15 +32,17 @@ hw::sim::Buffer array_of(std::span<T> words, const char* name, bool writable) {
 std::vector<hw::sim::Buffer> buffers_of(const DecodeProblem& problem, const DecodeMemory& memory) {
   const bool appends = problem.new_len() > 0;
   const auto batch = static_cast<std::size_t>(problem.batch());
-  std::vector<hw::sim::Buffer> buffers = {buffer_of(problem.q, "q", false),
-                                          buffer_of(problem.k_cache, "cache.k", appends),
-                                          buffer_of(problem.v_cache, "cache.v", appends),
-                                          buffer_of(problem.o, "o", true),
-                                          array_of(std::span(problem.lengths, batch), "lengths", false),
-                                          array_of(memory.workspace, "workspace", true)};
+  std::vector<hw::sim::Buffer> buffers = {
+      buffer_of(problem.q, "q", false), buffer_of(problem.k_cache, "cache.k", appends),
+      buffer_of(problem.v_cache, "cache.v", appends), unwritten(buffer_of(problem.o, "o", true)),
+      array_of(std::span(problem.lengths, batch), "lengths", false)};
+  const auto counters = memory.workspace.first(decode::counter_bytes),
+             partials = memory.workspace.subspan(counters.size());
+  buffers.push_back(array_of(counters, "workspace.counters", true));
+  buffers.push_back(array_of(partials, "workspace.partials", true));
   if (appends) buffers.push_back(buffer_of(problem.k_new, "k_new", false));
   if (appends) buffers.push_back(buffer_of(problem.v_new, "v_new", false));
-  if (problem.lse.data != nullptr) buffers.push_back(buffer_of(problem.lse, "lse", true));
+  if (problem.lse.data != nullptr) buffers.push_back(unwritten(buffer_of(problem.lse, "lse", true)));
   if (problem.batch_index != nullptr)
     buffers.push_back(array_of(std::span(problem.batch_index, batch), "batch_index", false));
   if (problem.paged()) buffers.push_back(array_of(memory.page_table, "page_table", false));
@@ -50,6 +53,12 @@ std::vector<hw::sim::Buffer> buffers_of(const DecodeProblem& problem, const Deco
     buffers.push_back({problem.rotary.sin, bytes, "sin", false});
   }
   return buffers;
+}
+
+/// What earlier calls left of partial results is nobody's. It shows as NaN where it is used; lanes whose row
+/// does not exist may read it.
+void poison_partials(const DecodeMemory& memory) {
+  std::ranges::fill(memory.workspace.subspan(decode::counter_bytes), std::byte{0xff});
 }
 
 decode::DecodeArguments arguments_of(const DecodeProblem& problem, const DecodeVariant& variant,
@@ -85,6 +94,7 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
   const decode::Deal dealt = decode::deal(problem, variant, machine.multiprocessors);
   config.blocks = dealt.blocks();
   if (config.blocks == 0) return {};
+  poison_partials(memory);
   config.threads = DecodeVariant::threads;
   config.early = true;
   config.shared_bytes = kernel.shared_bytes;
@@ -104,7 +114,7 @@ hw::sim::Report simulate_plan(const DecodeProblem& problem, const DecodeVariant&
   if (dealt.blocks() == 0) return {};
   config.threads = decode::plan_threads;
   config.buffers = buffers_of(problem, memory);
-  config.buffers.push_back(array_of(memory.plan, "plan", true));
+  config.buffers.push_back(unwritten(array_of(memory.plan, "plan", true)));
   decode::DecodeArguments args = arguments_of(problem, variant, dealt, memory, machine);
   args.plan = nullptr;
   return hw::sim::launch(config, [&] { make_decode_plan(args, memory.plan.data()); });

@@ -27,8 +27,8 @@ hw::sim::LaunchConfig launch_config(const core::ForwardProblem& problem,
   config.threads = variant.threads();
   config.shared_bytes = find_kernel(variant).shared_bytes;
   config.buffers = {buffer_of(problem.q, "q", false), buffer_of(problem.k, "k", false),
-                    buffer_of(problem.v, "v", false), buffer_of(problem.o, "o", true)};
-  if (problem.lse.data != nullptr) config.buffers.push_back(buffer_of(problem.lse, "lse", true));
+                    buffer_of(problem.v, "v", false), unwritten(buffer_of(problem.o, "o", true))};
+  if (problem.lse.data != nullptr) config.buffers.push_back(unwritten(buffer_of(problem.lse, "lse", true)));
   return config;
 }
 

@@ -34,4 +34,9 @@ hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool wri
   return {tensor.data, static_cast<std::size_t>(last + 1) * core::size_of(tensor.dtype), name, writable};
 }
 
+hw::sim::Buffer unwritten(hw::sim::Buffer buffer) {
+  buffer.uninitialised = true;
+  return buffer;
+}
+
 }  // namespace tandem::sim

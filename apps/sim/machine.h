@@ -28,5 +28,7 @@ hw::TensorMap encode(const core::Tensor& tensor, hw::BoxRows box);
 
 /// From the first to the last element of a tensor, whose strides are not negative.
 hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool writable);
+/// Of a buffer that the launch is the first to write.
+hw::sim::Buffer unwritten(hw::sim::Buffer buffer);
 
 }  // namespace tandem::sim

@@ -18,9 +18,6 @@ using core::Status;
 
 constexpr int most_box_rows = 64;
 constexpr std::int64_t max_units = std::int64_t{1} << 30;
-/// A region of fixed size, so that calls of different shapes leave one another's counters alone.
-constexpr std::size_t counter_bytes = 4096;
-static_assert(counter_bytes >= max_sm_count * sizeof(std::uint32_t));
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 

@@ -32,6 +32,10 @@ struct Deal {
 };
 Deal deal(const core::DecodeProblem& problem, const DecodeVariant& variant, int sm_count);
 
+/// Counters of a workspace, 0 between calls: a region of fixed size, so that calls of different shapes leave
+/// one another's alone.
+inline constexpr std::size_t counter_bytes = 4096;
+static_assert(counter_bytes >= max_sm_count * sizeof(std::uint32_t));
 /// Bytes that any grid needs: counters, then partial results.
 std::size_t workspace_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
 inline constexpr std::size_t any_plan_bytes = plan_words(max_sm_count) * sizeof(std::int32_t);

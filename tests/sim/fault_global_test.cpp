@@ -186,6 +186,32 @@ TEST_P(GlobalFaults, AtomicOnWhatIsOnlyRead) {
   expect(Rule::global_bounds, [&] { hw::atomic_add(&counters_[0], 1); });
 }
 
+TEST_P(GlobalFaults, LoadOfWhatNobodyWrote) {
+  config_.buffers[0].uninitialised = true;
+  const auto kernel = [&](std::uint32_t stored) {
+    if (hw::thread_index() < stored) store_partial();
+    if (count()) combine();
+  };
+  expect(
+      Rule::uninitialised_global, [&] { kernel(threads - 1); }, "reads partial at byte 508, which nobody");
+  counters_[0] = 0;
+  expect_none([&] { kernel(threads); });
+}
+
+TEST_P(GlobalFaults, LoadBeforeTheStoreThatItIsFor) {
+  config_.buffers[0].uninitialised = true;
+  expect(Rule::uninitialised_global, [&] {
+    sink = hw::load_global(own_partial());
+    store_partial();
+  });
+}
+
+TEST_P(GlobalFaults, AtomicOnWhatNobodyWrote) {
+  config_.buffers[2].uninitialised = true;
+  expect(
+      Rule::uninitialised_global, [&] { hw::atomic_add(&counters_[0], 1); }, "adds to counters");
+}
+
 /// One block copies the tensor, of which it may store row 5.
 class CopyFaults : public Faults {
  protected:
@@ -254,6 +280,17 @@ TEST_P(CopyFaults, StoreToWhereUsedBytesCameFrom) {
     hw::sync_block();
     store();
   });
+}
+
+TEST_P(CopyFaults, BytesUsedThatACopyBroughtFromWhatNobodyWrote) {
+  config_.buffers[0].uninitialised = true;
+  expect(
+      Rule::uninitialised_global,
+      [&] {
+        load_all();
+        multiply_tile();
+      },
+      "brought from cache");
 }
 
 TEST_P(CopyFaults, BulkCopyThatIsNoMultipleOf16Bytes) {

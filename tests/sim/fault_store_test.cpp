@@ -1,60 +1,10 @@
 // Rules on asynchronous stores from shared memory (docs/simulator.md): a small kernel that breaks each, and
 // the fault that names it, under every policy.
-#include <cstring>
-
-#include "tests/sim/faults.h"
+#include "tests/sim/store_faults.h"
 
 namespace tandem {
 namespace {
 
-/// One block that stores tile `a` to a matrix of 128 x 64; or several that add it, as 64 x 32 fp32, to sums.
-class StoreFaults : public Faults {
- protected:
-  static constexpr std::size_t sums = 64 * 32;
-
-  StoreFaults() : sums_(sums + 4) {
-    const auto address = reinterpret_cast<std::uintptr_t>(sums_.data());
-    sum_ = sums_.data() + (16 - address % 16) % 16 / 4;
-    sum_map_ = hw::sim::encode_tensor_map({.address = sum_,
-                                           .dims = {32, 64, 1, 1},
-                                           .stride_bytes = {128, 128, 128},
-                                           .box = {32, 64, 1, 1},
-                                           .element_bytes = 4});
-    config_.buffers = {Buffer{tensor_, 2 * tile_bytes, "output", true},
-                       Buffer{sum_, sums * sizeof(float), "sums", true},
-                       Buffer{&counter_, sizeof counter_, "counter", true}};
-  }
-
-  static void prepare() {
-    fill_tiles();
-    hw::fence_async_proxy();
-    hw::sync_block();
-  }
-  void start_store(int row = 0) const { hw::store_box(map_, {0, row, 0, 0}, shared().a); }
-  void store(int row = 0) const {
-    start_store(row);
-    hw::commit_stores();
-  }
-  void add() const {
-    hw::reduce_add_box(sum_map_, {0, 0, 0, 0}, shared().a);
-    hw::commit_stores();
-  }
-  static void overwrite() { shared().a[9][9] = 1; }
-  const std::uint32_t* output() const { return reinterpret_cast<const std::uint32_t*>(tensor_); }
-  /// The how-many-th block to run the calling thread's is.
-  int turn() {
-    const auto found = std::find(turns_.begin(), turns_.end(), hw::block_index());
-    const auto turn = static_cast<int>(found - turns_.begin());
-    if (found == turns_.end()) turns_.push_back(hw::block_index());
-    return turn;
-  }
-
-  hw::TensorMap sum_map_;
-  std::vector<float> sums_;
-  float* sum_;
-  std::uint32_t counter_ = 0;
-  std::vector<std::uint32_t> turns_;
-};
 INSTANTIATE_TEST_SUITE_P(Policies, StoreFaults, testing::Values(Policy::eager, Policy::late, Policy::random),
                          [](const auto& info) { return hw::sim::name_of(info.param); });
 
@@ -150,7 +100,7 @@ TEST_P(StoreFaults, SourceOverwrittenBeforeTheWait) {
         overwrite();
         hw::wait_stores_read<0>();
       },
-      "its thread has not waited for it\n    at tests/sim/fault_store_test.cpp:");
+      "its thread has not waited for it\n    at tests/sim/store_faults.h:");
 }
 
 TEST_P(StoreFaults, SourceOverwrittenByAThreadThatDidNotHearOfTheWait) {
@@ -269,13 +219,6 @@ TEST_P(StoreFaults, StoreThroughAMapThatWasNeverEncoded) {
   });
 }
 
-TEST_P(StoreFaults, AddThroughAMapOf16BitElements) {
-  expect(Rule::bad_descriptor, [&] {
-    prepare();
-    if (first_thread()) hw::reduce_add_box(map_, {0, 0, 0, 0}, shared().a);
-  });
-}
-
 TEST_P(StoreFaults, BoxStoredOutsideOfTheBuffers) {
   config_.buffers[0].bytes = tile_bytes + 64;
   expect(Rule::global_bounds, [&] {
@@ -378,67 +321,6 @@ TEST_P(StoreFaults, BlockCountedBeforeItsStoreIsWaitedFor) {
   });
 }
 
-TEST_P(StoreFaults, NoneWhereBlocksAddToTheSameBox) {
-  config_.blocks = 5;
-  expect_none([&] {
-    prepare();
-    if (!first_thread()) return;
-    add();
-    hw::wait_stores_read<0>();
-    add();
-    hw::wait_stores_read<0>();
-  });
-  float term;
-  const std::uint32_t words = 0x3f803f80;
-  std::memcpy(&term, &words, sizeof term);
-  float sum = 0;
-  for (int i = 0; i < 10; ++i) sum += term;
-  EXPECT_TRUE(std::all_of(sum_, sum_ + sums, [&](float x) { return x == sum; }));
-}
-
-TEST_P(StoreFaults, BoxAddedToWhatAnotherBlockStores) {
-  config_.blocks = 2;
-  expect(Rule::global_race, [&] {
-    prepare();
-    if (!first_thread()) return;
-    if (turn() == 0) {
-      hw::store_box(sum_map_, {0, 0, 0, 0}, shared().a);
-      hw::commit_stores();
-    } else {
-      add();
-    }
-    hw::wait_stores<0>();
-  });
-}
-
-TEST_P(StoreFaults, SumsLoadedWhileOthersAdd) {
-  config_.blocks = 2;
-  expect(
-      Rule::global_race,
-      [&] {
-        prepare();
-        if (!first_thread()) return;
-        if (turn() == 0) {
-          add();
-          hw::wait_stores<0>();
-        } else {
-          sink = hw::load_global(sum_ + 100);
-        }
-      },
-      "added to by TMA");
-}
-
-TEST_P(StoreFaults, BoxAddedToWhatAnotherBlockLoads) {
-  config_.blocks = 2;
-  expect(Rule::global_race, [&] {
-    prepare();
-    if (!first_thread()) return;
-    if (turn() == 0) sink = hw::load_global(sum_ + 100);
-    add();  // which the block that loads may
-    hw::wait_stores<0>();
-  });
-}
-
 TEST_P(StoreFaults, BytesUsedThatACopyBroughtFromWhereABoxWasStored) {
   expect(
       Rule::global_race,
@@ -453,23 +335,6 @@ TEST_P(StoreFaults, BytesUsedThatACopyBroughtFromWhereABoxWasStored) {
         sink = shared().a[5][5];
       },
       "brought from output");
-}
-
-TEST_P(StoreFaults, BytesUsedThatACopyBroughtFromSums) {
-  expect(
-      Rule::global_race,
-      [&] {
-        init();
-        prepare();
-        if (!first_thread()) return;
-        add();
-        hw::wait_stores<0>();
-        hw::barrier_arrive_expecting(shared().full, tile_bytes);
-        hw::load_box(shared().a, sum_map_, shared().full, {0, 0, 0, 0});
-        hw::barrier_wait(shared().full, 0);
-        sink = shared().a[5][5];
-      },
-      "brought from sums");
 }
 
 TEST_P(StoreFaults, StoreOfBytesThatACopyBroughtFromWhereTheKernelStored) {

@@ -22,6 +22,7 @@ enum class Rule {
   global_race,
   early_access,  ///< global memory was touched while the grid before may still run
   uninitialised_shared,
+  uninitialised_global,  ///< in a buffer that nobody has written before the launch
   shared_bounds,
   global_bounds,
   deadlock,

@@ -43,6 +43,10 @@ bool GlobalShadow::knows(const Thread& thread, const Event& event) {
                                             : thread.clock.knows(event.block, epoch);
 }
 
+bool GlobalShadow::nobody_wrote(const Entry& entry, const Part& part) {
+  return entry.buffer->uninitialised && part.store.block == -1;
+}
+
 /// The part has to be ordered after all that conflicts with it.
 void GlobalShadow::check(const Entry& entry, std::size_t number, const Part& part, Use use) const {
   static constexpr const char* names[] = {"reads ", "writes ", "adds to ", "adds to "};
@@ -57,6 +61,8 @@ void GlobalShadow::check(const Entry& entry, std::size_t number, const Part& par
                                 std::to_string(event.block) + done +
                                 (event.record == no_store ? "" : " by TMA") + " without synchronisation");
   };
+  if (use != Use::store && nobody_wrote(entry, part))
+    fail(Rule::uninitialised_global, how() + ", which nobody has written");
   require_known(part.store, " wrote");
   if (use != Use::reduction && part.reductions != 0) {
     for (const Event& reduction : reductions_[part.reductions - 1]) require_known(reduction, " added to");
@@ -137,6 +143,11 @@ void GlobalShadow::uses_copy(const void* address, std::size_t bytes) {
   if (entry == nullptr) return;
   const std::size_t number = offset_in(*entry, address) / part_bytes;
   Part& own = part(*entry, number);
+  if (nobody_wrote(*entry, own)) {
+    fail(Rule::uninitialised_global, std::string("uses bytes that a copy brought from ") +
+                                         entry->buffer->name + " at byte " +
+                                         std::to_string(number * part_bytes) + ", which nobody has written");
+  }
   const bool added = own.reductions != 0 && !reductions_[own.reductions - 1].empty();
   if (const Event& write = added ? reductions_[own.reductions - 1].front() : own.store; write.block != -1) {
     fail(Rule::global_race, std::string("uses bytes that a copy brought from ") + entry->buffer->name +

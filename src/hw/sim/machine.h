@@ -32,6 +32,7 @@ struct Buffer {
   std::size_t bytes;
   const char* name;
   bool writable;
+  bool uninitialised = false;  ///< what was there before the launch is nobody's to use
 };
 
 struct LaunchConfig {

@@ -113,6 +113,7 @@ class GlobalShadow {
   static std::size_t offset_in(const Entry& entry, const void* address);
   static Part& part(Entry& entry, std::size_t number);
   static bool knows(const Thread& thread, const Event& event);
+  static bool nobody_wrote(const Entry& entry, const Part& part);
   void check(const Entry& entry, std::size_t number, const Part& part, Use use) const;
   void note(Part& part, Use use, std::uint32_t store);
   void note_load(Part& part, const Event& now);
