@@ -1,9 +1,8 @@
 #include "api/extent.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "core/dtype.h"
 
@@ -19,7 +18,6 @@ std::int64_t element_size(const Tensor& tensor) {
 /// Addresses [begin, end) of a tensor whose extent is known to fit.
 struct Range {
   std::uintptr_t begin, end;
-  bool contains(std::uintptr_t address) const { return begin <= address && address < end; }
 };
 
 Range range_of(const Tensor& tensor) {
@@ -29,22 +27,75 @@ Range range_of(const Tensor& tensor) {
   return {data + static_cast<std::uintptr_t>(extent.low), data + static_cast<std::uintptr_t>(extent.high)};
 }
 
-/// True if every byte of the range belongs to an element. Dimensions of size 1 or stride 0 add nothing.
-bool is_dense(const Tensor& tensor) {
-  struct Dimension {
-    std::int64_t stride, size;
-  };
-  std::array<Dimension, 4> dimensions;
-  for (int i = 0; i < 4; ++i) dimensions[i] = {std::abs(tensor.stride[i]), tensor.shape[i]};
-  std::sort(dimensions.begin(), dimensions.end(), [](auto a, auto b) { return a.stride < b.stride; });
-  std::int64_t covered = 1;
-  for (const auto [stride, size] : dimensions) {
-    if (size == 1 || stride == 0) continue;
-    if (stride > covered) return false;
-    covered = stride * (size - 1) + covered;
+/// Sums of products of lengths and strides, of which each fits 63 bits.
+__extension__ using Wide = __int128;
+
+/// Sums of factor * x, with a whole x from 0 to `most` for each factor: can one of them be in [low, high]?
+class Sums {
+ public:
+  Sums(Wide low, Wide high) : low_(low), high_(high) {}
+
+  void add(Wide factor, Wide most) {
+    if (factor == 0 || most == 0) return;
+    if (factor < 0) {  // counted from the other end
+      shift(factor * most);
+      factor = -factor;
+    }
+    terms_.push_back({factor, most, 0, 0});
   }
-  return true;
-}
+  /// The same for a term that is the same in all sums.
+  void shift(Wide constant) { low_ -= constant, high_ -= constant; }
+
+  /// False where that is not found out within some steps, too: sizes of many thousands with odd strides.
+  bool meet() {
+    std::sort(terms_.begin(), terms_.end(), [](const Term& a, const Term& b) { return a.factor < b.factor; });
+    merge_equal_factors();
+    Wide divisor = 0, reach = 0;
+    for (Term& term : terms_) {
+      term.divisor = divisor = gcd(term.factor, divisor);
+      term.reach = reach += term.factor * term.most;
+    }
+    return meet_with(terms_.size(), low_, high_);
+  }
+
+ private:
+  struct Term {
+    Wide factor, most;
+    Wide divisor, reach;  ///< of this term and those before it: their common divisor, their largest sum
+  };
+  static constexpr int patience = 10'000;
+
+  static Wide gcd(Wide a, Wide b) {
+    while (b != 0) a = std::exchange(b, a % b);
+    return a;
+  }
+  void merge_equal_factors() {
+    std::vector<Term> merged;
+    for (const Term& term : terms_)
+      if (merged.empty() || merged.back().factor != term.factor)
+        merged.push_back(term);
+      else
+        merged.back().most += term.most;
+    terms_ = std::move(merged);
+  }
+
+  /// Whether the first `count` terms have a sum in [low, high].
+  bool meet_with(std::size_t count, Wide low, Wide high) {
+    if (low <= 0 && high >= 0) return true;
+    if (count == 0 || ++steps_ > patience) return false;
+    const auto& [factor, most, divisor, reach] = terms_[count - 1];
+    if (high < 0 || low > reach || high / divisor * divisor < low) return false;  // or between two multiples
+    const Wide others = reach - factor * most;
+    Wide x = low > others ? (low - others + factor - 1) / factor : 0;
+    for (const Wide last = std::min(most, high / factor); x <= last && steps_ <= patience; ++x)
+      if (meet_with(count - 1, low - factor * x, high - factor * x)) return true;
+    return false;
+  }
+
+  Wide low_, high_;
+  std::vector<Term> terms_;
+  int steps_ = 0;
+};
 
 }  // namespace
 
@@ -73,20 +124,20 @@ bool extent_of(const Tensor& tensor, Extent* extent) {
 
 bool overlaps_itself(const Tensor& tensor) {
   if (is_empty(tensor)) return false;
-  // Rows of shape[3] contiguous elements: two rows closer than that share elements.
+  // Two rows of shape[3] contiguous elements each meet where they are less than that apart. Of the dimensions
+  // in which they differ the i-th is the first, and the second row is the one ahead there.
   const std::int64_t row = tensor.shape[3];
-  for (int i = 0; i < 3; ++i)
-    if (tensor.shape[i] > 1 && std::abs(tensor.stride[i]) < row) return true;
-  // Two dimensions meet where a * stride_i == b * stride_j; the smallest such a and b are the strides over
-  // their gcd.
-  for (int i = 0; i < 3; ++i)
-    for (int j = 0; j < i; ++j) {
-      if (tensor.shape[i] == 1 || tensor.shape[j] == 1) continue;
-      const std::int64_t divisor = std::gcd(tensor.stride[i], tensor.stride[j]);
-      if (std::abs(tensor.stride[j] / divisor) < tensor.shape[i] &&
-          std::abs(tensor.stride[i] / divisor) < tensor.shape[j])
-        return true;
+  for (int i = 0; i < 3; ++i) {
+    if (tensor.shape[i] == 1) continue;
+    Sums distances(1 - row, row - 1);
+    distances.shift(tensor.stride[i]);
+    distances.add(tensor.stride[i], tensor.shape[i] - 2);
+    for (int j = i + 1; j < 3; ++j) {
+      distances.shift(Wide{tensor.stride[j]} * (1 - tensor.shape[j]));
+      distances.add(tensor.stride[j], 2 * (Wide{tensor.shape[j]} - 1));
     }
+    if (distances.meet()) return true;
+  }
   return false;
 }
 
@@ -94,11 +145,14 @@ bool overlap(const Tensor& a, const Tensor& b) {
   if (is_empty(a) || is_empty(b)) return false;
   const Range own = range_of(a), other = range_of(b);
   if (own.end <= other.begin || other.end <= own.begin) return false;
-  if (own.begin == other.begin || own.end == other.end) return true;  // both ends of a range are elements
-  const auto covers = [](const Tensor& dense, Range range, Range elements) {
-    return is_dense(dense) && (range.contains(elements.begin) || range.contains(elements.end - 1));
-  };
-  return covers(a, own, other) || covers(b, other, own);
+  // The distance of a row of a from a row of b, in bytes, where the rows meet.
+  Sums distances(1 - a.shape[3] * element_size(a), b.shape[3] * element_size(b) - 1);
+  distances.shift(Wide{reinterpret_cast<std::uintptr_t>(a.data)} - reinterpret_cast<std::uintptr_t>(b.data));
+  for (int i = 0; i < 3; ++i) {
+    distances.add(Wide{a.stride[i]} * element_size(a), a.shape[i] - 1);
+    distances.add(-Wide{b.stride[i]} * element_size(b), b.shape[i] - 1);
+  }
+  return distances.meet();
 }
 
 }  // namespace tandem::api

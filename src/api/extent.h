@@ -17,12 +17,12 @@ bool extent_of(const core::Tensor& tensor, Extent* extent);
 
 bool is_empty(const core::Tensor& tensor);
 
-/// True if two elements certainly share an address: along one dimension, or by coincidence of two.
-/// False also for exotic coincidences of three; never true for a layout free of overlap.
+/// True if two elements share an address. Where finding out would take more than some thousands of steps
+/// (sizes of thousands with strides that don't nest), false too.
 bool overlaps_itself(const core::Tensor& tensor);
 
-/// True if the two tensors certainly share an address. Interleaved tensors, for example packed q, k and v, do
-/// not.
+/// True if the two tensors share an address; false too, as above. Interleaved tensors, for example packed q, k
+/// and v, do not.
 bool overlap(const core::Tensor& a, const core::Tensor& b);
 
 }  // namespace tandem::api

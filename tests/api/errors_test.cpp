@@ -242,6 +242,9 @@ std::vector<Mistake> stride_mistakes() {
       {"OutputDimensionsCoincide",  // heads 0 and 3 of one query are head 0 of its neighbours
        [](Request& r) { r.args.o.stride[1] = 2 * r.args.o.stride[2]; },
        {"o.stride is [", "distinct"}},
+      {"OutputDimensionsCoincideByAPart",  // batch 1 begins within a row of batch 0
+       [](Request& r) { r.args.o.stride[0] = 2 * r.args.o.stride[1] + 4; },
+       {"o.stride is [", "distinct"}},
       {"LseBroadcast", [](Request& r) { r.args.lse.stride[0] = 0; }, {"lse.stride is [0, ", "distinct"}},
   };
 }
@@ -270,6 +273,12 @@ std::vector<Mistake> pointer_mistakes() {
       {"InPlace",
        [](Request& r) { r.args.o = r.args.q; },
        {"o.data is 0x", "overlap those of q", "memory of its own"}},
+      {"OutputIsQShifted",  // by a part of a row
+       [](Request& r) {
+         r.args.o = r.args.q;
+         advance(r.args.o, 16);
+       },
+       {"o.data is 0x", "overlap those of q"}},
       {"OutputIsV",
        [](Request& r) { r.args.o.data = r.args.v.data; },
        {"o.data is 0x", "overlap those of v"}},
