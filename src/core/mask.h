@@ -68,25 +68,28 @@ using Mask = BasicMask<std::int64_t>;
 /// The key blocks that one tile of queries walks, in order: masked, full, masked.
 /// [begin, full_begin) and [full_end, end) need a per-element mask; every query of the tile sees all of
 /// [full_begin, full_end). Blocks outside [begin, end) are hidden from all of them.
-struct BlockRanges {
-  int begin, full_begin, full_end, end;
+template <typename Int>
+struct BasicBlockRanges {
+  Int begin, full_begin, full_end, end;
 };
+using BlockRanges = BasicBlockRanges<std::int32_t>;
 
 /// Block ranges of the queries [q_begin, q_end), which is not empty, for key blocks of `block_n` keys.
 template <typename Mask, typename Int>
-constexpr BlockRanges block_ranges(const Mask& mask, Int q_begin, Int q_end, Int q_len, Int k_len,
-                                   int block_n) {
+constexpr BasicBlockRanges<Int> block_ranges(const Mask& mask, Int q_begin, Int q_end, Int q_len, Int k_len,
+                                             int block_n) {
   // Both ends of the visible range grow with the query, so the first and the last query bound the tile.
   const BasicKeyRange<Int> first = mask.visible_keys(q_begin, q_len, k_len);
   const BasicKeyRange<Int> last = mask.visible_keys(q_end - 1, q_len, k_len);
-  const int begin = static_cast<int>(first.begin / block_n);
-  const int end = static_cast<int>((last.end + block_n - 1) / block_n);
-  int full_begin = static_cast<int>((last.begin + block_n - 1) / block_n);
-  int full_end = static_cast<int>(first.end / block_n);
+  const Int begin = first.begin / block_n;
+  const Int end = (last.end + block_n - 1) / block_n;
+  Int full_begin = (last.begin + block_n - 1) / block_n;
+  Int full_end = first.end / block_n;
   if (full_begin > end) full_begin = end;
   if (full_end < full_begin) full_end = full_begin;
   // Not a branch above: this stands among the instructions of kernels.
-  return first.begin < last.end ? BlockRanges{begin, full_begin, full_end, end} : BlockRanges{0, 0, 0, 0};
+  using Ranges = BasicBlockRanges<Int>;
+  return first.begin < last.end ? Ranges{begin, full_begin, full_end, end} : Ranges{0, 0, 0, 0};
 }
 
 enum class Direction { first_key_first, last_key_first };

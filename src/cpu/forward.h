@@ -24,8 +24,8 @@ ReferenceValues reference_values(const core::ForwardProblem& problem);
 std::size_t forward_workspace(const core::ForwardProblem& problem);
 
 /// Tiled online softmax in fp32 on all cores; bf16, fp16 or fp32 in and out. Allocates nothing. The result is
-/// the same to the bit for every number of threads. A NaN or infinity in a key or value row may reach every
-/// query of a tile that has to read the row for one of its queries, and no other.
+/// the same to the bit for every number of threads. A NaN or infinity in a key or value row reaches the
+/// queries that see it, and no other.
 void forward(const core::ForwardProblem& problem, void* workspace);
 
 /// The instruction set that `forward` runs with, for example "AVX2".

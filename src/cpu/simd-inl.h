@@ -82,10 +82,35 @@ HWY_INLINE void widen(const core::Bf16* from, std::size_t size, float* to) {
   widen_as<hwy::bfloat16_t>(from, size, to);
 }
 HWY_INLINE void widen(const core::Fp16* from, std::size_t size, float* to) {
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2  // which have no instruction for it; Highway's own takes no NaN
+  const hn::CappedTag<float, 8> f;
+  const hn::RebindToUnsigned<decltype(f)> u;
+  const hn::Rebind<std::uint16_t, decltype(f)> storage;
+  for (std::size_t at = 0; at < size; at += hn::Lanes(f)) {
+    const auto bits = hn::PromoteTo(u, hn::LoadU(storage, &from[at].bits));
+    const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(u, 0x7fffu)));
+    const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(u, 0x8000u)));
+    // The exponent's bias is 112 less; subnormals get theirs by the multiplication.
+    const auto value = hn::BitCast(u, hn::Mul(hn::BitCast(f, magnitude), hn::Set(f, 0x1p112f)));
+    const auto special = hn::VecFromMask(u, hn::Gt(magnitude, hn::Set(u, 0x0f7fffffu)));
+    const auto exponent = hn::And(special, hn::Set(u, 0x7f800000u));  // of infinities and NaN
+    hn::StoreU(hn::BitCast(f, hn::Or3(value, exponent, sign)), f, to + at);
+  }
+#else
   widen_as<hwy::float16_t>(from, size, to);
+#endif
 }
 HWY_INLINE void widen(const float* from, std::size_t size, float* to) {
   std::memcpy(to, from, size * sizeof(float));
+}
+
+/// Whether none of a row of a multiple of 8 elements is infinite or NaN.
+HWY_INLINE bool all_finite(const float* row, std::size_t size) {
+  const hn::CappedTag<float, 8> f;
+  auto zeros = hn::Zero(f);  // 0 times what is not finite is NaN, which stays
+  for (std::size_t at = 0; at < size; at += hn::Lanes(f))
+    zeros = hn::MulAdd(hn::LoadU(f, row + at), hn::Zero(f), zeros);
+  return hn::AllTrue(f, hn::Eq(zeros, zeros));
 }
 
 /// A matrix whose elements are broadcast one by one; one of its strides is 1.

@@ -35,6 +35,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 struct BlockStep {
   std::size_t key_begin, key_end;  ///< visible to a row of the panel, relative to the block
   bool masked;                     ///< some row of the panel does not see all of them
+  bool finite = true;              ///< all values of the block's keys; where masked
   std::int32_t first[max_panel_rows], last[max_panel_rows];  ///< visible to each row; where masked
 };
 
@@ -66,12 +67,24 @@ struct Panel {
   float* row_sum;
 };
 
+/// For each row of the panel: `seen` where it sees the key, else `hidden`. Of masked steps.
+HWY_INLINE Pair where_seen(const BlockStep& step, std::size_t key, Pair seen, Pair hidden) {
+  const Floats f;
+  const hn::RebindToSigned<Floats> i;
+  const auto at = hn::Set(i, static_cast<std::int32_t>(key));
+  const auto choose = [&](Vector yes, Vector no, std::size_t lane) HWY_ATTR {
+    const auto outside =
+        hn::Or(hn::Lt(at, hn::LoadU(i, step.first + lane)), hn::Gt(at, hn::LoadU(i, step.last + lane)));
+    return hn::IfThenElse(hn::RebindMask(f, outside), no, yes);
+  };
+  return {choose(seen.low, hidden.low, 0), choose(seen.high, hidden.high, lanes)};
+}
+
 /// Scores of `rows` keys from `key` on, capped and masked, into the transposed scores; raises `row_max`.
 template <int rows>
 HWY_INLINE void score_keys(const TileWork& work, const Panel& panel, const BlockStep& step, std::size_t key,
                            Pair& row_max) {
   const Floats f;
-  const hn::RebindToSigned<Floats> i;
   const std::size_t stride = work.key_stride();
   Pair sums[rows];
   for (Pair& sum : sums) sum = splat(0.0f);
@@ -81,15 +94,7 @@ HWY_INLINE void score_keys(const TileWork& work, const Panel& panel, const Block
       const Vector inner = hn::Set(f, work.rule.inner);
       sums[r] = {hn::CallTanh(f, hn::Mul(sums[r].low, inner)), hn::CallTanh(f, hn::Mul(sums[r].high, inner))};
     }
-    if (step.masked) {
-      const auto at = hn::Set(i, static_cast<std::int32_t>(key) + r);
-      const auto hide = [&](Vector s, std::size_t lane) HWY_ATTR {
-        const auto hidden =
-            hn::Or(hn::Lt(at, hn::LoadU(i, step.first + lane)), hn::Gt(at, hn::LoadU(i, step.last + lane)));
-        return hn::IfThenElse(hn::RebindMask(f, hidden), hn::Set(f, -infinity), s);
-      };
-      sums[r] = {hide(sums[r].low, 0), hide(sums[r].high, lanes)};
-    }
+    if (step.masked) sums[r] = where_seen(step, key + static_cast<std::size_t>(r), sums[r], splat(-infinity));
     row_max = {hn::Max(row_max.low, sums[r].low), hn::Max(row_max.high, sums[r].high)};
     store(sums[r], work.scratch.scores + (key + static_cast<std::size_t>(r)) * panel_rows);
   }
@@ -158,6 +163,23 @@ HWY_INLINE void add_value_block(const TileWork& work, const Panel& panel, const 
   }
 }
 
+/// add_value_block, key by key and only for the rows that see it: elsewhere its weight is 0, but 0 times a
+/// value that is not finite would be NaN.
+void add_seen_values(const TileWork& work, const Panel& panel, const BlockStep& step, Pair rescale) {
+  for (std::size_t element = 0; element < work.head_dim; ++element) {
+    float* output = panel.outputs + element * panel_rows;
+    const Pair old = load(output);
+    Pair sum = {hn::Mul(old.low, rescale.low), hn::Mul(old.high, rescale.high)};
+    for (std::size_t key = step.key_begin; key < step.key_end; ++key) {
+      const Vector value = hn::Set(Floats(), work.scratch.values[key * work.key_stride() + element]);
+      const Pair weight = load(work.scratch.scores + key * panel_rows);
+      const Pair more = {hn::MulAdd(value, weight.low, sum.low), hn::MulAdd(value, weight.high, sum.high)};
+      sum = where_seen(step, key, more, sum);
+    }
+    store(sum, output);
+  }
+}
+
 /// One block of keys for one panel of rows: online softmax in base 2.
 void attend_block(const TileWork& work, const Panel& panel, const BlockStep& step) {
   const Floats f;
@@ -176,6 +198,7 @@ void attend_block(const TileWork& work, const Panel& panel, const BlockStep& ste
   store(new_max, panel.row_max);
   store({hn::MulAdd(old_sum.low, rescale.low, sums.low), hn::MulAdd(old_sum.high, rescale.high, sums.high)},
         panel.row_sum);
+  if (step.masked && !step.finite) return add_seen_values(work, panel, step, rescale);
   add_value_block(work, panel, step, rescale);
 }
 
@@ -258,22 +281,24 @@ void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scra
   load_queries<Element>(p, tile, scratch, padded_rows);
 
   const std::int64_t q_begin = tile.row_begin / p.group(), q_end = (tile.row_end - 1) / p.group() + 1;
-  const core::BlockRanges blocks =
-      core::block_ranges(p.mask, q_begin, q_end, p.q_len(), p.k_len(), block_keys);
+  const auto blocks = core::block_ranges(p.mask, q_begin, q_end, p.q_len(), p.k_len(), block_keys);
   for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
     const std::int64_t key_begin = block * block_keys;
     const BlockStep seen = block_step(p, tile.row_begin, tile.row_end, key_begin);
+    bool finite = true;
     for (std::size_t key = seen.key_begin; key < seen.key_end; ++key) {
       const std::int64_t s = key_begin + static_cast<std::int64_t>(key);
       const KeyPlace place = tile.keys[s];
       widen(row_at<Element>(p.k, place, tile.kv_head), work.head_dim, scratch.keys + key * stride);
       widen(row_at<Element>(p.v, place, tile.kv_head), work.head_dim, scratch.values + key * stride);
+      if (seen.masked) finite = finite && all_finite(scratch.values + key * stride, work.head_dim);
     }
     for (std::size_t row = 0; row < rows; row += panel_rows) {
       const std::int64_t begin = tile.row_begin + static_cast<std::int64_t>(row);
       const std::int64_t end =
           std::min<std::int64_t>(begin + static_cast<std::int64_t>(panel_rows), tile.row_end);
-      const BlockStep step = block_step(p, begin, end, key_begin);
+      BlockStep step = block_step(p, begin, end, key_begin);
+      step.finite = finite;
       if (step.key_begin < step.key_end) {
         attend_block(work, panel_of(work, row), step);
       }

@@ -145,8 +145,12 @@ TEST(BlocksAside, FillUpTheWalkOfTheTile) {
     const int block_n = 1 + static_cast<int>(random() % 20);
     const std::int64_t begin = draw(s.q_len), end = begin + 1 + draw(s.q_len - begin);
     const std::int64_t own_begin = begin + draw(end - begin), own_end = own_begin + 1 + draw(end - own_begin);
-    const BlockRanges tile = block_ranges(s.mask, begin, end, s.q_len, s.k_len, block_n);
-    const BlockRanges own = block_ranges(s.mask, own_begin, own_end, s.q_len, s.k_len, block_n);
+    const auto blocks_of = [&](std::int64_t first, std::int64_t past) -> BlockRanges {
+      const auto narrow = [](std::int64_t length) { return static_cast<std::int32_t>(length); };
+      return block_ranges(s.mask.narrowed<std::int32_t>(), narrow(first), narrow(past), narrow(s.q_len),
+                          narrow(s.k_len), block_n);
+    };
+    const BlockRanges tile = blocks_of(begin, end), own = blocks_of(own_begin, own_end);
     for (const Direction direction : {Direction::first_key_first, Direction::last_key_first}) {
       const BlocksAside beside = aside(tile, own, direction);
       const BlockWalk whole = walk(tile, direction), part = walk(own, direction);
@@ -164,7 +168,7 @@ TEST(BlockRanges, CoverExactlyWhatIsVisible) {
     const auto q_begin = static_cast<std::int64_t>(random() % static_cast<unsigned>(s.q_len));
     const std::int64_t q_end =
         q_begin + 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(s.q_len - q_begin));
-    const BlockRanges r = block_ranges(s.mask, q_begin, q_end, s.q_len, s.k_len, block_n);
+    const auto r = block_ranges(s.mask, q_begin, q_end, s.q_len, s.k_len, block_n);
     const auto where = [&](int block) {
       std::ostringstream text;
       text << s << " queries [" << q_begin << ", " << q_end << ") block_n " << block_n << " block " << block;
@@ -181,6 +185,13 @@ TEST(BlockRanges, CoverExactlyWhatIsVisible) {
       ASSERT_EQ(block >= r.full_begin && block < r.full_end, sight.all) << where(block);
     }
   }
+}
+
+TEST(BlockRanges, OfLengthsBeyond32Bits) {
+  const std::int64_t k_len = std::int64_t{1} << 40;
+  const auto r = block_ranges(Mask{300, 0}, std::int64_t{0}, std::int64_t{2}, std::int64_t{2}, k_len, 128);
+  EXPECT_EQ(r.begin, k_len / 128 - 3);
+  EXPECT_EQ(r.end, k_len / 128);
 }
 
 }  // namespace

@@ -218,6 +218,51 @@ TEST(CpuForward, NanReachesTheQueriesThatSeeIt) {
   }
 }
 
+TEST(CpuForward, WhatIsNotFiniteReachesNoQueryThatDoesNotSeeIt) {
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  for (std::uint64_t seed = first; seed < first + 60; ++seed) {
+    Random random(~seed);
+    ForwardCase c = random_case(seed);
+    c.q_len = 1 + static_cast<std::int64_t>(random() % 70),
+    c.k_len = 1 + static_cast<std::int64_t>(random() % 300);
+    c.mask = {static_cast<std::int64_t>(random() % 150), static_cast<std::int64_t>(random() % 20)};
+    for (Layout* layout : {&c.k, &c.v}) *layout = Layout{};
+    ForwardTensors t(c);
+    for (HostTensor ForwardTensors::*tensor : {&ForwardTensors::k, &ForwardTensors::v})
+      for (const float value : {NAN, INFINITY, -INFINITY})
+        (t.*tensor).set(0, static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(c.k_len)), 0,
+                        static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(c.head_dim)), value);
+    expect_correct(t);
+    if (HasFatalFailure() || HasNonfatalFailure()) return;
+  }
+}
+
+TEST(CpuForward, InfinitiesAndNanOfEveryDtype) {
+  for (const tandem_dtype dtype : {TANDEM_BF16, TANDEM_FP16, TANDEM_FP32})
+    for (const float value : {NAN, INFINITY}) {
+      ForwardCase c;
+      c.dtype = dtype;
+      c.q_len = 3, c.k_len = 20, c.head_dim = 24;
+      ForwardTensors t(c);
+      t.v.set(0, 7, 0, 9, value);
+      expect_correct(t);
+    }
+}
+
+TEST(CpuForward, MoreKeysThan32BitsCount) {
+  ForwardCase c;
+  c.q_len = 3, c.k_len = 1, c.head_dim = 16;
+  ForwardTensors t(c);
+  core::ForwardProblem p = t.problem();
+  p.k.shape[1] = p.v.shape[1] = std::int64_t{1} << 40;  // all of them one row
+  p.k.stride[1] = p.v.stride[1] = 0;
+  p.mask = {5, 0};
+  Workspace workspace(cpu::forward_workspace(p));
+  cpu::forward(p, workspace.data());
+  const std::vector<double> v = t.v.values(), o = t.o.values();
+  for (std::size_t i = 0; i < o.size(); ++i) ASSERT_NEAR(o[i], v[i % v.size()], 1e-2);
+}
+
 TEST(CpuForward, SameBitsForEveryNumberOfThreads) {
   for (std::uint64_t seed = 900; seed < 912; ++seed) {
     ForwardTensors one(random_case(seed)), several(random_case(seed));
