@@ -345,6 +345,42 @@ Status attention_decode_plan(const detail::Input<T>& q, const Cache<T>& cache, c
   return Status(tandem_decode_plan(&args, plan.data(), plan.size(), options.stream));
 }
 
+/// Results of attention over parts of the keys, the parts `stride` elements apart.
+template <MutableElement T>
+struct Parts {
+  std::int64_t count = 0;
+  Tensor<const T> o;  ///< b, s, heads, d: of part 0
+  std::int64_t o_stride = 0;
+  Tensor<const float> lse;  ///< b, s, heads, 1: of part 0, natural logarithms
+  std::int64_t lse_stride = 0;
+};
+
+struct MergeOptions {
+  /// b, s, heads, 1; written if given: the natural log of the sum of exponentials over all parts.
+  std::optional<Tensor<float>> lse = std::nullopt;
+  tandem_backend backend = TANDEM_BACKEND_AUTO;
+  /// A cudaStream_t, for Hopper.
+  void* stream = nullptr;
+};
+
+/// Merges the results over parts of the keys into the result over all of them; parts whose lse is -inf are
+/// not read. Types of the parts and of o, b, s, heads, d, may differ. On Hopper it only enqueues one kernel
+/// on the stream; elsewhere it returns when o is written.
+template <MutableElement P, MutableElement T>
+Status attention_merge(const Parts<P>& parts, const Tensor<T>& o, const MergeOptions& options = {}) {
+  tandem_merge_args args{};
+  args.struct_size = sizeof(args);
+  args.backend = options.backend;
+  args.parts = parts.count;
+  args.o_parts = parts.o.c_tensor();
+  args.o_part_stride = parts.o_stride;
+  args.lse_parts = parts.lse.c_tensor();
+  args.lse_part_stride = parts.lse_stride;
+  args.o = o.c_tensor();
+  if (options.lse) args.lse = options.lse->c_tensor();
+  return Status(tandem_merge(&args, options.stream));
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_ATTENTION_HPP

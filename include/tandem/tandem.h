@@ -208,6 +208,32 @@ TANDEM_API tandem_status tandem_decode_plan_size(const tandem_decode_args* args,
 TANDEM_API tandem_status tandem_decode_plan(const tandem_decode_args* args, void* plan, size_t plan_bytes,
                                             void* stream);
 
+/* Merges `parts` results of attention over parts of the keys into the result over all of them: of split keys,
+ * of a shared prefix and the rest, of the ranks of a ring.
+ *
+ * Row by row: lse = log(sum over parts of exp(lse_part)), o = sum over parts of exp(lse_part - lse) * o_part,
+ * with natural logarithms, as tandem_forward and tandem_decode write them. A part whose lse is -inf has seen
+ * no key: its row of o_parts is not read and may hold anything. Rows for which that holds of all parts, also
+ * of none, get o = 0 and lse = -inf. Arithmetic is fp32.
+ *
+ * Zero-initialise it, set struct_size = sizeof(tandem_merge_args), then fill in what is needed. */
+typedef struct tandem_merge_args {
+  size_t struct_size;      /* sizeof(tandem_merge_args) of the header that the caller was compiled with */
+  tandem_backend backend;  /* default: TANDEM_BACKEND_AUTO, which follows o's memory */
+  int64_t parts;           /* >= 0 */
+  tandem_tensor o_parts;   /* b, s, heads, d: the first part; any dtype; d a multiple of 8 */
+  int64_t o_part_stride;   /* elements from part to part */
+  tandem_tensor lse_parts; /* b, s, heads, 1: the first part; fp32 */
+  int64_t lse_part_stride; /* elements from part to part */
+  tandem_tensor o;         /* b, s, heads, d; written; any dtype */
+  tandem_tensor lse;       /* b, s, heads, 1; written; fp32; data == NULL: not wanted, all ignored */
+} tandem_merge_args;
+
+/* Merges partial results: one kernel on Hopper, without a workspace, where strides and addresses of o_parts
+ * and o are multiples of 16 bytes. stream: as in tandem_forward. Rows without elements are no error: nothing
+ * is written then. */
+TANDEM_API tandem_status tandem_merge(const tandem_merge_args* args, void* stream);
+
 /* The message of the calling thread's last failure: which argument, what it was, what is allowed. Never NULL;
  * valid until the thread's next failing call. */
 TANDEM_API const char* tandem_last_error(void);

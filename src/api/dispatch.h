@@ -24,6 +24,9 @@ core::Status run_decode(const tandem_decode_args* args, Workspace workspace, voi
 core::Status query_decode_plan(const tandem_decode_args* args, std::size_t* bytes);
 core::Status make_decode_plan(const tandem_decode_args* args, Workspace plan, void* stream);
 
+/// The same for merge, which needs no workspace.
+core::Status run_merge(const tandem_merge_args* args, void* stream);
+
 /// What is built and what is here.
 core::Status describe(tandem_info* info);
 

@@ -5,6 +5,8 @@
 #include "decode/launch.h"
 #include "forward/launch.h"
 #include "hw/cuda/device.h"
+#include "merge/launch.h"
+#include "merge/plan.h"
 
 namespace tandem::api {
 
@@ -22,6 +24,10 @@ core::Status launch_hopper(const core::DecodeProblem& problem, void* workspace, 
 std::size_t hopper_plan(const core::DecodeProblem& problem) { return decode::plan_bytes(problem); }
 core::Status make_hopper_plan(const core::DecodeProblem& problem, void* plan, void* stream) {
   return decode::make_plan(problem, plan, stream);
+}
+core::Status hopper_supports(const core::MergeProblem& problem) { return merge::supported(problem); }
+core::Status launch_hopper(const core::MergeProblem& problem, void* stream) {
+  return merge::launch(problem, stream);
 }
 bool is_device_memory(const void* address) { return hw::is_device_memory(address); }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "core/decode_problem.h"
+#include "core/merge_problem.h"
 #include "core/problem.h"
 #include "core/status.h"
 
@@ -29,6 +30,10 @@ core::Status launch_hopper(const core::DecodeProblem& problem, void* workspace, 
 /// Bytes of the plan that make_hopper_plan enqueues the writing of.
 std::size_t hopper_plan(const core::DecodeProblem& problem);
 core::Status make_hopper_plan(const core::DecodeProblem& problem, void* plan, void* stream);
+
+/// The same for merge.
+core::Status hopper_supports(const core::MergeProblem& problem);
+core::Status launch_hopper(const core::MergeProblem& problem, void* stream);
 
 /// True if `address` is device or managed memory. False throughout in a library without CUDA, which cannot
 /// know.

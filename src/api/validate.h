@@ -8,6 +8,7 @@
 #include <tandem/tandem.h>
 
 #include "core/decode_problem.h"
+#include "core/merge_problem.h"
 #include "core/problem.h"
 #include "core/status.h"
 
@@ -16,5 +17,7 @@ namespace tandem::api {
 core::Status validate(const tandem_forward_args* args, bool need_data, core::ForwardProblem* problem);
 
 core::Status validate_decode(const tandem_decode_args* args, bool need_data, core::DecodeProblem* problem);
+
+core::Status validate_merge(const tandem_merge_args* args, core::MergeProblem* problem);
 
 }  // namespace tandem::api

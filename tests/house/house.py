@@ -30,8 +30,9 @@ LAYERS = {
     "forward": KERNELS | {"forward"},
     "decode": KERNELS | {"decode"},
     "backward": KERNELS | {"backward"},
+    "merge": KERNELS | {"merge"},
     "fp8": KERNELS | {"fp8"},
-    "api": KERNELS | {"cpu", "forward", "decode", "backward", "fp8", "api"},
+    "api": KERNELS | {"cpu", "forward", "decode", "backward", "merge", "fp8", "api"},
 }
 MACHINES = {"hw/sm90", "hw/sim"}
 # The one place that picks the machine, the tools that show the simulator at work, and the tests of both.
