@@ -43,8 +43,8 @@ class NumpyArrays:
             raise _invalid(f"strides {x.strides} bytes are no multiples of the element size, {x.itemsize} bytes")
         return [stride // x.itemsize for stride in x.strides]
 
-    def empty(self, shape):
-        return self._numpy.empty(shape, self._like.dtype)
+    def empty(self, shape, dtype=None):
+        return self._numpy.empty(shape, dtype or self._like.dtype)
 
     def empty_float(self, shape):
         return self._numpy.empty(shape, self._numpy.float32)
@@ -84,8 +84,8 @@ class TorchTensors:
     def strides(self, x):
         return x.stride()
 
-    def empty(self, shape):
-        return self._torch.empty(shape, dtype=self._like.dtype, device=self._like.device)
+    def empty(self, shape, dtype=None):
+        return self._torch.empty(shape, dtype=dtype or self._like.dtype, device=self._like.device)
 
     def empty_float(self, shape):
         return self._torch.empty(shape, dtype=self._torch.float32, device=self._like.device)
@@ -105,12 +105,12 @@ class TorchTensors:
             yield self._torch.cuda.current_stream().cuda_stream
 
 
-def arrays_of(x):
+def arrays_of(x, name="q"):
     """The interface to arrays of x's kind."""
     for module, kind in (("torch", TorchTensors), ("numpy", NumpyArrays)):
         if module in sys.modules and kind(x).owns(x):
             return kind(x)
-    raise TypeError(f"q is a {type(x).__module__}.{type(x).__qualname__}; NumPy arrays and PyTorch tensors are allowed")
+    raise TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; NumPy arrays and PyTorch tensors are allowed")
 
 
 def describe(arrays, name, x, dimensions="b, s, h, d"):

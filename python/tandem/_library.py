@@ -58,6 +58,12 @@ class DecodeArgs(ctypes.Structure):
                 ("plan", ctypes.c_void_p), ("study", ctypes.POINTER(Study))]
 
 
+class MergeArgs(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int), ("parts", ctypes.c_int64),
+                ("o_parts", Tensor), ("o_part_stride", ctypes.c_int64),
+                ("lse_parts", Tensor), ("lse_part_stride", ctypes.c_int64), ("o", Tensor), ("lse", Tensor)]
+
+
 class Info(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("hopper_built", ctypes.c_int32), ("hopper_usable", ctypes.c_int32),
                 ("hopper_reason", ctypes.c_char * 256), ("device_name", ctypes.c_char * 256),
@@ -98,6 +104,7 @@ def library():
             query.argtypes = [ctypes.POINTER(args), ctypes.POINTER(ctypes.c_size_t)]
         for run in runs:
             run.argtypes = [ctypes.POINTER(args), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    lib.tandem_merge.argtypes = [ctypes.POINTER(MergeArgs), ctypes.c_void_p]
     lib.tandem_get_info.argtypes = [ctypes.POINTER(Info)]
     lib.tandem_status_name.argtypes = [ctypes.c_int]
     for text in (lib.tandem_last_error, lib.tandem_status_name, lib.tandem_version):

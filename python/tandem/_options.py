@@ -61,13 +61,14 @@ def as_scale(scale):
 
 
 def check_together(arrays, tensors, written):
-    """All of `tensors`, {name: array} with q first, are of one kind and in one place, and those `written` may be."""
-    place = arrays.place(tensors["q"])
+    """All of `tensors`, {name: array}, are of one kind and in one place, and those `written` may be."""
+    first = next(iter(tensors))
+    place = arrays.place(tensors[first])
     for name, x in tensors.items():
         if not arrays.owns(x):
-            raise TypeError(f"q and {name} are arrays of different kinds: {type(tensors['q'])}, {type(x)}")
+            raise TypeError(f"{first} and {name} are arrays of different kinds: {type(tensors[first])}, {type(x)}")
         if arrays.place(x) != place:
-            raise TandemError("TANDEM_INVALID_ARGUMENT", f"q is on {place}, {name} on {arrays.place(x)}")
+            raise TandemError("TANDEM_INVALID_ARGUMENT", f"{first} is on {place}, {name} on {arrays.place(x)}")
         if arrays.needs_gradient(x):
             raise TandemError("TANDEM_UNSUPPORTED", f"{name} requires a gradient, and Tandem has no backward pass "
                               "yet; call within torch.no_grad()")

@@ -37,3 +37,11 @@ def turned(x, positions, cos, sin, interleaved):
     product = (x[..., first] + 1j * x[..., second]) * angles
     x[..., first], x[..., second] = product.real, product.imag
     return x
+
+
+def merged64(o_parts, lse_parts):
+    """o and lse over all keys in float64; parts of lse -inf count for nothing, whatever their o."""
+    lse_parts = lse_parts.astype(np.float64)
+    lse = np.logaddexp.reduce(lse_parts, axis=0, initial=-np.inf)
+    weights = np.exp(lse_parts - np.where(np.isneginf(lse), 0, lse))[..., None]
+    return np.where(weights == 0, 0, weights * o_parts.astype(np.float64)).sum(axis=0), lse
