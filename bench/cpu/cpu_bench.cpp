@@ -13,6 +13,7 @@
 
 #include "bench/cpu/peak_fma.h"
 #include "core/dtype.h"
+#include "cpu/backward.h"
 #include "cpu/forward.h"
 #include "cpu/parallel.h"
 
@@ -23,7 +24,7 @@ using namespace tandem;
 struct Options {
   tandem_dtype dtype = TANDEM_BF16;
   std::int64_t batch = 1, seq = 2048, q_heads = 16, kv_heads = 16, head_dim = 128;
-  bool causal = false;
+  bool causal = false, backward = false;
   int repetitions = 20;
   std::string csv, commit;
 };
@@ -43,47 +44,77 @@ std::vector<std::byte> normal_elements(tandem_dtype dtype, std::size_t count, un
   return memory;
 }
 
+/// All tensors of a forward and a backward call. o and lse come from the forward.
 struct Tensors {
-  std::vector<std::byte> q, k, v, o;
-  core::ForwardProblem problem{};
+  std::vector<std::byte> q, k, v, o, lse, dout, dq, dk, dv;
+  core::BackwardProblem problem{};
 
   explicit Tensors(const Options& options) {
-    const auto tensor = [&](std::vector<std::byte>& memory, std::int64_t heads, unsigned seed) {
+    auto tensor = [&, seed = 0u](std::vector<std::byte>& memory, std::int64_t heads) mutable {
       const std::int64_t row = heads * options.head_dim;
       memory =
-          normal_elements(options.dtype, static_cast<std::size_t>(options.batch * options.seq * row), seed);
+          normal_elements(options.dtype, static_cast<std::size_t>(options.batch * options.seq * row), ++seed);
       return core::Tensor{memory.data(),
                           options.dtype,
                           {options.batch, options.seq, heads, options.head_dim},
                           {options.seq * row, row, options.head_dim, 1}};
     };
-    problem.q = tensor(q, options.q_heads, 1);
-    problem.k = tensor(k, options.kv_heads, 2);
-    problem.v = tensor(v, options.kv_heads, 3);
-    problem.o = tensor(o, options.q_heads, 4);
+    problem.q = tensor(q, options.q_heads);
+    problem.k = tensor(k, options.kv_heads);
+    problem.v = tensor(v, options.kv_heads);
+    problem.o = tensor(o, options.q_heads);
+    problem.dout = tensor(dout, options.q_heads);
+    problem.dq = tensor(dq, options.q_heads);
+    problem.dk = tensor(dk, options.kv_heads);
+    problem.dv = tensor(dv, options.kv_heads);
+    lse.resize(static_cast<std::size_t>(options.batch * options.seq * options.q_heads) * sizeof(float));
+    problem.lse = {lse.data(),
+                   TANDEM_FP32,
+                   {options.batch, options.seq, options.q_heads, 1},
+                   {options.seq * options.q_heads, options.q_heads, 1, 1}};
     problem.mask = options.causal ? core::Mask::causal() : core::Mask::full();
     problem.scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim));
   }
 };
 
-struct Rates {
-  double peak = 0, forward = 0;  // GFLOP/s, the best of all repetitions
+/// Memory as workspaces have to be.
+class Workspace {
+ public:
+  explicit Workspace(std::size_t bytes) : memory_(bytes + alignment), data_(memory_.data()) {
+    std::size_t space = memory_.size();
+    std::align(alignment, bytes, data_, space);
+  }
+  void* data() { return data_; }
+
+ private:
+  static constexpr std::size_t alignment = 256;
+  std::vector<std::byte> memory_;
+  void* data_;
 };
 
-Rates measure(const core::ForwardProblem& problem, int repetitions) {
-  constexpr std::size_t alignment = 256;
-  std::vector<std::byte> memory(cpu::forward_workspace(problem) + alignment);
-  void* workspace = memory.data();
-  std::size_t space = memory.size();
-  std::align(alignment, memory.size() - alignment, workspace, space);
-  const double flops = core::forward_flops(problem);
+struct Rates {
+  double peak = 0, call = 0;  // GFLOP/s, the best of all repetitions
+};
+
+double flops_of(const core::BackwardProblem& problem, bool backward) {
+  return backward ? core::backward_flops(problem) : core::forward_flops(core::forward_of(problem));
+}
+
+Rates measure(const core::BackwardProblem& problem, const Options& options) {
+  const core::ForwardProblem forward = core::forward_of(problem);
+  Workspace workspace(std::max(cpu::forward_workspace(forward), cpu::backward_workspace(problem)));
+  cpu::forward(forward, workspace.data());
+  const double flops = flops_of(problem, options.backward);
   Rates best;
-  for (int i = 0; i < repetitions; ++i) {
+  for (int i = 0; i < options.repetitions; ++i) {
     best.peak = std::max(best.peak, bench::peak_fma_sample(cpu::thread_count()));
     const auto start = std::chrono::steady_clock::now();
-    cpu::forward(problem, workspace);
+    if (options.backward)
+      cpu::backward(problem, workspace.data());
+    else
+      cpu::forward(forward, workspace.data());
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best.forward = std::max(best.forward, flops / seconds.count() * 1e-9);
+    best.call = std::max(best.call, flops / seconds.count() * 1e-9);
   }
   return best;
 }
@@ -102,10 +133,11 @@ bool append_csv(const Options& o, const Rates& rates, double flops) {
   std::ofstream csv(o.csv, std::ios::app);
   if (is_new)
     csv << "kind,dtype,d,causal,b,hq,hk,sq,sk,ms_min,gflops,peak_gflops,percent,threads,simd,cpu,commit\n";
-  csv << "fwd," << core::name_of(o.dtype) << ',' << o.head_dim << ',' << o.causal << ',' << o.batch << ','
-      << o.q_heads << ',' << o.kv_heads << ',' << o.seq << ',' << o.seq << ',' << flops / rates.forward * 1e-6
-      << ',' << rates.forward << ',' << rates.peak << ',' << 100 * rates.forward / rates.peak << ','
-      << cpu::thread_count() << ',' << cpu::simd_name() << ',' << cpu_model() << ',' << o.commit << '\n';
+  csv << (o.backward ? "bwd," : "fwd,") << core::name_of(o.dtype) << ',' << o.head_dim << ',' << o.causal
+      << ',' << o.batch << ',' << o.q_heads << ',' << o.kv_heads << ',' << o.seq << ',' << o.seq << ','
+      << flops / rates.call * 1e-6 << ',' << rates.call << ',' << rates.peak << ','
+      << 100 * rates.call / rates.peak << ',' << cpu::thread_count() << ',' << cpu::simd_name() << ','
+      << cpu_model() << ',' << o.commit << '\n';
   return static_cast<bool>(csv.flush());
 }
 
@@ -123,6 +155,7 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::Range(8, 256))
       ->capture_default_str();
   app.add_flag("--causal", o.causal);
+  app.add_flag("--backward", o.backward, "the backward pass, with 2.5 times the forward's FLOPs");
   app.add_option("--repetitions", o.repetitions, "the best of them counts")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -142,12 +175,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   const Tensors tensors(options);
-  const Rates rates = measure(tensors.problem, options.repetitions);
-  const double flops = core::forward_flops(tensors.problem);
+  const Rates rates = measure(tensors.problem, options);
+  const double flops = flops_of(tensors.problem, options.backward);
   std::printf("peak     %8.1f GFLOP/s  fp32 multiply-add, %s, %d threads\n", rates.peak, cpu::simd_name(),
               cpu::thread_count());
-  std::printf("forward  %8.1f GFLOP/s  %.2f ms, %.0f %% of the peak\n", rates.forward,
-              flops / rates.forward * 1e-6, 100 * rates.forward / rates.peak);
+  std::printf("%-8s %8.1f GFLOP/s  %.2f ms, %.0f %% of the peak\n", options.backward ? "backward" : "forward",
+              rates.call, flops / rates.call * 1e-6, 100 * rates.call / rates.peak);
   if (!options.csv.empty() && !append_csv(options, rates, flops)) {
     std::fprintf(stderr, "cannot write %s\n", options.csv.c_str());
     return 1;

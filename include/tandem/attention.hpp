@@ -190,6 +190,85 @@ Status attention_forward_workspace(const detail::Input<T>& q, const detail::Inpu
   return Status(tandem_forward_workspace(&args, &bytes));
 }
 
+/// What a backward call reads: q, k and v of a forward call, its o and lse, and the gradient of o.
+template <MutableElement T>
+struct BackwardInputs {
+  Tensor<const T> q, k, v;  ///< b, sq, q_heads, d; b, sk, kv_heads, d
+  Tensor<const T> o;        ///< b, sq, q_heads, d
+  Tensor<const float> lse;  ///< b, sq, q_heads, 1
+  Tensor<const T> dout;     ///< b, sq, q_heads, d
+};
+
+/// What it writes: gradients of the shapes of q, k and v.
+template <MutableElement T>
+struct Gradients {
+  Tensor<T> dq, dk, dv;
+};
+
+struct BackwardOptions {
+  Mask mask = Mask::full();  ///< these three as the forward had them
+  float scale = 0;           ///< 0: 1 / sqrt(head_dim)
+  float softcap = 0;         ///< 0: off
+  /// b, sq, q_heads, 1: the gradient of lse, if it has one.
+  std::optional<Tensor<const float>> dlse = std::nullopt;
+  bool deterministic = false;  ///< the same bits in every run
+  tandem_backend backend = TANDEM_BACKEND_AUTO;
+  /// In the backend's memory, aligned to 256; attention_backward_workspace says how much.
+  std::span<std::byte> workspace = {};
+  /// A cudaStream_t, for Hopper.
+  void* stream = nullptr;
+};
+
+namespace detail {
+
+/// Keeps T from being deduced from the inputs, so that they can be written in braces.
+template <typename T>
+using BackwardInputsOf = std::type_identity_t<BackwardInputs<T>>;
+
+/// Points to parts of `options`.
+template <MutableElement T>
+tandem_backward_args backward_args(const BackwardInputs<T>& in, const Gradients<T>& out,
+                                   const BackwardOptions& options) {
+  tandem_backward_args args{};
+  args.struct_size = sizeof(args);
+  args.backend = options.backend;
+  args.deterministic = options.deterministic ? 1 : 0;
+  args.q = in.q.c_tensor();
+  args.k = in.k.c_tensor();
+  args.v = in.v.c_tensor();
+  args.o = in.o.c_tensor();
+  args.lse = in.lse.c_tensor();
+  args.dout = in.dout.c_tensor();
+  if (options.dlse) args.dlse = options.dlse->c_tensor();
+  args.dq = out.dq.c_tensor();
+  args.dk = out.dk.c_tensor();
+  args.dv = out.dv.c_tensor();
+  args.mask = &options.mask.c_mask();
+  args.scale = options.scale;
+  args.softcap = options.softcap;
+  return args;
+}
+
+}  // namespace detail
+
+/// The gradients of q, k and v of one forward call, given that of o.
+///
+/// On Hopper it only enqueues work on the stream; elsewhere it returns when dq, dk and dv are written.
+template <MutableElement T>
+Status attention_backward(const detail::BackwardInputsOf<T>& in, const Gradients<T>& out,
+                          const BackwardOptions& options = {}) {
+  const tandem_backward_args args = detail::backward_args<T>(in, out, options);
+  return Status(tandem_backward(&args, options.workspace.data(), options.workspace.size(), options.stream));
+}
+
+/// Sets `bytes` to the workspace that attention_backward needs for the same arguments.
+template <MutableElement T>
+Status attention_backward_workspace(const detail::BackwardInputsOf<T>& in, const Gradients<T>& out,
+                                    const BackwardOptions& options, std::size_t& bytes) {
+  const tandem_backward_args args = detail::backward_args<T>(in, out, options);
+  return Status(tandem_backward_workspace(&args, &bytes));
+}
+
 /// Which page holds tokens i * page_size ... of a sequence: slot i of its row.
 struct PageTable {
   const std::int32_t* pages = nullptr;

@@ -36,7 +36,7 @@ typedef enum tandem_status {
   TANDEM_OK = 0,
   TANDEM_INVALID_ARGUMENT = 1, /* an argument contradicts its documentation; it would fail on any machine */
   TANDEM_UNSUPPORTED = 2,      /* a valid request that this build or this backend does not serve */
-  TANDEM_WORKSPACE_TOO_SMALL = 3, /* see tandem_forward_workspace and tandem_decode_workspace */
+  TANDEM_WORKSPACE_TOO_SMALL = 3, /* see tandem_forward_workspace and its like */
   TANDEM_NO_DEVICE = 4,           /* no driver, no GPU, or a GPU that is not Hopper */
   TANDEM_DEVICE_ERROR = 5,        /* the CUDA driver refused a call; the message carries its own */
   TANDEM_INTERNAL_ERROR = 6       /* a defect in Tandem; please report it */
@@ -112,6 +112,48 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
  * -inf. */
 TANDEM_API tandem_status tandem_forward(const tandem_forward_args* args, void* workspace,
                                         size_t workspace_bytes, void* stream);
+
+/* The gradients of one forward call: dq, dk and dv of q, k and v, given dout, the gradient of o, and maybe
+ * dlse, that of lse. With x = scale * q k^T and s = softcap * tanh(x / softcap) (without softcap s = x),
+ *   p = exp(s - lse), ds = p * (dout v^T - rowsum(dout * o) + dlse), dx = ds * (1 - tanh^2) (or ds),
+ *   dv = p^T dout, dq = scale * dx k, dk = scale * dx^T q,
+ * where p is 0 for what the mask hides. o and lse are the forward's; they may also be those of a call over
+ * more keys, of which k and v are a part: then dk and dv are that part's, and dq its share of a sum.
+ *
+ * Zero-initialise it, set struct_size = sizeof(tandem_backward_args), then fill in what is needed. */
+typedef struct tandem_backward_args {
+  size_t struct_size;      /* sizeof(tandem_backward_args) of the header that the caller was compiled with */
+  tandem_backend backend;  /* default: TANDEM_BACKEND_AUTO */
+  int32_t deterministic;   /* 1: the same bits in every run; 0: sums in any order, where that is faster. The
+                              backends CPU and REFERENCE are always deterministic */
+  tandem_tensor q;         /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
+  tandem_tensor k;         /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
+  tandem_tensor v;         /* b, sk, kv_heads, d; dtype of q */
+  tandem_tensor o;         /* b, sq, q_heads, d; dtype of q */
+  tandem_tensor lse;       /* b, sq, q_heads, 1; fp32 */
+  tandem_tensor dout;      /* b, sq, q_heads, d; dtype of q */
+  tandem_tensor dlse;      /* b, sq, q_heads, 1; fp32; data == NULL: lse has no gradient, all ignored */
+  tandem_tensor dq;        /* b, sq, q_heads, d; written; dtype of q */
+  tandem_tensor dk;        /* b, sk, kv_heads, d; written; dtype of q */
+  tandem_tensor dv;        /* b, sk, kv_heads, d; written; dtype of q */
+  const tandem_mask* mask; /* of the forward. NULL: every query sees every key */
+  float scale;             /* of the forward. > 0; 0 means 1 / sqrt(d) */
+  float softcap;           /* of the forward. > 0: scores are capped; 0: off */
+} tandem_backward_args;
+
+/* Bytes of workspace that tandem_backward needs for these arguments, in the memory of the backend that serves
+ * them (docs/backward.md says how many). Data pointers may be NULL here if backend is not AUTO; only whether
+ * dlse.data is NULL counts. */
+TANDEM_API tandem_status tandem_backward_workspace(const tandem_backward_args* args, size_t* bytes);
+
+/* Runs one backward call. workspace, stream: as in tandem_forward.
+ *
+ * Empty problems are no errors. A query that sees no key, or whose lse is -inf, gets dq = 0 and has no part
+ * in dk and dv; a key that nobody sees gets dk = dv = 0. Nothing else that such a row holds counts, be it
+ * NaN.
+ */
+TANDEM_API tandem_status tandem_backward(const tandem_backward_args* args, void* workspace,
+                                         size_t workspace_bytes, void* stream);
 
 /* The keys and values of the tokens so far, in the memory of the backend.
  *

@@ -52,6 +52,17 @@ tandem_status tandem_forward(const tandem_forward_args* args, void* workspace, s
   });
 }
 
+tandem_status tandem_backward_workspace(const tandem_backward_args* args, size_t* bytes) {
+  return tandem::api::guarded([&] { return tandem::api::query_backward_workspace(args, bytes); });
+}
+
+tandem_status tandem_backward(const tandem_backward_args* args, void* workspace, size_t workspace_bytes,
+                              void* stream) {
+  return tandem::api::guarded([&] {
+    return tandem::api::run_backward(args, {workspace, workspace_bytes}, stream);
+  });
+}
+
 tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes) {
   return tandem::api::guarded([&] { return tandem::api::query_decode_workspace(args, bytes); });
 }

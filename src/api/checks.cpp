@@ -139,9 +139,9 @@ Status check_dtype_as_q(const Named& argument, const Tensor& q) {
                  "; inputs and outputs have one dtype");
 }
 
-Status check_dtype_of_lse(const Tensor& lse) {
-  if (const int dtype = number_of(lse.dtype); dtype != TANDEM_FP32)
-    return invalid("lse.dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
+Status check_dtype_of_lse(const Named& lse) {
+  if (const int dtype = number_of(lse.tensor->dtype); dtype != TANDEM_FP32)
+    return invalid(lse.name, ".dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
   return {};
 }
 
@@ -174,9 +174,10 @@ Status check_agreements(std::span<const Agreement> agreements) {
   return {};
 }
 
-Status check_columns_of_lse(const Tensor& lse) {
-  if (lse.shape[3] != 1)
-    return invalid("lse.shape[3] is ", lse.shape[3], "; it has to be 1, one number per query and head");
+Status check_columns_of_lse(const Named& lse) {
+  if (lse.tensor->shape[3] != 1)
+    return invalid(lse.name, ".shape[3] is ", lse.tensor->shape[3],
+                   "; it has to be 1, one number per query and head");
   return {};
 }
 

@@ -86,7 +86,7 @@ core::Status check_scales(float scale, float softcap);
 
 core::Status check_dtype_of_q(const core::Tensor& q);
 core::Status check_dtype_as_q(const Named& tensor, const core::Tensor& q);
-core::Status check_dtype_of_lse(const core::Tensor& lse);
+core::Status check_dtype_of_lse(const Named& lse);
 
 core::Status check_sizes(std::span<const Named> tensors);
 core::Status check_head_dim(const core::Tensor& q);
@@ -97,7 +97,7 @@ struct Agreement {
   int dimension;
 };
 core::Status check_agreements(std::span<const Agreement> agreements);
-core::Status check_columns_of_lse(const core::Tensor& lse);
+core::Status check_columns_of_lse(const Named& lse);
 core::Status check_heads(const core::Tensor& q, const Named& k);
 
 /// The last dimension is contiguous, and offsets in bytes fit in 63 bits.

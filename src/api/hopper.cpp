@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "api/message.h"
 #include "decode/launch.h"
 #include "forward/launch.h"
 #include "hw/cuda/device.h"
@@ -15,6 +16,14 @@ core::Status hopper_usable() { return hw::device_usable(); }
 core::Status hopper_supports(const core::ForwardProblem& problem) { return forward::supported(problem); }
 core::Status launch_hopper(const core::ForwardProblem& problem, void* stream) {
   return forward::launch(problem, stream);
+}
+core::Status hopper_supports(const core::BackwardProblem&) {
+  return unsupported(
+      "backend TANDEM_BACKEND_HOPPER has no backward pass yet; use TANDEM_BACKEND_CPU with host memory");
+}
+std::size_t hopper_workspace(const core::BackwardProblem&) { return 0; }
+core::Status launch_hopper(const core::BackwardProblem& problem, void*, void*) {
+  return hopper_supports(problem);
 }
 core::Status hopper_supports(const core::DecodeProblem& problem) { return decode::supported(problem); }
 std::size_t hopper_workspace(const core::DecodeProblem& problem) { return decode::workspace_bytes(problem); }

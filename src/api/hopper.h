@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "core/backward_problem.h"
 #include "core/decode_problem.h"
 #include "core/merge_problem.h"
 #include "core/problem.h"
@@ -21,6 +22,11 @@ core::Status hopper_supports(const core::ForwardProblem& problem);
 
 /// Enqueues the forward on `stream`, a cudaStream_t; or says why the current device can't run it.
 core::Status launch_hopper(const core::ForwardProblem& problem, void* stream);
+
+/// The same for the backward pass.
+core::Status hopper_supports(const core::BackwardProblem& problem);
+std::size_t hopper_workspace(const core::BackwardProblem& problem);
+core::Status launch_hopper(const core::BackwardProblem& problem, void* workspace, void* stream);
 
 /// The same for decode.
 core::Status hopper_supports(const core::DecodeProblem& problem);

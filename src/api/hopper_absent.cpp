@@ -17,6 +17,9 @@ bool hopper_built() { return false; }
 core::Status hopper_usable() { return absent(); }
 core::Status hopper_supports(const core::ForwardProblem&) { return absent(); }
 core::Status launch_hopper(const core::ForwardProblem&, void*) { return absent(); }
+core::Status hopper_supports(const core::BackwardProblem&) { return absent(); }
+std::size_t hopper_workspace(const core::BackwardProblem&) { return 0; }
+core::Status launch_hopper(const core::BackwardProblem&, void*, void*) { return absent(); }
 core::Status hopper_supports(const core::DecodeProblem&) { return absent(); }
 std::size_t hopper_workspace(const core::DecodeProblem&) { return 0; }
 core::Status launch_hopper(const core::DecodeProblem&, void*, void*) { return absent(); }

@@ -49,7 +49,7 @@ Status check_dtypes(const Args& args) {
   if (Status s = check_dtype_of_q(args.q); !s.ok()) return s;
   for (const Named& tensor : {Named{"k", &args.k}, Named{"v", &args.v}, Named{"o", &args.o}})
     if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
-  return wants_lse(args) ? check_dtype_of_lse(args.lse) : Status();
+  return wants_lse(args) ? check_dtype_of_lse({"lse", &args.lse}) : Status();
 }
 
 Status check_shapes(const Args& args) {
@@ -62,7 +62,7 @@ Status check_shapes(const Args& args) {
     for (int i = 0; i < 3; ++i) agreements.push_back({lse, q, i});
   if (Status s = check_agreements(agreements); !s.ok()) return s;
   if (wants_lse(args))
-    if (Status s = check_columns_of_lse(args.lse); !s.ok()) return s;
+    if (Status s = check_columns_of_lse({"lse", &args.lse}); !s.ok()) return s;
   return check_heads(args.q, k);
 }
 

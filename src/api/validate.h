@@ -7,6 +7,7 @@
 
 #include <tandem/tandem.h>
 
+#include "core/backward_problem.h"
 #include "core/decode_problem.h"
 #include "core/merge_problem.h"
 #include "core/problem.h"
@@ -15,6 +16,9 @@
 namespace tandem::api {
 
 core::Status validate(const tandem_forward_args* args, bool need_data, core::ForwardProblem* problem);
+
+core::Status validate_backward(const tandem_backward_args* args, bool need_data,
+                               core::BackwardProblem* problem);
 
 core::Status validate_decode(const tandem_decode_args* args, bool need_data, core::DecodeProblem* problem);
 

@@ -119,7 +119,7 @@ Status check_dtypes(const Known& known) {
   if (known.appends()) tensors.insert(tensors.end(), {{"k_new", &args.k_new}, {"v_new", &args.v_new}});
   for (const Named& tensor : tensors)
     if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
-  return known.lse() ? check_dtype_of_lse(args.lse) : Status();
+  return known.lse() ? check_dtype_of_lse({"lse", &args.lse}) : Status();
 }
 
 Status check_rotary(const Known& known) {
@@ -210,7 +210,7 @@ Status check_shapes(const Known& known) {
   if (Status s = check_head_dim(args.q); !s.ok()) return s;
   if (Status s = check_agreements(agreements_of(known)); !s.ok()) return s;
   if (known.lse())
-    if (Status s = check_columns_of_lse(args.lse); !s.ok()) return s;
+    if (Status s = check_columns_of_lse({"lse", &args.lse}); !s.ok()) return s;
   if (Status s = check_heads(args.q, known.k_cache()); !s.ok()) return s;
   if (args.q.shape[2] < known.cache.k.shape[2])
     return invalid("q.shape[2] (heads) is ", args.q.shape[2],

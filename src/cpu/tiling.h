@@ -21,19 +21,22 @@ constexpr std::int64_t max_head_dim = 256;
 
 /// A function of the problem alone, never of the machine, so that results are reproducible.
 struct Tiling {
-  std::int64_t rows;       ///< of one key/value head: q_len * group
+  std::int64_t rows;       ///< of one key/value head
   std::int64_t tile_rows;  ///< of one task
   std::int64_t tiles;      ///< per key/value head
 
-  explicit Tiling(const core::ForwardProblem& p) : rows(p.q_len() * p.group()), tile_rows(256) {
-    // Tall tiles convert keys and values less often; shorter ones keep many cores busy.
+  /// `heads` key/value heads in all. Tall tiles convert what streams past them less often; shorter ones keep
+  /// many cores busy.
+  Tiling(std::int64_t heads, std::int64_t head_rows, std::int64_t tallest)
+      : rows(head_rows), tile_rows(tallest) {
     constexpr std::int64_t enough_tasks = 128;
-    const std::int64_t heads = p.batch() * p.kv_heads();
     while (tile_rows > 64 && heads * ((rows + tile_rows - 1) / tile_rows) < enough_tasks) {
       tile_rows /= 2;
     }
     tiles = (rows + tile_rows - 1) / tile_rows;
   }
+  explicit Tiling(const core::ForwardProblem& p)
+      : Tiling(p.batch() * p.kv_heads(), p.q_len() * p.group(), 256) {}
 };
 
 /// A row of every head in k and v; `entry` in the batch dimension.

@@ -16,6 +16,14 @@ Request::Request(const ForwardCase& c, tandem_backend backend) : ForwardArgs(c),
     workspace.resize(bytes / sizeof(WorkspaceBlock) + 1);
 }
 
+BackwardRequest::BackwardRequest(const BackwardCase& c, tandem_backend backend)
+    : HoldsBackwardTensors{BackwardTensors(c)}, BackwardArgs(tensors) {
+  args.backend = backend;
+  std::size_t bytes = 0;
+  if (tandem_backward_workspace(&args, &bytes) == TANDEM_OK)
+    workspace.resize(bytes / sizeof(WorkspaceBlock) + 1);
+}
+
 DecodeRequest::DecodeRequest(const DecodeCase& c)
     : HoldsDecodeTensors{DecodeTensors(c)}, DecodeArgs(tensors) {
   args.backend = TANDEM_BACKEND_CPU;

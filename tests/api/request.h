@@ -8,6 +8,7 @@
 #include <tandem/attention.hpp>
 #include <tandem/tandem.h>
 
+#include "tests/support/backward_case.h"
 #include "tests/support/decode_case.h"
 #include "tests/support/forward_case.h"
 
@@ -36,6 +37,27 @@ struct Request : ForwardArgs {
   bool outputs_untouched() const { return tensors.o.untouched() && tensors.lse.untouched(); }
 
   ForwardTensors tensors;
+  std::vector<WorkspaceBlock> workspace;
+};
+
+/// Small, every dimension different, with a gradient of lse.
+inline BackwardCase small_backward() { return {.forward = small_case(), .dlse = true}; }
+
+struct HoldsBackwardTensors {
+  BackwardTensors tensors;
+};
+
+/// The arguments of a backward call for the CPU backend, over tensors with poisoned outputs.
+struct BackwardRequest : HoldsBackwardTensors, BackwardArgs {
+  explicit BackwardRequest(const BackwardCase& c = small_backward(),
+                           tandem_backend backend = TANDEM_BACKEND_CPU);
+
+  tandem_status run() { return tandem_backward(&args, workspace.data(), workspace_bytes(), nullptr); }
+  std::size_t workspace_bytes() const { return workspace.size() * sizeof(WorkspaceBlock); }
+  bool outputs_untouched() const {
+    return tensors.dq.untouched() && tensors.dk.untouched() && tensors.dv.untouched();
+  }
+
   std::vector<WorkspaceBlock> workspace;
 };
 

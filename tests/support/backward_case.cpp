@@ -169,4 +169,27 @@ void BackwardTensors::poison_unseen_rows() {
   }
 }
 
+BackwardArgs::BackwardArgs(const BackwardTensors& t) : mask(to_c(t.setup.forward.mask)) {
+  args.struct_size = sizeof(args);
+  args.deterministic = t.setup.deterministic;
+  args.q = t.q.view();
+  args.k = t.k.view();
+  args.v = t.v.view();
+  args.o = t.o.view();
+  args.lse = t.lse.view();
+  args.dout = t.dout.view();
+  if (t.setup.dlse) args.dlse = t.dlse.view();
+  args.dq = t.dq.view();
+  args.dk = t.dk.view();
+  args.dv = t.dv.view();
+  args.mask = &mask;
+  args.scale = t.setup.forward.scale;
+  args.softcap = t.setup.forward.softcap;
+}
+
+Allowance gradient_allowance(const core::BackwardProblem& p) {
+  const auto terms = static_cast<double>(p.head_dim() * (1 + p.q_len() * p.group()));
+  return {.max_factor = p.softcap > 0 ? 3.0 : 2.0, .noise = 5e-7 * p.scale * std::sqrt(terms)};
+}
+
 }  // namespace tandem::test

@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "core/backward_problem.h"
+#include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
 
 namespace tandem::test {
@@ -49,5 +50,18 @@ struct BackwardTensors {
  private:
   BackwardTensors(const BackwardCase& c, const core::BackwardProblem& shapes);
 };
+
+/// The arguments of a case as callers of the C interface say them, over its tensors.
+struct BackwardArgs {
+  explicit BackwardArgs(const BackwardTensors& tensors);
+  BackwardArgs(const BackwardArgs&) = delete;
+
+  tandem_mask mask;
+  tandem_backward_args args{};  ///< points to the mask above
+};
+
+/// What gradients of normally distributed values are granted: rowsum(dout o) cancels with dout v^T, and a cap
+/// makes the largest errors larger.
+Allowance gradient_allowance(const core::BackwardProblem& problem);
 
 }  // namespace tandem::test

@@ -20,12 +20,18 @@ struct Comparison {
 
 std::ostream& operator<<(std::ostream& out, const Comparison& comparison);
 
+/// What a kind of result is granted beside the error of the standard implementation.
+struct Allowance {
+  double max_factor = 2;  ///< of the standard's largest error
+  double noise = 0;       ///< RMSE of rounding in another order, where terms cancel
+};
+
 /// Compares `result` with the float64 `reference`, granting it the error of `standard`, an implementation
 /// that works in the same precision without tiling:
 ///   NaN stands where the reference has NaN, infinity where and with the sign it has, and nowhere else;
-///   RMSE <= 1.1 * RMSE(standard), with an allowance for chance where there are few elements;
-///   max |result - reference| <= 2 * max |standard - reference| + 1e-5.
+///   RMSE <= 1.1 * RMSE(standard) + noise, with an allowance for chance where there are few elements;
+///   max |result - reference| <= max_factor * max |standard - reference| + 1e-5.
 Comparison compare(std::span<const double> result, std::span<const double> standard,
-                   std::span<const double> reference);
+                   std::span<const double> reference, const Allowance& allowance = {});
 
 }  // namespace tandem::test

@@ -55,7 +55,7 @@ float attend(const core::ForwardProblem& p, std::vector<float> weights, const fl
   const std::int64_t d = p.head_dim();
   const float infinity = std::numeric_limits<float>::infinity();
   float row_max = -infinity;
-  for (const float s : weights) row_max = std::max(row_max, s);
+  for (const float s : weights) row_max = std::isnan(row_max) || s <= row_max ? row_max : s;
   std::fill_n(o, d, 0.0);
   if (row_max == -infinity) return -infinity;
   float sum = 0;

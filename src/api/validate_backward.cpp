@@ -1,0 +1,125 @@
+#include <vector>
+
+#include "api/checks.h"
+#include "api/validate.h"
+
+namespace tandem::api {
+namespace {
+
+using core::Status;
+using core::Tensor;
+
+/// The caller's arguments, and what they point to.
+struct Args : tandem_backward_args {
+  tandem_mask own_mask;
+};
+
+Status read(const tandem_backward_args* given, Args* known) {
+  const StructName args{"args", "tandem_backward_args", TANDEM_SIZE_UP_TO(tandem_backward_args, softcap)};
+  if (Status s = read_struct<tandem_backward_args>(args, given, known); !s.ok()) return s;
+  return read_mask(known->mask, &known->own_mask);
+}
+
+bool has_dlse(const Args& args) { return args.dlse.data != nullptr; }
+
+std::vector<Named> inputs_of(const Args& args) {
+  std::vector<Named> inputs = {{"q", &args.q}, {"k", &args.k},     {"v", &args.v},
+                               {"o", &args.o}, {"lse", &args.lse}, {"dout", &args.dout}};
+  if (has_dlse(args)) inputs.push_back({"dlse", &args.dlse});
+  return inputs;
+}
+
+std::vector<Named> outputs_of(const Args& args) {
+  return {{"dq", &args.dq}, {"dk", &args.dk}, {"dv", &args.dv}};
+}
+
+std::vector<Named> tensors_of(const Args& args) {
+  std::vector<Named> all = inputs_of(args);
+  for (const Named& output : outputs_of(args)) all.push_back(output);
+  return all;
+}
+
+/// One number per query and head.
+std::vector<Named> statistics_of(const Args& args) {
+  if (has_dlse(args)) return {{"lse", &args.lse}, {"dlse", &args.dlse}};
+  return {{"lse", &args.lse}};
+}
+
+Status check_options(const Args& args) {
+  if (Status s = check_backend(args.backend); !s.ok()) return s;
+  if (args.deterministic != 0 && args.deterministic != 1)
+    return invalid("deterministic is ", args.deterministic, "; it has to be 0 or 1");
+  if (Status s = check_mask(args.own_mask); !s.ok()) return s;
+  return check_scales(args.scale, args.softcap);
+}
+
+Status check_dtypes(const Args& args) {
+  if (Status s = check_dtype_of_q(args.q); !s.ok()) return s;
+  for (const Named& tensor :
+       {Named{"k", &args.k}, Named{"v", &args.v}, Named{"o", &args.o}, Named{"dout", &args.dout},
+        Named{"dq", &args.dq}, Named{"dk", &args.dk}, Named{"dv", &args.dv}})
+    if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
+  for (const Named& statistic : statistics_of(args))
+    if (Status s = check_dtype_of_lse(statistic); !s.ok()) return s;
+  return {};
+}
+
+Status check_shapes(const Args& args) {
+  if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
+  if (Status s = check_head_dim(args.q); !s.ok()) return s;
+  const Named q{"q", &args.q}, k{"k", &args.k};
+  std::vector<Agreement> agreements = {{k, q, 0}, {k, q, 3}};
+  const auto agree = [&](const Named& tensor, const Named& model, int dimensions) {
+    for (int i = 0; i < dimensions; ++i) agreements.push_back({tensor, model, i});
+  };
+  agree({"v", &args.v}, k, 4);
+  for (const Named& tensor : {Named{"o", &args.o}, Named{"dout", &args.dout}, Named{"dq", &args.dq}})
+    agree(tensor, q, 4);
+  for (const Named& tensor : {Named{"dk", &args.dk}, Named{"dv", &args.dv}}) agree(tensor, k, 4);
+  for (const Named& statistic : statistics_of(args)) agree(statistic, q, 3);
+  if (Status s = check_agreements(agreements); !s.ok()) return s;
+  for (const Named& statistic : statistics_of(args))
+    if (Status s = check_columns_of_lse(statistic); !s.ok()) return s;
+  return check_heads(args.q, k);
+}
+
+Status check_layouts(const Args& args) {
+  if (Status s = check_strides(tensors_of(args)); !s.ok()) return s;
+  return check_distinct(outputs_of(args));
+}
+
+Status check_memory(const Args& args) {
+  if (Status s = check_addresses(tensors_of(args)); !s.ok()) return s;
+  return check_overlaps(inputs_of(args), outputs_of(args));
+}
+
+}  // namespace
+
+Status validate_backward(const tandem_backward_args* args, bool need_data, core::BackwardProblem* problem) {
+  Args known;
+  if (Status s = read(args, &known); !s.ok()) return s;
+  for (Tensor* tensor : {&known.q, &known.k, &known.v, &known.o, &known.lse, &known.dout, &known.dlse,
+                         &known.dq, &known.dk, &known.dv})
+    drop_unused_strides(*tensor);
+  for (const auto check : {check_options, check_dtypes, check_shapes, check_layouts})
+    if (Status s = check(known); !s.ok()) return s;
+  if (need_data)
+    if (Status s = check_memory(known); !s.ok()) return s;
+  *problem = {.q = known.q,
+              .k = known.k,
+              .v = known.v,
+              .o = known.o,
+              .lse = known.lse,
+              .dout = known.dout,
+              .dlse = has_dlse(known) ? known.dlse : Tensor{},
+              .dq = known.dq,
+              .dk = known.dk,
+              .dv = known.dv,
+              .mask = resolve_mask(known.own_mask, known.q.shape[1], known.k.shape[1]),
+              .scale = resolve_scale(known.scale, known.q.shape[3]),
+              .softcap = known.softcap,
+              .deterministic = known.deterministic == 1};
+  return {};
+}
+
+}  // namespace tandem::api
