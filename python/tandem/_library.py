@@ -38,6 +38,13 @@ class ForwardArgs(ctypes.Structure):
                 ("study", ctypes.POINTER(Study))]
 
 
+class BackwardArgs(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int), ("deterministic", ctypes.c_int32),
+                ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor), ("dout", Tensor),
+                ("dlse", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor), ("mask", ctypes.POINTER(Mask)),
+                ("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
+
+
 class Cache(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("k", Tensor), ("v", Tensor), ("page_table", ctypes.c_void_p),
                 ("page_table_stride", ctypes.c_int64), ("pages_per_sequence", ctypes.c_int64),
@@ -97,6 +104,7 @@ def library():
     """libtandem, loaded at the first call: $TANDEM_LIBRARY, else beside this package, else the system's."""
     lib = ctypes.CDLL(_path())
     calls = {ForwardArgs: ([lib.tandem_forward_workspace], [lib.tandem_forward]),
+             BackwardArgs: ([lib.tandem_backward_workspace], [lib.tandem_backward]),
              DecodeArgs: ([lib.tandem_decode_workspace, lib.tandem_decode_plan_size],
                           [lib.tandem_decode, lib.tandem_decode_plan])}
     for args, (queries, runs) in calls.items():

@@ -70,8 +70,8 @@ def check_together(arrays, tensors, written):
         if arrays.place(x) != place:
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"{first} is on {place}, {name} on {arrays.place(x)}")
         if arrays.needs_gradient(x):
-            raise TandemError("TANDEM_UNSUPPORTED", f"{name} requires a gradient, and Tandem has no backward pass "
-                              "yet; call within torch.no_grad()")
+            raise TandemError("TANDEM_UNSUPPORTED", f"{name} requires a gradient, which this call does not "
+                              "record; call within torch.no_grad(), and tandem.backward for the gradients")
     for name in written:
         if not arrays.is_writeable(tensors[name]):
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} is read-only")

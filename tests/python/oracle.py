@@ -27,6 +27,30 @@ def attention64(q, k, v, scale, mask, softcap=0.0):
     return np.einsum("bihj,bjhd->bihd", weights, v) / np.where(total == 0, 1, total)[..., None], lse
 
 
+def gradients64(q, k, v, dout, dlse, scale, mask, softcap=0.0):
+    """dq, dk, dv in float64; dlse may be None."""
+    q, k, v, dout = (x.astype(np.float64) for x in (q, k, v, dout))
+    group = q.shape[2] // k.shape[2]
+    kv_shape = k.shape
+    o, lse = attention64(q, k, v, scale, mask, softcap)
+    k, v = (np.repeat(x, group, axis=2) for x in (k, v))
+    scores = scale * np.einsum("bihd,bjhd->bihj", q, k)
+    slope = 1.0
+    if softcap:
+        slope = 1 - np.tanh(scores / softcap) ** 2
+        scores = softcap * np.tanh(scores / softcap)
+    seen = mask[None, :, None, :] & np.isfinite(lse)[..., None]
+    p = np.where(seen, np.exp(np.where(seen, scores - lse[..., None], -np.inf)), 0)
+    delta = (dout * o).sum(axis=-1) - (0 if dlse is None else dlse)
+    dx = slope * p * (np.einsum("bihd,bjhd->bihj", dout, v) - delta[..., None])
+
+    def summed(x):
+        return x.reshape(*kv_shape[:3], group, -1).sum(axis=3)
+
+    return (scale * np.einsum("bihj,bjhd->bihd", dx, k), summed(scale * np.einsum("bihj,bihd->bjhd", dx, q)),
+            summed(np.einsum("bihj,bihd->bjhd", p, dout)))
+
+
 def turned(x, positions, cos, sin, interleaved):
     """s, h, d rows turned by their positions, as complex numbers; columns beyond the tables stay."""
     half = cos.shape[1]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradients of a forward call."""
+
+import ctypes
+
+from ._arrays import arrays_of, describe
+from ._library import BackwardArgs, TandemError, check, library
+from ._options import as_backend, as_mask, as_scale, check_together, pointer_to, sized
+
+
+def _column(name, x):
+    """One number for each query and head, b, sq, q_heads, as the C interface takes it: b, sq, q_heads, 1."""
+    if x.ndim != 3:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {x.ndim} dimensions; 3 are needed (b, sq, h)")
+    return x[..., None]
+
+
+def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, scale=None, softcap=0.0,
+             deterministic=False, dq=None, dk=None, dv=None, backend="auto"):
+    """The gradients of q, k and v for one call out, lse = tandem.forward(q, k, v, ..., return_lse=True).
+
+    dout: the gradient of out; dlse: that of lse, None for none. Shapes and dtypes are those of the call, lse and dlse
+    are float32, b, sq, q_heads. All NumPy arrays, or all PyTorch tensors of one device, where the call is enqueued on
+    the current stream. causal, window, scale and softcap have to be those of the call.
+
+    deterministic: the same bits in every run. dq, dk, dv: where to write (default: new arrays). backend: as in forward.
+
+    Returns dq, dk, dv. A query that sees no key has dq 0, a key that no query sees dk and dv 0. out and lse may be those
+    of a call over more keys than k and v: then dk and dv are these keys' gradients, and dq is their share of a sum.
+    Raises TandemError with the library's message.
+    """
+    arrays = arrays_of(q)
+    given = {"dq": (dq, q), "dk": (dk, k), "dv": (dv, v)}
+    results = {name: arrays.empty(like.shape) if x is None else x for name, (x, like) in given.items()}
+    read = {"q": q, "k": k, "v": v, "out": out, "dout": dout, "lse": lse}
+    if dlse is not None:
+        read["dlse"] = dlse
+    check_together(arrays, read | results, written=list(results))
+
+    args = sized(BackwardArgs, backend=as_backend(backend), deterministic=int(bool(deterministic)),
+                 mask=pointer_to(as_mask(causal, window)), scale=as_scale(scale), softcap=softcap)
+    fields = {"out": "o"}
+    for name, x in (read | results).items():
+        four = _column(name, x) if name in ("lse", "dlse") else x
+        setattr(args, fields.get(name, name), describe(arrays, name, four))
+
+    lib = library()
+    with arrays.stream() as stream:
+        size = ctypes.c_size_t()
+        check(lib.tandem_backward_workspace(ctypes.byref(args), ctypes.byref(size)))
+        workspace = arrays.workspace(size.value) if size.value else None
+        check(lib.tandem_backward(ctypes.byref(args), None if workspace is None else arrays.pointer(workspace),
+                                  size.value, stream))
+    return tuple(results.values())
