@@ -79,6 +79,33 @@ typedef struct tandem_mask {
 /* Which kernel serves, for study: tandem/study.h, which is not part of the stable interface. */
 typedef struct tandem_study tandem_study;
 
+/* Sequences of different lengths in one forward call. Lengths and tables lie in the memory of the backend; on
+ * Hopper they are read on the device, so that a captured call reads them anew at every replay.
+ *
+ * Queries: with cu_seqlens_q, those of sequence i are rows cu_seqlens_q[i] ... cu_seqlens_q[i + 1] - 1 of q,
+ * whose batch dimension is 1. Without, q has an entry for each sequence.
+ *
+ * Keys and values: with cu_seqlens_k, packed in the same way. With a page_table, k and v are pools of pages
+ * (pages, page_size, kv_heads, d), and row i of the table names in slot j the page of keys j * page_size ...
+ * of sequence i. With neither, they have an entry for each sequence. Of these keys the first seqused_k[i] are
+ * in use. Keys that are not in use are never read, nor are the slots of their pages: both may hold anything.
+ *
+ * Masks stand as in a call of the sequence alone. Rows of q, o and lse that belong to no sequence are not
+ * touched. What lies in device memory can't be validated, but never leads out of bounds: numbers outside of
+ * the tensors are clamped to them, and the keys and values of a page that does not exist count as 0. */
+typedef struct tandem_varlen {
+  size_t struct_size;          /* sizeof(tandem_varlen) */
+  int64_t batch;               /* sequences */
+  const int32_t* cu_seqlens_q; /* batch + 1, ascending; NULL: q has `batch` entries of its sequence length */
+  const int32_t* cu_seqlens_k; /* batch + 1, ascending; NULL: k and v have `batch` entries, or pages */
+  const int32_t* seqused_k;    /* batch; NULL: all; required with a page_table */
+  const int32_t* page_table;   /* rows of pages_per_sequence page numbers; NULL: keys are not paged */
+  int64_t page_table_stride;   /* elements from row to row, >= 0; read where page_table is not NULL only */
+  int64_t pages_per_sequence;  /* slots of a row, >= 1; read where page_table is not NULL only */
+  int64_t max_seqlen_q;        /* no sequence has more queries: those beyond are left out. 0: not known */
+  int64_t max_seqlen_k;        /* no sequence has more keys: those beyond are left out. 0: not known */
+} tandem_varlen;
+
 /* One forward call: o = softmax(scale * q k^T + mask) v, and the natural log of the sum of exponentials.
  *
  * Zero-initialise it, set struct_size = sizeof(tandem_forward_args), then fill in what is needed. */
@@ -94,6 +121,7 @@ typedef struct tandem_forward_args {
   float scale;               /* > 0; 0 means 1 / sqrt(d) */
   float softcap;             /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
   const tandem_study* study; /* NULL: the kernel that measures best */
+  const tandem_varlen* varlen; /* NULL: all sequences have the lengths of the tensors */
 } tandem_forward_args;
 
 /* Bytes of workspace that tandem_forward needs for these arguments, in the memory of the backend that serves

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <tandem/study.h>
 #include <tandem/tandem.h>
@@ -78,6 +79,21 @@ core::Status read_study(const tandem_study* given, tandem_study* known);
 
 /// Strides of dimensions of size 1 become 0.
 void drop_unused_strides(core::Tensor& tensor);
+
+/// Variable lengths: the struct's own numbers, and that the tensors fit them.
+struct VarlenTensors {
+  const core::Tensor &q, &k;
+};
+core::Status read_varlen(const tandem_varlen* given, tandem_varlen* known);
+core::Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors);
+/// What it points to, as tensors of 4-byte elements.
+struct VarlenArrays {
+  core::Tensor cu_seqlens_q, cu_seqlens_k, seqused_k, page_table;
+
+  explicit VarlenArrays(const tandem_varlen& varlen);
+  std::vector<Named> named() const;  ///< those that are not NULL
+};
+core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors);
 
 core::Status check_backend(const tandem_backend& backend);
 core::Status check_mask(const tandem_mask& mask);

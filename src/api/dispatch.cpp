@@ -9,6 +9,7 @@
 #include "api/validate.h"
 #include "cpu/forward.h"
 #include "cpu/parallel.h"
+#include "cpu/varlen.h"
 
 namespace tandem::api {
 namespace {
@@ -21,7 +22,9 @@ constexpr Lent lent_workspace{"workspace", "workspace_bytes", "tandem_forward_wo
 bool writes_nothing(const ForwardProblem& p) { return p.batch() == 0 || p.q_len() == 0 || p.q_heads() == 0; }
 
 std::size_t workspace_of(const ForwardProblem& p, tandem_backend backend) {
-  return backend == TANDEM_BACKEND_CPU && !writes_nothing(p) ? cpu::forward_workspace(p) : 0;
+  if (writes_nothing(p)) return 0;
+  if (backend == TANDEM_BACKEND_HOPPER) return hopper_workspace(p);
+  return backend == TANDEM_BACKEND_CPU ? cpu::forward_workspace(p) : 0;
 }
 
 Status check_host_memory(const ForwardProblem& p) {
@@ -29,8 +32,23 @@ Status check_host_memory(const ForwardProblem& p) {
                                     {"k.data", p.k.data},
                                     {"v.data", p.v.data},
                                     {"o.data", p.o.data},
-                                    {"lse.data", p.lse.data}};
+                                    {"lse.data", p.lse.data},
+                                    {"varlen.cu_seqlens_q", p.varlen.cu_seqlens_q},
+                                    {"varlen.cu_seqlens_k", p.varlen.cu_seqlens_k},
+                                    {"varlen.seqused_k", p.varlen.seqused_k},
+                                    {"varlen.page_table", p.varlen.page_table}};
   return api::check_host_memory(addresses);
+}
+
+/// Sequence after sequence where lengths vary: so a sequence's result is that of a call of its own.
+void run_on_cpu(const ForwardProblem& problem, tandem_backend backend, void* workspace) {
+  for (std::int64_t i = 0; i < problem.varlen.sequences; ++i)
+    run_on_cpu(cpu::SequenceProblem(problem, i).problem(), backend, workspace);
+  if (problem.varlen.given) return;
+  if (backend == TANDEM_BACKEND_REFERENCE)
+    cpu::reference_forward(problem);
+  else
+    cpu::forward(problem, workspace);
 }
 
 }  // namespace
@@ -62,14 +80,11 @@ Status run_forward(const tandem_forward_args* args, Workspace workspace, void* s
   if (backend == TANDEM_BACKEND_HOPPER) {
     if (Status status = hopper_supports(problem); !status.ok()) return status;
     if (writes_nothing(problem)) return {};
-    return launch_hopper(problem, stream);  // which sees for itself whether the device can
+    return launch_hopper(problem, workspace.data, stream);  // which sees for itself whether the device can
   }
   if (writes_nothing(problem)) return {};
   if (Status status = check_host_memory(problem); !status.ok()) return status;
-  if (backend == TANDEM_BACKEND_REFERENCE)
-    cpu::reference_forward(problem);
-  else
-    cpu::forward(problem, workspace.data);
+  run_on_cpu(problem, backend, workspace.data);
   return {};
 }
 

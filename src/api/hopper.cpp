@@ -14,8 +14,11 @@ namespace tandem::api {
 bool hopper_built() { return true; }
 core::Status hopper_usable() { return hw::device_usable(); }
 core::Status hopper_supports(const core::ForwardProblem& problem) { return forward::supported(problem); }
-core::Status launch_hopper(const core::ForwardProblem& problem, void* stream) {
-  return forward::launch(problem, stream);
+std::size_t hopper_workspace(const core::ForwardProblem& problem) {
+  return forward::workspace_bytes(problem);
+}
+core::Status launch_hopper(const core::ForwardProblem& problem, void* workspace, void* stream) {
+  return forward::launch(problem, workspace, stream);
 }
 core::Status hopper_supports(const core::BackwardProblem&) {
   return unsupported(

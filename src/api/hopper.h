@@ -21,7 +21,8 @@ core::Status hopper_usable();
 core::Status hopper_supports(const core::ForwardProblem& problem);
 
 /// Enqueues the forward on `stream`, a cudaStream_t; or says why the current device can't run it.
-core::Status launch_hopper(const core::ForwardProblem& problem, void* stream);
+std::size_t hopper_workspace(const core::ForwardProblem& problem);
+core::Status launch_hopper(const core::ForwardProblem& problem, void* workspace, void* stream);
 
 /// The same for the backward pass.
 core::Status hopper_supports(const core::BackwardProblem& problem);

@@ -7,6 +7,7 @@
 #include <tandem/tandem.h>
 
 #include "core/mask.h"
+#include "core/varlen.h"
 
 namespace tandem::core {
 
@@ -27,13 +28,15 @@ struct ForwardProblem {
   Mask mask;
   float scale;    ///< > 0
   float softcap;  ///< 0: off
+  Varlen varlen = {};
   /// Which Hopper kernel was asked for. Backends without stages and turns ignore both.
   tandem_overlap overlap = TANDEM_OVERLAP_AUTO;
   tandem_turn turn = TANDEM_TURN_AUTO;
 
-  std::int64_t batch() const { return q.shape[0]; }
-  std::int64_t q_len() const { return q.shape[1]; }
-  std::int64_t k_len() const { return k.shape[1]; }
+  /// Of variable lengths: how many sequences, and the most that one may have.
+  std::int64_t batch() const { return varlen.given ? varlen.sequences : q.shape[0]; }
+  std::int64_t q_len() const { return varlen.given ? varlen.max_seqlen_q : q.shape[1]; }
+  std::int64_t k_len() const { return varlen.given ? varlen.max_seqlen_k : k.shape[1]; }
   std::int64_t q_heads() const { return q.shape[2]; }
   std::int64_t kv_heads() const { return k.shape[2]; }
   std::int64_t head_dim() const { return q.shape[3]; }

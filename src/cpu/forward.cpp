@@ -15,6 +15,11 @@ std::size_t scratch_floats(const core::ForwardProblem& p, const Tiling& tiling) 
 }  // namespace
 
 std::size_t forward_workspace(const core::ForwardProblem& p) {
+  if (p.varlen.given) {  // how tall each sequence's tiles are is not known here
+    constexpr auto tallest = static_cast<std::size_t>(Tiling::most_forward_rows);
+    return static_cast<std::size_t>(thread_count()) *
+           Scratch::size(static_cast<std::size_t>(p.head_dim()), tallest) * sizeof(float);
+  }
   return static_cast<std::size_t>(thread_count()) * scratch_floats(p, Tiling(p)) * sizeof(float);
 }
 

@@ -21,6 +21,7 @@ struct ReferenceValues {
 ReferenceValues reference_values(const core::ForwardProblem& problem);
 
 /// Bytes of workspace (aligned to 256) that `forward` needs: a few tiles per thread, independent of sq * sk.
+/// Of variable lengths: that any of the sequences needs (varlen.h).
 std::size_t forward_workspace(const core::ForwardProblem& problem);
 
 /// Tiled online softmax in fp32 on all cores; bf16, fp16 or fp32 in and out. Allocates nothing. The result is

@@ -21,6 +21,8 @@ constexpr std::int64_t max_head_dim = 256;
 
 /// A function of the problem alone, never of the machine, so that results are reproducible.
 struct Tiling {
+  static constexpr std::int64_t most_forward_rows = 256;  ///< of a task of the forward
+
   std::int64_t rows;       ///< of one key/value head
   std::int64_t tile_rows;  ///< of one task
   std::int64_t tiles;      ///< per key/value head
@@ -36,7 +38,7 @@ struct Tiling {
     tiles = (rows + tile_rows - 1) / tile_rows;
   }
   explicit Tiling(const core::ForwardProblem& p)
-      : Tiling(p.batch() * p.kv_heads(), p.q_len() * p.group(), 256) {}
+      : Tiling(p.batch() * p.kv_heads(), p.q_len() * p.group(), most_forward_rows) {}
 };
 
 /// A row of every head in k and v; `entry` in the batch dimension.

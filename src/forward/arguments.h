@@ -16,6 +16,31 @@ struct OutputView {
   std::int64_t batch_stride, row_stride, head_stride;
 };
 
+/// The list that the tile scheduler of variable lengths makes (tile_list.h), in words: how many tiles there
+/// are, a gap, and of each tile its sequence and its m_block.
+inline constexpr int tile_list_header = 2;
+constexpr std::int64_t tile_list_words(std::int64_t most_tiles) { return tile_list_header + 2 * most_tiles; }
+/// Threads of a block of the kernel that makes it, a tile each.
+inline constexpr int tile_list_threads = 128;
+
+/// Variable lengths (core/varlen.h) as kernels have them.
+struct VarlenArguments {
+  const std::int32_t* cu_seqlens_q;
+  const std::int32_t* cu_seqlens_k;
+  const std::int32_t* seqused_k;
+  const std::int32_t* page_table;
+  std::int64_t page_table_stride;
+  int sequences;
+  int q_rows;  ///< of q's tensor; of all sequences together where there are cu_seqlens_q
+  int k_rows;  ///< the same of k and v; of paged ones, what a row of the page table has room for
+  int max_seqlen_q, max_seqlen_k;
+  int pages;  ///< of the pool
+  int log2_page_size;
+  int box_rows;  ///< keys that one box of TMA brings
+  std::int32_t* tile_list;
+  core::Divisor packs;  ///< of query heads
+};
+
 /// Rows of the output that one warp holds.
 inline constexpr int output_rows = 16;
 
@@ -28,10 +53,11 @@ struct ForwardArguments {
   core::Schedule schedule;  ///< its heads are packs of query heads
   Packing packing;
   int q_len, k_len;
-  int head_dim;         ///< columns that exist, at most the variant's
-  core::Divisor group;  ///< packs per key/value head
-  float scale_log2;     ///< scores (after the cap) times this are exponents of 2
-  float score_to_cap;   ///< softcap: scores become tanh(score_to_cap * score)
+  int head_dim;            ///< columns that exist, at most the variant's
+  core::Divisor group;     ///< packs per key/value head
+  float scale_log2;        ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;      ///< softcap: scores become tanh(score_to_cap * score)
+  VarlenArguments varlen;  ///< of variants for variable lengths only
 };
 
 }  // namespace tandem::forward

@@ -40,7 +40,7 @@ struct ConsumerState {
   /// Line 13, but for the output.
   TANDEM_DEVICE void begin(const Work& work) {
     walk = work.walk;
-    limits = RowLimits::of<V>(args, work.first_row + own_row);
+    limits = RowLimits::of<V>(args, sequence_of<V>(args, work.tile.batch), work.first_row + own_row);
     softmax = {};
   }
   TANDEM_DEVICE void clear_output() {

@@ -59,12 +59,26 @@ struct OutputRow {
   }
 };
 
-/// Where a row of the tile stands in a tensor.
+/// Where rows of a tile stand in the tensors that are written.
+struct OutputRows {
+  Packing packing;
+  Sequence sequence;
+  int pack;
+
+  TANDEM_DEVICE bool exists(int row) const { return packing.query(row) < sequence.q_len; }
+};
+
+template <ForwardVariant V>
+TANDEM_DEVICE OutputRows output_rows_of(const ForwardArguments& args, const Work& work) {
+  return {args.packing, sequence_of<V>(args, work.tile.batch), work.tile.head};
+}
+
 template <typename Element>
-TANDEM_DEVICE Element* row_of(const OutputView& tensor, const Packing& packing, const core::Tile& tile,
-                              int row) {
-  return static_cast<Element*>(tensor.data) + tile.batch * tensor.batch_stride +
-         packing.head(tile.head, row) * tensor.head_stride + packing.query(row) * tensor.row_stride;
+TANDEM_DEVICE Element* address_of(const OutputView& tensor, const OutputRows& rows, int row) {
+  const Sequence& sequence = rows.sequence;
+  return static_cast<Element*>(tensor.data) + sequence.q_batch * tensor.batch_stride +
+         rows.packing.head(rows.pack, row) * tensor.head_stride +
+         (sequence.q_begin + rows.packing.query(row)) * tensor.row_stride;
 }
 
 /// Stores the thread's two rows of normalised output at once.
@@ -74,9 +88,9 @@ TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, 
   // All exchanges before any store: stores keep their order, and would make the exchanges wait for one
   // another.
   const OutputRow<V> upper(output, 0), lower(output, 1);
+  const auto rows = output_rows_of<V>(args, work);
   const auto store = [&](const OutputRow<V>& values, int at) {
-    if (args.packing.query(at) >= args.q_len) return;
-    values.store(row_of<std::uint16_t>(args.o, args.packing, work.tile, at), args.head_dim);
+    if (rows.exists(at)) values.store(address_of<std::uint16_t>(args.o, rows, at), args.head_dim);
   };
   store(upper, row);
   store(lower, row + 8);
@@ -95,7 +109,7 @@ TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardSha
   hw::fence_async_proxy();
   hw::sync_warp();
   if (lane != 0) return;
-  tile::start_storing(own, args.o_boxes, box_of_rows(args, work.tile, work.first_row + output_rows * warp),
+  tile::start_storing(own, args.o_boxes, box_of_rows<V>(args, work.tile, work.first_row + output_rows * warp),
                       hw::CachePolicy::evict_first);
   hw::commit_stores();
 }
@@ -110,13 +124,15 @@ TANDEM_DEVICE void finish_storing_output() {
 
 /// Writes L. Addresses come before the question who stores: so there is no branch, and all of it stands among
 /// the instructions around.
+template <ForwardVariant V>
 TANDEM_DEVICE void store_lse(const ForwardArguments& args, const Work& work, int row, const float (&lse)[2]) {
+  const auto rows = output_rows_of<V>(args, work);
   const bool first_of_quad = args.lse.data != nullptr && hw::lane_index() % 4 == 0;
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {
     const int at = row + 8 * i;
-    float* address = row_of<float>(args.lse, args.packing, work.tile, at);
-    if (first_of_quad && args.packing.query(at) < args.q_len) hw::store_global(address, lse[i]);
+    float* address = address_of<float>(args.lse, rows, at);
+    if (first_of_quad && rows.exists(at)) hw::store_global(address, lse[i]);
   }
 }
 
@@ -132,7 +148,7 @@ TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& sh
   } else {
     store_output<V>(args, work, row, output);
   }
-  store_lse(args, work, row, lse);
+  store_lse<V>(args, work, row, lse);
 }
 
 }  // namespace tandem::forward

@@ -4,6 +4,7 @@
 #include "forward/consumer.h"
 #include "forward/overlap.h"
 #include "forward/producer.h"
+#include "forward/tail.h"
 
 namespace tandem::forward {
 
@@ -15,6 +16,8 @@ TANDEM_DEVICE void init_rings(ForwardShared<V>& shared) {
     for (auto& ring : shared.q_ring) ring.init(warps);
     shared.k_ring.init(consumer_warps);
     shared.v_ring.init(consumer_warps);
+    if constexpr (V.lengths == Lengths::varlen)
+      for (hw::Barrier& landed : shared.tail.landed) hw::barrier_init(landed, 1);
     hw::fence_barrier_init();
   }
   hw::sync_block();
@@ -66,6 +69,8 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
       hw::prefetch_map(args.v);
       produce<V>(args, shared);  // lines 4-10
     }
+    if constexpr (V.lengths == Lengths::varlen)
+      if (hw::warp_index() == 1) clear_tails<V>(args, shared);
   } else {  // line 11
     hw::set_role("consumer");
     hw::acquire_registers<V.consumer_registers()>();  // line 12

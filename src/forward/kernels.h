@@ -16,6 +16,9 @@ struct Kernel {
   const void* handle;
 };
 
+/// The kernel that lists tiles of variable lengths (tile_list.h).
+const void* list_kernel_handle();
+
 /// Kernels of one head dim and purpose, each pair compiled in a file of its own.
 template <int head_dim, Purpose purpose>
 std::span<const Kernel> kernels();

@@ -1,6 +1,8 @@
 // Host side of the Hopper forward: which variant serves a problem, and its launch.
 #pragma once
 
+#include <cstddef>
+
 #include "core/problem.h"
 #include "core/status.h"
 
@@ -10,7 +12,11 @@ namespace tandem::forward {
 /// device; alignment of data pointers is checked where they are not null.
 core::Status supported(const core::ForwardProblem& problem);
 
-/// Enqueues the forward on `stream` (a cudaStream_t). One kernel, no synchronisation, no allocation.
-core::Status launch(const core::ForwardProblem& problem, void* stream);
+/// Bytes of workspace that `launch` needs: 0 where all sequences have the same lengths.
+std::size_t workspace_bytes(const core::ForwardProblem& problem);
+
+/// Enqueues the forward on `stream` (a cudaStream_t). One kernel, or two where lengths vary; no
+/// synchronisation, no allocation.
+core::Status launch(const core::ForwardProblem& problem, void* workspace, void* stream);
 
 }  // namespace tandem::forward

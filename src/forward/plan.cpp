@@ -4,9 +4,11 @@
 #include <bit>
 #include <cstdint>
 #include <numbers>
+#include <numeric>
 #include <string>
 
 #include "core/dtype.h"
+#include "forward/launch.h"
 
 namespace tandem::forward {
 namespace {
@@ -50,6 +52,29 @@ core::Schedule make_schedule(const core::ForwardProblem& problem, const Tiling& 
               : core::Schedule(m_blocks, packs, batch, grid);
 }
 
+VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
+                                 const Tiling& tiling) {
+  const core::Varlen& varlen = problem.varlen;
+  const bool paged = varlen.page_table != nullptr;
+  const std::int64_t page_size = problem.k.shape[1];
+  VarlenArguments args{};
+  args.cu_seqlens_q = varlen.cu_seqlens_q;
+  args.cu_seqlens_k = varlen.cu_seqlens_k;
+  args.seqused_k = varlen.seqused_k;
+  args.page_table = varlen.page_table;
+  args.page_table_stride = varlen.page_table_stride;
+  args.sequences = static_cast<int>(varlen.sequences);
+  args.q_rows = static_cast<int>(problem.q.shape[1]);
+  args.k_rows = static_cast<int>(paged ? varlen.pages_per_sequence * page_size : page_size);
+  args.max_seqlen_q = static_cast<int>(varlen.max_seqlen_q);
+  args.max_seqlen_k = static_cast<int>(varlen.max_seqlen_k);
+  args.pages = static_cast<int>(problem.k.shape[0]);
+  args.log2_page_size = paged ? std::countr_zero(static_cast<std::uint64_t>(page_size)) : 0;
+  args.box_rows = map_boxes(problem, variant).keys.rows;
+  args.packs = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, tiling.packs)));
+  return args;
+}
+
 /// Whether AUTO takes the candidate at this length.
 bool is_preferred(const Candidate& candidate, const core::ForwardProblem& problem) {
   return problem.k_len() >= candidate.min_keys;
@@ -73,8 +98,9 @@ Attention attention_of(const core::ForwardProblem& problem) {
 bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) {
   const ForwardVariant& variant = candidate.variant;
   const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
+  const auto lengths = problem.varlen.given ? Lengths::varlen : Lengths::uniform;
   const bool anything = problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO;
-  return variant.operand == operand && variant.head_dim >= problem.head_dim() &&
+  return variant.operand == operand && variant.lengths == lengths && variant.head_dim >= problem.head_dim() &&
          variant.softcap == (problem.softcap > 0) &&
          (variant.mask == MaskKind::band || attention_of(problem) != Attention::windowed) &&
          (anything ? is_preferred(candidate, problem) : is_asked_for(variant, problem));
@@ -134,12 +160,37 @@ Tiling tiling_of(const core::ForwardProblem& problem, const ForwardVariant& vari
 }
 
 std::int64_t tile_count(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  return tiling_of(problem, variant).tiles() * problem.batch();
+  const Tiling tiling = tiling_of(problem, variant);
+  if (problem.varlen.given) return tiling.packs * most_listed_tiles(problem, variant);
+  return tiling.tiles() * problem.batch();
 }
 
-MapBoxes map_boxes(const ForwardVariant& variant, const Packing& packing) {
-  const int heads = packing.heads();
-  return {{variant.block_m / variant.consumers(), heads}, {variant.block_n}, {output_rows, heads}};
+MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  const int heads = tiling_of(problem, variant).packing.heads();
+  const int keys = problem.varlen.page_table == nullptr
+                       ? variant.block_n
+                       : static_cast<int>(std::gcd<std::int64_t>(variant.block_n, problem.k.shape[1]));
+  return {{variant.block_m / variant.consumers(), heads}, {keys}, {output_rows, heads}};
+}
+
+std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  if (!problem.varlen.given) return 0;
+  // Each sequence has at most one tile that is not full.
+  const std::int64_t tile_queries = variant.block_m >> tiling_of(problem, variant).packing.log2_heads;
+  const std::int64_t of_bound = problem.batch() * ((problem.q_len() + tile_queries - 1) / tile_queries);
+  const std::int64_t rows = problem.q.shape[0] * problem.q.shape[1];
+  return std::min(of_bound, rows / tile_queries + problem.batch());
+}
+
+std::size_t workspace_bytes(const core::ForwardProblem& problem) {
+  const ForwardVariant* variant = choose_variant(problem);
+  if (variant == nullptr || !problem.varlen.given) return 0;
+  return static_cast<std::size_t>(tile_list_words(most_listed_tiles(problem, *variant))) *
+         sizeof(std::int32_t);
+}
+
+int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  return static_cast<int>((most_listed_tiles(problem, variant) + tile_list_threads - 1) / tile_list_threads);
 }
 
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -157,6 +208,7 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.group = core::Divisor(static_cast<int>(problem.group() >> tiling.packing.log2_heads));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
+  if (problem.varlen.given) args.varlen = varlen_arguments(problem, variant, tiling);
   return args;
 }
 

@@ -40,10 +40,15 @@ int grid_size(const core::ForwardProblem& problem, const ForwardVariant& variant
 struct MapBoxes {
   hw::BoxRows q, keys, o;  ///< keys: of k and v; o: used where the kernel stages its output
 };
-MapBoxes map_boxes(const ForwardVariant& variant, const Packing& packing);
+MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& variant);
 
-/// All arguments but the tensor maps, which each machine encodes for itself (tensor_map.h) for map_boxes of
-/// the arguments' packing. tile_count has to be below 2^30.
+/// Of variable lengths: the most tiles of one head that there may be, and the blocks of the kernel that lists
+/// them (tile_list.h). 0 where lengths are uniform.
+std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const ForwardVariant& variant);
+int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant);
+
+/// All arguments but the tensor maps, which each machine encodes for itself (tensor_map.h) for map_boxes, and
+/// the list of tiles. tile_count has to be below 2^30.
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant, int grid);
 
 }  // namespace tandem::forward

@@ -1,7 +1,9 @@
 // The producer warpgroup (Algorithm 1, lines 2-10).
 #pragma once
 
+#include "forward/key_boxes.h"
 #include "forward/shared_storage.h"
+#include "forward/tail.h"
 #include "forward/work.h"
 
 namespace tandem::forward {
@@ -20,11 +22,12 @@ struct Producer {
   tile::RingPosition<V.kv_stages> k_at, v_at;
 
   /// Of position i of the walk.
-  TANDEM_DEVICE hw::BoxOrigin keys(const Work& work, int i) const {
-    return {0, work.walk.block(i) * V.block_n, args.group.divide(work.tile.head).quotient, work.tile.batch};
+  TANDEM_DEVICE KeyBlock keys(const Work& work, int i) const {
+    return {work.walk.block(i), args.group.divide(work.tile.head).quotient,
+            sequence_of<V>(args, work.tile.batch)};
   }
   TANDEM_DEVICE hw::BoxOrigin queries(const Work& work, int consumer) const {
-    return box_of_rows(args, work.tile, work.first_row + consumer * tile::warpgroup_rows);
+    return box_of_rows<V>(args, work.tile, work.first_row + consumer * tile::warpgroup_rows);
   }
 
   /// Lines 4 and 5.
@@ -40,25 +43,36 @@ struct Producer {
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int i) {
     tile::acquire_slot(shared.k_ring, k_at, KeyTile::bytes);
-    tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], keys(work, i),
-                    hw::CachePolicy::evict_last);
+    load_keys<V>(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], args, keys(work, i));
     k_at.advance();
   }
 
   /// Lines 7-9 for V.
   TANDEM_DEVICE void load_v(const Work& work, int i) {
-    tile::acquire_slot(shared.v_ring, v_at, KeyTile::bytes);
-    tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], keys(work, i),
-                    hw::CachePolicy::evict_last);
+    hw::Barrier& landed = v_lands_at(work, i);
+    hw::barrier_wait(shared.v_ring.empty[v_at.slot], v_at.parity ^ 1u);
+    hw::barrier_arrive_expecting(landed, KeyTile::bytes);
+    load_keys<V>(shared.v[v_at.slot], args.v, landed, args, keys(work, i));
     v_at.advance();
+  }
+
+  /// Of a block whose tail is cleared before the slot is full, a barrier of its own (tail.h).
+  TANDEM_DEVICE hw::Barrier& v_lands_at(const Work& work, int i) {
+    if constexpr (V.lengths == Lengths::varlen) {
+      if (has_tail<V>(work.walk.block(i), sequence_of<V>(args, work.tile.batch).k_len))
+        return shared.tail.landed[v_at.slot];
+    }
+    return shared.v_ring.full[v_at.slot];
   }
 
   /// Brings what a tile needs first into L2, so that its loads find it there once their slots are free.
   TANDEM_DEVICE void prefetch(const Work& work) const {
     for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
     if (work.walk.count == 0) return;
-    tile::prefetch_tile<KeyTile>(args.k, keys(work, 0));
-    tile::prefetch_tile<KeyTile>(args.v, keys(work, 0));
+    if (V.lengths == Lengths::varlen) return;  // its keys may be in many boxes
+    const hw::BoxOrigin first = keys(work, 0).origin(V.block_n);
+    tile::prefetch_tile<KeyTile>(args.k, first);
+    tile::prefetch_tile<KeyTile>(args.v, first);
   }
 };
 

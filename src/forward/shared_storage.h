@@ -30,6 +30,13 @@ struct OutputTiles {
 };
 struct NoOutputTiles {};
 
+/// Blocks of V that reach beyond a sequence's last key land here first (tail.h).
+template <ForwardVariant V>
+struct TailBarriers {
+  hw::Barrier landed[V.kv_stages];
+};
+struct NoTailBarriers {};
+
 /// What both take, with the rings' barriers.
 template <ForwardVariant V>
 inline constexpr std::size_t bytes_with_output =
@@ -38,9 +45,11 @@ inline constexpr std::size_t bytes_with_output =
 
 /// Whether the output is staged in shared memory and stored by TMA, so that the warp goes on at once: where
 /// there is room for it, and its panels are full, since TMA reads them whole. Not with three stages, whose
-/// WGMMAs ptxas serialises then, whatever the tile (C7511).
+/// WGMMAs ptxas serialises then, whatever the tile (C7511). Not of variable lengths, where the rows behind a
+/// sequence's last are another's.
 template <ForwardVariant V>
 inline constexpr bool stages_output = (V.overlap != Overlap::three_stage) &&
+                                      (V.lengths == Lengths::uniform) &&
                                       (V.head_dim % tile::panel_columns == 0) &&
                                       (bytes_with_output<V> <= hw::max_shared_bytes);
 
@@ -50,6 +59,7 @@ struct ForwardShared : OperandTiles<V> {
   tile::Ring<1> q_ring[V.consumers()];  ///< each consumer has its own queries, a ring of one slot
   tile::Ring<V.kv_stages> k_ring;
   tile::Ring<V.kv_stages> v_ring;
+  std::conditional_t<V.lengths == Lengths::varlen, TailBarriers<V>, NoTailBarriers> tail;
 };
 
 }  // namespace tandem::forward

@@ -10,13 +10,15 @@
 
 namespace tandem::forward {
 
-enum class Purpose { best, study };
+enum class Purpose { best, varlen, study };
 
 /// All candidates for a head dim and a purpose.
 template <int head_dim, Purpose purpose>
 constexpr auto candidates_for() {
   if constexpr (purpose == Purpose::best) {
     return candidates<head_dim>();
+  } else if constexpr (purpose == Purpose::varlen) {
+    return candidates<head_dim, Lengths::varlen>();
   } else {
     return study_candidates<head_dim>();
   }
@@ -52,15 +54,16 @@ constexpr auto built() {
 /// between run padded to the next.
 template <typename Visit>
 constexpr void for_each_built(Visit&& visit) {
-  const auto both = [&visit]<int head_dim>() {
+  const auto all = [&visit]<int head_dim>() {
     visit.template operator()<head_dim, Purpose::best>();
+    visit.template operator()<head_dim, Purpose::varlen>();
     visit.template operator()<head_dim, Purpose::study>();
   };
-  both.template operator()<64>();
-  both.template operator()<96>();
-  both.template operator()<128>();
-  both.template operator()<192>();
-  both.template operator()<256>();
+  all.template operator()<64>();
+  all.template operator()<96>();
+  all.template operator()<128>();
+  all.template operator()<192>();
+  all.template operator()<256>();
 }
 
 /// All candidates, head dims ascending.

@@ -24,6 +24,12 @@ enum class MaskKind {
   band,    ///< any: windows too
 };
 
+/// Whose lengths a kernel knows.
+enum class Lengths {
+  uniform,  ///< all sequences have the tensors' lengths
+  varlen,   ///< each has its own, which are read on the device (sequence.h)
+};
+
 /// The template argument of the forward kernel. Structural, so that `ForwardVariant` values are types'
 /// arguments.
 struct ForwardVariant {
@@ -36,13 +42,20 @@ struct ForwardVariant {
   int block_m;  ///< rows of a tile (packing.h): 64 for each consumer warpgroup
   int block_n;  ///< keys of a block
   int kv_stages;
+  Lengths lengths = Lengths::uniform;
 
   constexpr int consumers() const { return block_m / 64; }
   constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
   /// setmaxnreg's budgets, in units of 8. Together no more than the launch was given, which is 65536 over all
   /// threads, rounded down to units of 8: 168 each of 384. The rest of the register file is nobody's.
-  constexpr int producer_registers() const { return consumers() == 3 ? 32 : 24; }
-  constexpr int consumer_registers() const { return consumers() == 2 ? 240 : consumers() == 3 ? 160 : 112; }
+  constexpr int producer_registers() const {
+    if (lengths == Lengths::varlen) return 56;  // it reads lengths and page tables
+    return consumers() == 3 ? 32 : 24;
+  }
+  constexpr int consumer_registers() const {
+    if (lengths == Lengths::varlen) return consumers() == 2 ? 224 : consumers() == 3 ? 152 : 112;
+    return consumers() == 2 ? 240 : consumers() == 3 ? 160 : 112;
+  }
 
   friend constexpr bool operator==(const ForwardVariant&, const ForwardVariant&) = default;
 };

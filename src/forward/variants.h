@@ -86,6 +86,19 @@ constexpr auto recipes() {
   }
 }
 
+/// What serves variable lengths, whose producers need registers that the consumers of larger tiles don't
+/// leave.
+template <int head_dim>
+constexpr auto varlen_recipes() {
+  using enum Attention;
+  constexpr int block_n = head_dim <= 128 ? 128 : head_dim == 192 ? 80 : 64;
+  constexpr auto recipe = [](Attention attention, bool softcap) {
+    return Recipe{attention, softcap, 0, 128, block_n, 2, Overlap::two_stage, TurnPolicy::pingpong};
+  };
+  return std::array{recipe(full, false), recipe(causal, false), recipe(windowed, false),
+                    recipe(windowed, true)};
+}
+
 /// A variant, the attention that it is built for, and the fewest keys from which on it is preferred.
 struct Candidate {
   ForwardVariant variant;
@@ -94,15 +107,21 @@ struct Candidate {
 };
 
 /// Each recipe for each operand type.
-template <int head_dim>
+template <int head_dim, Lengths lengths = Lengths::uniform>
 constexpr auto candidates() {
-  constexpr auto lines = recipes<head_dim>();
+  constexpr auto lines = [] {
+    if constexpr (lengths == Lengths::varlen) {
+      return varlen_recipes<head_dim>();
+    } else {
+      return recipes<head_dim>();
+    }
+  }();
   std::array<Candidate, 2 * lines.size()> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
       all[i++] = {{operand, head_dim, mask_kind(r.attention), r.softcap, r.overlap, r.turn, r.block_m,
-                   r.block_n, r.kv_stages},
+                   r.block_n, r.kv_stages, lengths},
                   r.attention,
                   r.min_keys};
     }

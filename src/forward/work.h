@@ -4,6 +4,8 @@
 #include "core/mask.h"
 #include "core/schedule.h"
 #include "forward/arguments.h"
+#include "forward/sequence.h"
+#include "forward/tile_list.h"
 #include "forward/variant.h"
 #include "hw/hw.h"
 
@@ -50,7 +52,7 @@ inline constexpr bool edge_after =
 template <ForwardVariant V>
 TANDEM_DEVICE int position_of_round(const core::Schedule& schedule, int round) {
   const auto block = static_cast<int>(hw::block_index());
-  if (V.mask == MaskKind::prefix) return schedule.position(round, block);
+  if (V.mask == MaskKind::prefix && V.lengths == Lengths::uniform) return schedule.position(round, block);
   return core::Schedule::there_and_back(round, block, static_cast<int>(hw::grid_size()));
 }
 
@@ -66,10 +68,11 @@ TANDEM_DEVICE auto mask_of(const ForwardArguments& args) {
 
 /// Of the queries of so many rows of a pack, from `row` on.
 template <ForwardVariant V>
-TANDEM_DEVICE core::BlockRanges blocks_of_rows(const ForwardArguments& args, int row, int count) {
+TANDEM_DEVICE core::BlockRanges blocks_of_rows(const ForwardArguments& args, const Sequence& sequence,
+                                               int row, int count) {
   const int first = args.packing.query(row), past = args.packing.query(row + count);
-  const int end = past < args.q_len ? past : args.q_len;
-  const auto blocks = core::block_ranges(mask_of<V>(args), first, end, args.q_len, args.k_len, V.block_n);
+  const int q_len = sequence.q_len, end = past < q_len ? past : q_len;
+  const auto blocks = core::block_ranges(mask_of<V>(args), first, end, q_len, sequence.k_len, V.block_n);
   const bool none = walks_apart<V> && first >= end;  // some of the tile's rows may be behind the last query
   return none ? core::BlockRanges{0, 0, 0, 0} : blocks;
 }
@@ -79,13 +82,14 @@ TANDEM_DEVICE core::BlockRanges blocks_of_rows(const ForwardArguments& args, int
 template <ForwardVariant V>
 TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, TileRows rows, int round) {
   const int position = position_of_round<V>(args.schedule, round);
-  const core::Tile tile = args.schedule.tile(position);
-  const bool exists = position < args.schedule.positions() && tile.exists();
+  const core::Tile tile = tile_at<V>(args, position);
+  const bool exists = position < positions<V>(args) && tile.exists();
   const int first_row = tile.m_block * V.block_m;
-  const auto own = blocks_of_rows<V>(args, first_row + rows.first, rows.count);
+  const Sequence sequence = sequence_of<V>(args, tile.batch);
+  const auto own = blocks_of_rows<V>(args, sequence, first_row + rows.first, rows.count);
   core::BlocksAside aside{0, 0};
   if (rows.count < V.block_m) {
-    aside = core::aside(blocks_of_rows<V>(args, first_row, V.block_m), own, direction<V>);
+    aside = core::aside(blocks_of_rows<V>(args, sequence, first_row, V.block_m), own, direction<V>);
     if (!edge_after<V>) aside.after = 0;
   }
   return {tile, exists ? first_row : Work::none, core::walk(own, direction<V>), aside};
@@ -96,7 +100,7 @@ TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, TileRows rows, in
 template <ForwardVariant V>
 TANDEM_DEVICE Work find_work(const ForwardArguments& args, TileRows rows, int& round) {
   Work work = work_of_round<V>(args, rows, round);
-  while (!work.exists() && position_of_round<V>(args.schedule, round) < args.schedule.positions()) {
+  while (!work.exists() && position_of_round<V>(args.schedule, round) < positions<V>(args)) {
     work = work_of_round<V>(args, rows, ++round);
   }
   return work;
@@ -104,10 +108,12 @@ TANDEM_DEVICE Work find_work(const ForwardArguments& args, TileRows rows, int& r
 
 /// Where the box of the tile's rows from `row` on begins. In maps of packs the heads come before the queries
 /// (hw::BoxRows).
+template <ForwardVariant V>
 TANDEM_DEVICE hw::BoxOrigin box_of_rows(const ForwardArguments& args, const core::Tile& tile, int row) {
-  const int query = args.packing.query(row), head = args.packing.head(tile.head, row);
-  if (args.packing.heads() > 1) return {0, head, query, tile.batch};
-  return {0, query, head, tile.batch};
+  const Sequence sequence = sequence_of<V>(args, tile.batch);
+  const int query = sequence.q_begin + args.packing.query(row), head = args.packing.head(tile.head, row);
+  if (args.packing.heads() > 1) return {0, head, query, sequence.q_batch};
+  return {0, query, head, sequence.q_batch};
 }
 
 }  // namespace tandem::forward

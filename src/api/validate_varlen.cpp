@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <vector>
+
+#include "api/checks.h"
+
+namespace tandem::api {
+namespace {
+
+using core::Status;
+using core::Tensor;
+
+Tensor table(const void* data, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+  return {const_cast<void*>(data), TANDEM_FP32, {1, 1, rows, columns}, {0, 0, rows == 1 ? 0 : stride, 1}};
+}
+
+Status check_bound(const char* name, std::int64_t bound) {
+  if (bound >= 0 && bound <= core::Mask::max_length) return {};
+  return invalid("varlen.", name, " is ", bound, "; it has to be from 0 (not known) to ",
+                 core::Mask::max_length);
+}
+
+/// The batch dimension of q or k: 1 where sequences are packed, else an entry for each.
+Status check_entries(const char* name, const Tensor& tensor, const std::int32_t* cu_seqlens,
+                     std::int64_t batch) {
+  const std::int64_t expected = cu_seqlens != nullptr ? 1 : batch;
+  if (tensor.shape[0] == expected) return {};
+  return invalid(name, ".shape[0] (batch) is ", tensor.shape[0], "; it has to be ", expected,
+                 cu_seqlens != nullptr ? ", since sequences are packed (varlen.cu_seqlens_"
+                                       : ", an entry for each sequence of varlen.batch (varlen.cu_seqlens_",
+                 name, cu_seqlens != nullptr ? ")" : " is NULL)");
+}
+
+Status check_pages(const tandem_varlen& varlen, const Tensor& k) {
+  if (varlen.cu_seqlens_k != nullptr)
+    return invalid(
+        "varlen.cu_seqlens_k and varlen.page_table are both given; keys are packed or paged, not both");
+  if (varlen.seqused_k == nullptr)
+    return invalid("varlen.seqused_k is NULL; paged keys need the number of keys in use of each sequence");
+  if (k.shape[1] < 1) return invalid("k.shape[1] (page size) is 0; it has to be 1 token or more");
+  if (varlen.page_table_stride < 0)
+    return invalid("varlen.page_table_stride is ", varlen.page_table_stride,
+                   "; it has to be 0 or more elements");
+  if (varlen.pages_per_sequence < 1)
+    return invalid("varlen.pages_per_sequence is ", varlen.pages_per_sequence,
+                   "; it has to be 1 slot or more");
+  if (std::int64_t room = 0;
+      __builtin_mul_overflow(k.shape[1], varlen.pages_per_sequence, &room) || room > core::Mask::max_length)
+    return invalid("varlen.pages_per_sequence is ", varlen.pages_per_sequence, " with pages of ", k.shape[1],
+                   " tokens (k.shape[1]); together they have to be at most ", core::Mask::max_length);
+  return {};
+}
+
+/// Keys that one sequence has room for.
+std::int64_t room_for_keys(const tandem_varlen& varlen, const Tensor& k) {
+  return varlen.page_table != nullptr ? varlen.pages_per_sequence * k.shape[1] : k.shape[1];
+}
+
+std::int64_t bounded(std::int64_t bound, std::int64_t room) {
+  return bound == 0 ? room : std::min(bound, room);
+}
+
+}  // namespace
+
+Status read_varlen(const tandem_varlen* given, tandem_varlen* known) {
+  return read_optional({"varlen", "tandem_varlen", TANDEM_SIZE_UP_TO(tandem_varlen, max_seqlen_k)}, given,
+                       known);
+}
+
+Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {
+  if (varlen.batch < 0 || varlen.batch > core::Mask::max_length)
+    return invalid("varlen.batch is ", varlen.batch, "; it has to be from 0 to ", core::Mask::max_length);
+  if (Status s = check_bound("max_seqlen_q", varlen.max_seqlen_q); !s.ok()) return s;
+  if (Status s = check_bound("max_seqlen_k", varlen.max_seqlen_k); !s.ok()) return s;
+  for (const auto& [name, length] : {std::pair{"q", tensors.q.shape[1]}, {"k", tensors.k.shape[1]}})
+    if (length > core::Mask::max_length)
+      return invalid(name, ".shape[1] (sequence length) is ", length, "; with varlen it has to be at most ",
+                     core::Mask::max_length);
+  if (Status s = check_entries("q", tensors.q, varlen.cu_seqlens_q, varlen.batch); !s.ok()) return s;
+  if (varlen.page_table != nullptr) return check_pages(varlen, tensors.k);
+  return check_entries("k", tensors.k, varlen.cu_seqlens_k, varlen.batch);
+}
+
+VarlenArrays::VarlenArrays(const tandem_varlen& varlen)
+    : cu_seqlens_q(table(varlen.cu_seqlens_q, 1, varlen.batch + 1, 0)),
+      cu_seqlens_k(table(varlen.cu_seqlens_k, 1, varlen.batch + 1, 0)),
+      seqused_k(table(varlen.seqused_k, 1, varlen.batch, 0)),
+      page_table(
+          table(varlen.page_table, varlen.batch, varlen.pages_per_sequence, varlen.page_table_stride)) {}
+
+std::vector<Named> VarlenArrays::named() const {
+  std::vector<Named> arrays;
+  for (const Named& array : {Named{"varlen.cu_seqlens_q", &cu_seqlens_q, true},
+                             {"varlen.cu_seqlens_k", &cu_seqlens_k, true},
+                             {"varlen.seqused_k", &seqused_k, true},
+                             {"varlen.page_table", &page_table, true}})
+    if (array.tensor->data != nullptr) arrays.push_back(array);
+  return arrays;
+}
+
+core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {
+  return {.given = true,
+          .sequences = varlen.batch,
+          .cu_seqlens_q = varlen.cu_seqlens_q,
+          .cu_seqlens_k = varlen.cu_seqlens_k,
+          .seqused_k = varlen.seqused_k,
+          .page_table = varlen.page_table,
+          .page_table_stride = varlen.page_table_stride,
+          .pages_per_sequence = varlen.pages_per_sequence,
+          .max_seqlen_q = bounded(varlen.max_seqlen_q, tensors.q.shape[1]),
+          .max_seqlen_k = bounded(varlen.max_seqlen_k, room_for_keys(varlen, tensors.k))};
+}
+
+}  // namespace tandem::api

@@ -1,0 +1,49 @@
+// Where the queries and keys of one sequence lie in the tensors.
+#pragma once
+
+#include <cstdint>
+
+#include "core/varlen.h"
+#include "forward/arguments.h"
+#include "forward/variant.h"
+#include "hw/hw.h"
+
+namespace tandem::forward {
+
+/// Rows [q_begin, q_begin + q_len) of entry q_batch of q and o, and the same of k and v. Of paged keys,
+/// k_batch is the row of the page table.
+struct Sequence {
+  int q_batch, q_begin, q_len;
+  int k_batch, k_begin, k_len;
+};
+
+/// The rows that one tensor has of a sequence.
+struct SequenceRows {
+  int batch;
+  core::RowSpan span;
+};
+TANDEM_DEVICE SequenceRows rows_of_sequence(const std::int32_t* cu_seqlens, int index, int rows, int most) {
+  if (cu_seqlens == nullptr) return {index, core::span_of(0, rows, rows, most)};
+  return {0, core::span_of(hw::load_global(cu_seqlens + index), hw::load_global(cu_seqlens + index + 1), rows,
+                           most)};
+}
+
+/// Of variable lengths; the kernel and the one that lists its tiles read them alike.
+TANDEM_DEVICE Sequence read_sequence(const VarlenArguments& varlen, int index) {
+  const SequenceRows q = rows_of_sequence(varlen.cu_seqlens_q, index, varlen.q_rows, varlen.max_seqlen_q);
+  SequenceRows k = rows_of_sequence(varlen.cu_seqlens_k, index, varlen.k_rows, varlen.max_seqlen_k);
+  if (varlen.seqused_k != nullptr)
+    k.span.length = core::clamp(hw::load_global(varlen.seqused_k + index), 0, k.span.length);
+  return {q.batch, q.span.begin, q.span.length, k.batch, k.span.begin, k.span.length};
+}
+
+template <ForwardVariant V>
+TANDEM_DEVICE Sequence sequence_of(const ForwardArguments& args, int index) {
+  if constexpr (V.lengths == Lengths::varlen) {
+    return read_sequence(args.varlen, index);
+  } else {
+    return {index, 0, args.q_len, index, 0, args.k_len};
+  }
+}
+
+}  // namespace tandem::forward

@@ -1,0 +1,196 @@
+// Variable lengths through the C interface, on the CPU: each sequence as if it were called alone.
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+#include <tandem/tandem.h>
+
+#include "core/mask.h"
+#include "tests/support/compare.h"
+#include "tests/support/forward_case.h"
+#include "tests/support/varlen_case.h"
+
+namespace tandem {
+namespace {
+
+using test::KeyLayout;
+using test::VarlenCase;
+using test::VarlenTensors;
+
+/// The C interface's arguments for a case. Points into itself and into the tensors.
+struct Call {
+  tandem_mask mask{};
+  tandem_varlen varlen{};
+  tandem_forward_args args{};
+
+  Call(const VarlenTensors& tensors, tandem_backend backend) {
+    const core::ForwardProblem p = tensors.problem();
+    mask = test::to_c(tensors.setup.mask);
+    varlen.struct_size = sizeof(varlen);
+    varlen.batch = p.varlen.sequences;
+    varlen.cu_seqlens_q = p.varlen.cu_seqlens_q, varlen.cu_seqlens_k = p.varlen.cu_seqlens_k;
+    varlen.seqused_k = p.varlen.seqused_k, varlen.page_table = p.varlen.page_table;
+    varlen.page_table_stride = p.varlen.page_table_stride;
+    varlen.pages_per_sequence = p.varlen.pages_per_sequence;
+    args.struct_size = sizeof(args);
+    args.backend = backend;
+    args.q = p.q, args.k = p.k, args.v = p.v, args.o = p.o, args.lse = p.lse;
+    args.mask = &mask;
+    args.softcap = p.softcap;
+    args.varlen = &varlen;
+  }
+
+  tandem_status run() const {
+    std::size_t bytes = 0;
+    if (const tandem_status status = tandem_forward_workspace(&args, &bytes); status != TANDEM_OK)
+      return status;
+    struct alignas(256) Block {
+      std::byte bytes[256];
+    };
+    std::vector<Block> workspace(bytes / sizeof(Block) + 1);
+    return tandem_forward(&args, workspace.data(), bytes, nullptr);
+  }
+};
+
+VarlenCase draw_case(std::uint64_t seed) {
+  test::Random random(seed);
+  VarlenCase c = test::draw_varlen_case(random, {40, 50});
+  static constexpr tandem_dtype dtypes[] = {TANDEM_BF16, TANDEM_FP16, TANDEM_FP32};
+  c.dtype = dtypes[random() % 3];
+  c.head_dim = 8 * static_cast<std::int64_t>(1 + random() % 9);
+  c.page_size = 1 + static_cast<std::int64_t>(random() % 20);
+  if (random() % 3 == 0) c.softcap = 5.f;
+  return c;
+}
+
+class VarlenBackend : public testing::TestWithParam<tandem_backend> {};
+
+INSTANTIATE_TEST_SUITE_P(Backends, VarlenBackend,
+                         testing::Values(TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE), [](const auto& info) {
+                           return info.param == TANDEM_BACKEND_CPU ? "cpu" : "reference";
+                         });
+
+TEST_P(VarlenBackend, EachSequenceEqualsItsOracle) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const VarlenCase c = draw_case(seed);
+    SCOPED_TRACE(testing::Message() << c << " draw " << seed);
+    const VarlenTensors tensors(c);
+    ASSERT_EQ(Call(tensors, GetParam()).run(), TANDEM_OK) << tandem_last_error();
+    const test::VarlenValues values = test::varlen_values(tensors);
+    const test::Comparison o = test::compare(values.result.o, values.standard.o, values.reference.o);
+    EXPECT_TRUE(o) << "o: " << o;
+    EXPECT_TRUE(test::others_untouched(tensors));
+    if (c.lse) {
+      const test::Comparison lse =
+          test::compare(values.result.lse, values.standard.lse, values.reference.lse);
+      EXPECT_TRUE(lse) << "lse: " << lse;
+    }
+    if (HasFailure()) return;
+  }
+}
+
+VarlenCase two_sequences() {
+  VarlenCase c;
+  c.dtype = TANDEM_FP32;
+  c.q_lens = {3, 5}, c.k_lens = {7, 4};
+  return c;
+}
+
+TEST(Varlen, ASequenceHasTheSameBitsAloneAndInAnyBatch) {
+  VarlenCase both = two_sequences(), alone = both;
+  both.q_lens = {130, 200}, both.k_lens = {300, 70};
+  alone.q_lens = {200}, alone.k_lens = {70};
+  const VarlenTensors batch(both), single(alone);
+  for (std::int64_t row = 0; row < 200; ++row)
+    for (std::int64_t e = 0; e < 64; ++e) {
+      const_cast<VarlenTensors&>(single).q.set(0, row, 0, e,
+                                               static_cast<float>(batch.q.at(0, 130 + row, 0, e)));
+      if (row >= 70) continue;
+      const_cast<VarlenTensors&>(single).k.set(0, row, 0, e,
+                                               static_cast<float>(batch.k.at(0, 300 + row, 0, e)));
+      const_cast<VarlenTensors&>(single).v.set(0, row, 0, e,
+                                               static_cast<float>(batch.v.at(0, 300 + row, 0, e)));
+    }
+  ASSERT_EQ(Call(batch, TANDEM_BACKEND_CPU).run(), TANDEM_OK) << tandem_last_error();
+  ASSERT_EQ(Call(single, TANDEM_BACKEND_CPU).run(), TANDEM_OK) << tandem_last_error();
+  for (std::int64_t row = 0; row < 200; ++row)
+    for (std::int64_t e = 0; e < 64; ++e)
+      ASSERT_EQ(batch.o.at(0, 130 + row, 0, e), single.o.at(0, row, 0, e));
+}
+
+TEST(Varlen, LengthsBeyondTheTensorsAreClampedToThem) {
+  VarlenCase c = two_sequences();
+  VarlenTensors tensors(c);
+  tensors.cu_seqlens_q = {-5, 3, 1000};  // the second sequence has the rest of q, with its spare rows
+  tensors.cu_seqlens_k = {0, 7, 6};      // and no keys
+  for (std::int64_t row = 8; row < tensors.q.view().shape[1]; ++row)
+    for (std::int64_t e = 0; e < 64; ++e) tensors.q.set(0, row, 0, e, 1.f);
+  ASSERT_EQ(Call(tensors, TANDEM_BACKEND_CPU).run(), TANDEM_OK) << tandem_last_error();
+  EXPECT_TRUE(tensors.o.guards_intact());
+  for (std::int64_t row = 3; row < tensors.q.view().shape[1]; ++row) {
+    EXPECT_EQ(tensors.o.at(0, row, 0, 0), 0);
+    EXPECT_EQ(tensors.lse.at(0, row, 0, 0), -std::numeric_limits<double>::infinity());
+  }
+}
+
+TEST(Varlen, QueriesBeyondTheirBoundAreLeftOut) {
+  const VarlenTensors tensors(two_sequences());
+  Call call(tensors, TANDEM_BACKEND_CPU);
+  call.varlen.max_seqlen_q = 4;
+  ASSERT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
+  EXPECT_FALSE(std::isnan(tensors.o.at(0, 3 + 3, 0, 0)));
+  EXPECT_TRUE(std::isnan(tensors.o.at(0, 3 + 4, 0, 0)));
+}
+
+TEST(Varlen, NoSequencesAreNoError) {
+  const VarlenTensors tensors(two_sequences());
+  Call call(tensors, TANDEM_BACKEND_CPU);
+  call.varlen.batch = 0;
+  EXPECT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
+  EXPECT_TRUE(tensors.o.untouched());
+}
+
+/// What is wrong, and what the message has to say.
+struct Mistake {
+  const char* message;
+  void (*make)(Call& call);
+};
+
+TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {
+  static const std::int32_t numbers[8] = {};
+  const Mistake mistakes[] = {
+      {"varlen.batch is -1", [](Call& c) { c.varlen.batch = -1; }},
+      {"varlen.max_seqlen_q is -2", [](Call& c) { c.varlen.max_seqlen_q = -2; }},
+      {"varlen.max_seqlen_k is -3", [](Call& c) { c.varlen.max_seqlen_k = -3; }},
+      {"q.shape[0] (batch) is 1; it has to be 2", [](Call& c) { c.varlen.cu_seqlens_q = nullptr; }},
+      {"k.shape[0] (batch) is 1; it has to be 2", [](Call& c) { c.varlen.cu_seqlens_k = nullptr; }},
+      {"both given", [](Call& c) { c.varlen.page_table = numbers; }},
+      {"varlen.seqused_k is NULL",
+       [](Call& c) { c.varlen.page_table = numbers, c.varlen.cu_seqlens_k = nullptr; }},
+      {"varlen.pages_per_sequence is 0",
+       [](Call& c) { c.varlen.page_table = c.varlen.seqused_k = numbers, c.varlen.cu_seqlens_k = nullptr; }},
+      {"varlen.page_table_stride is -1",
+       [](Call& c) {
+         c.varlen.page_table = c.varlen.seqused_k = numbers, c.varlen.cu_seqlens_k = nullptr;
+         c.varlen.page_table_stride = -1;
+       }},
+      {"varlen.cu_seqlens_q",
+       [](Call& c) {
+         c.varlen.cu_seqlens_q =
+             reinterpret_cast<const std::int32_t*>(reinterpret_cast<std::uintptr_t>(numbers) + 2);
+       }},
+      {"varlen->struct_size", [](Call& c) { c.varlen.struct_size = 8; }},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const VarlenTensors tensors(two_sequences());
+    Call call(tensors, TANDEM_BACKEND_CPU);
+    mistake.make(call);
+    EXPECT_EQ(call.run(), TANDEM_INVALID_ARGUMENT) << mistake.message;
+    EXPECT_NE(std::string(tandem_last_error()).find(mistake.message), std::string::npos)
+        << tandem_last_error() << "\ndoes not say: " << mistake.message;
+    EXPECT_TRUE(tensors.o.untouched());
+  }
+}
+
+}  // namespace
+}  // namespace tandem
