@@ -40,14 +40,33 @@ struct BlockStep {
 };
 
 /// How scores become exponents of two: p = 2^(factor * (s - max)), s through tanh(inner * s) if capped.
+/// Beyond `coarse_from` an exponent in fp32 is rounded by tens, which p would show. Scores that differ at all
+/// differ by so much there that p is 0, so any larger factor will do: `coarse`, a power of two, rounds
+/// nothing.
 struct ScoreRule {
+  static constexpr float coarse_from = 0x1p30f;
   bool capped;
-  float inner, factor;
+  float inner, factor, coarse;
 
   explicit ScoreRule(const core::ForwardProblem& p)
       : capped(p.softcap > 0),
         inner(capped ? p.scale / p.softcap : 1.0f),
-        factor((capped ? p.softcap : p.scale) * 1.44269504088896340736f) {}
+        factor((capped ? p.softcap : p.scale) * 1.44269504088896340736f),
+        coarse(std::exp2(std::ceil(std::log2(factor)))) {}
+
+  /// The factor for a block of which these are the row maxima. For no two blocks of a row their order differs
+  /// before and after.
+  HWY_INLINE Vector factor_of(Vector row_max) const {
+    const Floats f;
+    const Vector exact = hn::Set(f, factor);
+    const auto beyond = hn::Ge(hn::Abs(hn::Mul(row_max, exact)), hn::Set(f, coarse_from));
+    return hn::IfThenElse(beyond, hn::Set(f, coarse), exact);
+  }
+  /// The natural logarithm of what a reference stands for.
+  double log_of(float reference) const {
+    const double unit = std::abs(reference) >= coarse_from ? static_cast<double>(factor) / coarse : 1.0;
+    return reference * unit * 0.69314718055994530942;
+  }
 };
 
 /// What all steps of a tile share.
@@ -63,7 +82,7 @@ struct TileWork {
 struct Panel {
   const float* queries;
   float* outputs;
-  float* row_max;
+  float* reference;
   float* row_sum;
 };
 
@@ -113,8 +132,9 @@ HWY_INLINE void score_rest(const TileWork& work, const Panel& panel, const Block
   }
 }
 
-/// Scores of the step's keys; returns the row maxima, at least `row_max`.
-HWY_INLINE Pair score_block(const TileWork& work, const Panel& panel, const BlockStep& step, Pair row_max) {
+/// Scores of the step's keys; returns the row maxima.
+HWY_INLINE Pair score_block(const TileWork& work, const Panel& panel, const BlockStep& step) {
+  Pair row_max = splat(-infinity);
   std::size_t key = step.key_begin;
   for (; key + kernel_rows <= step.key_end; key += kernel_rows) {
     score_keys<kernel_rows>(work, panel, step, key, row_max);
@@ -123,13 +143,13 @@ HWY_INLINE Pair score_block(const TileWork& work, const Panel& panel, const Bloc
   return row_max;
 }
 
-/// Turns scores into weights 2^(factor * s - offset) in place and returns their sums.
-HWY_INLINE Pair weigh_block(float* scores, const BlockStep& step, float factor, Pair offset) {
-  const Vector scale = hn::Set(Floats(), factor);
+/// Turns scores into weights 2^(factor * s - reference) in place and returns their sums.
+HWY_INLINE Pair weigh_block(float* scores, const BlockStep& step, Pair factor, Pair reference) {
   Pair sums = splat(0.0f);
   for (std::size_t key = step.key_begin; key < step.key_end; ++key) {
     const Pair s = load(scores + key * panel_rows);
-    const Pair weights = exp2({hn::MulSub(scale, s.low, offset.low), hn::MulSub(scale, s.high, offset.high)});
+    const Pair weights =
+        exp2({hn::MulSub(factor.low, s.low, reference.low), hn::MulSub(factor.high, s.high, reference.high)});
     sums = {hn::Add(sums.low, weights.low), hn::Add(sums.high, weights.high)};
     store(weights, scores + key * panel_rows);
   }
@@ -180,22 +200,20 @@ void add_seen_values(const TileWork& work, const Panel& panel, const BlockStep& 
   }
 }
 
-/// One block of keys for one panel of rows: online softmax in base 2.
+/// One block of keys for one panel of rows: online softmax in base 2. A row's reference, what is subtracted
+/// in its exponents, is its maximum times the factor as it was rounded; weights, rescaling and lse all go by
+/// that one number, so that its rounding cancels, however many blocks there are. Finite from the start: a row
+/// that sees no key so far has weights of 0.
 void attend_block(const TileWork& work, const Panel& panel, const BlockStep& step) {
-  const Floats f;
-  const Pair old_max = load(panel.row_max);
-  const Pair new_max = score_block(work, panel, step, old_max);
-  const auto offset_of = [&](Vector row_max) HWY_ATTR {  // a row that sees no key so far has weights of 0
-    const auto none = hn::Eq(row_max, hn::Set(f, -infinity));
-    return hn::IfThenZeroElse(none, hn::Mul(row_max, hn::Set(f, work.rule.factor)));
-  };
-  const Pair offset = {offset_of(new_max.low), offset_of(new_max.high)};
-  const Vector factor = hn::Set(f, work.rule.factor);
-  const Pair rescale =
-      exp2({hn::MulSub(old_max.low, factor, offset.low), hn::MulSub(old_max.high, factor, offset.high)});
-  const Pair sums = weigh_block(work.scratch.scores, step, work.rule.factor, offset);
+  const Pair row_max = score_block(work, panel, step);
+  const Pair factor = {work.rule.factor_of(row_max.low), work.rule.factor_of(row_max.high)};
+  const Pair last = load(panel.reference);
+  const Pair reference = {hn::Max(last.low, hn::Mul(row_max.low, factor.low)),
+                          hn::Max(last.high, hn::Mul(row_max.high, factor.high))};
+  const Pair rescale = exp2({hn::Sub(last.low, reference.low), hn::Sub(last.high, reference.high)});
+  const Pair sums = weigh_block(work.scratch.scores, step, factor, reference);
   const Pair old_sum = load(panel.row_sum);
-  store(new_max, panel.row_max);
+  store(reference, panel.reference);
   store({hn::MulAdd(old_sum.low, rescale.low, sums.low), hn::MulAdd(old_sum.high, rescale.high, sums.high)},
         panel.row_sum);
   if (step.masked && !step.finite) return add_seen_values(work, panel, step, rescale);
@@ -225,7 +243,8 @@ BlockStep block_step(const core::ForwardProblem& p, std::int64_t row_begin, std:
 
 Panel panel_of(const TileWork& work, std::size_t row) {
   const Scratch& s = work.scratch;
-  return {s.queries + row * work.head_dim, s.outputs + row * work.head_dim, s.row_max + row, s.row_sum + row};
+  return {s.queries + row * work.head_dim, s.outputs + row * work.head_dim, s.reference + row,
+          s.row_sum + row};
 }
 
 /// Transposes the tile's queries into panels, rows beyond it as 0, and resets the outputs.
@@ -234,7 +253,7 @@ void load_queries(const core::ForwardProblem& p, const Tile& tile, const Scratch
   const auto head_dim = static_cast<std::size_t>(p.head_dim());
   std::fill_n(scratch.queries, rows * head_dim, 0.0f);
   std::fill_n(scratch.outputs, rows * head_dim, 0.0f);
-  std::fill_n(scratch.row_max, rows, -infinity);
+  std::fill_n(scratch.reference, rows, std::numeric_limits<float>::lowest());
   std::fill_n(scratch.row_sum, rows, 0.0f);
   for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
     const auto at = static_cast<std::size_t>(row - tile.row_begin);
@@ -265,10 +284,9 @@ void store_outputs(const core::ForwardProblem& p, const Tile& tile, const TileWo
       }
     }
     if (p.lse.data == nullptr) continue;
-    // The weights are relative to the offset as it was rounded.
-    const double offset = row_sum == 0 ? 0.0 : static_cast<double>(scratch.row_max[at] * rule.factor);
+    const double log_reference = row_sum == 0 ? 0.0 : rule.log_of(scratch.reference[at]);
     *core::row_of<float>(p.lse, tile.batch, query, head) =
-        static_cast<float>(offset * 0.69314718055994530942 + std::log(static_cast<double>(row_sum)));
+        static_cast<float>(log_reference + std::log(static_cast<double>(row_sum)));
   }
 }
 

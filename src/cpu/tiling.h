@@ -76,13 +76,13 @@ struct Tile {
 
 /// The scratch of one task, cut out of the workspace. Sizes in floats.
 struct Scratch {
-  float* keys;     ///< block_keys rows of key_stride
-  float* values;   ///< block_keys rows of key_stride
-  float* queries;  ///< per panel of rows: head_dim x panel, transposed
-  float* outputs;  ///< the same shape, not yet divided by the row sum
-  float* row_max;  ///< tile_rows, before scaling
-  float* row_sum;  ///< tile_rows
-  float* scores;   ///< block_keys x panel, transposed
+  float* keys;       ///< block_keys rows of key_stride
+  float* values;     ///< block_keys rows of key_stride
+  float* queries;    ///< per panel of rows: head_dim x panel, transposed
+  float* outputs;    ///< the same shape, not yet divided by the row sum
+  float* reference;  ///< tile_rows: subtracted from exponents of 2
+  float* row_sum;    ///< tile_rows
+  float* scores;     ///< block_keys x panel, transposed
 
   /// A cache line more than the head dim, so that rows do not fall on the same cache sets.
   static std::size_t key_stride(std::size_t head_dim) { return head_dim + 16; }
@@ -99,7 +99,7 @@ struct Scratch {
     values = take(block_keys * key_stride(head_dim));
     queries = take(tile_rows * head_dim);
     outputs = take(tile_rows * head_dim);
-    row_max = take(tile_rows);
+    reference = take(tile_rows);
     row_sum = take(tile_rows);
     scores = take(block_keys * max_panel_rows);
   }

@@ -71,11 +71,11 @@ struct OutputRows {
     if (tile_row >= rows) return;
     hw::store_kept(static_cast<std::uint16_t*>(args.o.data) + offset(args.o, tile_row) + column, elements);
   }
-  /// `max` is an exponent of 2.
-  TANDEM_DEVICE void store_lse(int tile_row, float max, float sum) const {
+  /// `sum` of probabilities 2^(score - reference).
+  TANDEM_DEVICE void store_lse(int tile_row, float reference, float sum) const {
     if (tile_row >= rows || args.lse.data == nullptr) return;
     const float lse =
-        sum == 0.f ? -std::numeric_limits<float>::infinity() : tile::ln_2 * (max + hw::log2(sum));
+        sum == 0.f ? -std::numeric_limits<float>::infinity() : tile::ln_2 * (reference + hw::log2(sum));
     hw::store_global(static_cast<float*>(args.lse.data) + offset(args.lse, tile_row), lse);
   }
 };
@@ -84,8 +84,7 @@ struct OutputRows {
 template <DecodeVariant V, typename Result>
 TANDEM_DEVICE void store_final(Consumer<V>& consumer, const Item& item, Result& result) {
   const OutputRows<V> out(consumer.args, item);
-  result.for_each_row(consumer.args.scale_log2,
-                      [&](int row, float max, float sum) { out.store_lse(row, max, sum); });
+  result.for_each_row([&](int row, float reference, float sum) { out.store_lse(row, reference, sum); });
   result.normalise();
   // Free: warps have met since the last product with the queries, or write only rows that they multiplied.
   auto& rounded = consumer.shared.q;
@@ -105,10 +104,10 @@ TANDEM_DEVICE void store_partial(const DecodeArguments& args, const Item& item, 
   constexpr PartialLayout layout{V.columns, V.head_dim};
   float* partial = args.partials + place * layout.floats();
   const int rows = rows_of_tile(args, item, V.columns);
-  result.for_each_row(args.scale_log2, [&](int row, float max, float sum) {
+  result.for_each_row([&](int row, float reference, float sum) {
     if (row >= rows) return;
     hw::store_kept(partial + layout.statistics(row),
-                   {std::bit_cast<std::uint32_t>(max), std::bit_cast<std::uint32_t>(sum)});
+                   {std::bit_cast<std::uint32_t>(reference), std::bit_cast<std::uint32_t>(sum)});
   });
   result.for_each_pair([&](int row, int column, float x, float y) {
     if (row >= rows) return;
@@ -140,14 +139,16 @@ TANDEM_DEVICE bool arrive_last(Consumer<V>& consumer, const StreamParts& parts) 
 /// multiple of it, have the same row.
 template <int group, int lanes>
 struct PartWeights {
-  float max, sum;  ///< of the group: an exponent of 2, and the sum
-  float own;       ///< weight of the lane's part
+  float reference, sum;  ///< of the group
+  float own;             ///< weight of the lane's part
 
-  /// From the statistics of the lane's part: -inf and 0 where there is none.
-  TANDEM_DEVICE PartWeights(float own_max, float own_sum) : max(own_max) {
+  /// From the statistics of the lane's part: tile::no_reference and 0 where there is none.
+  TANDEM_DEVICE PartWeights(float own_reference, float own_sum) : reference(own_reference) {
     TANDEM_UNROLL
-    for (int mask = 1; mask < group; mask *= 2) max = hw::max(max, hw::shuffle_xor(max, mask));
-    own = hw::exp2(own_max - (max == -std::numeric_limits<float>::infinity() ? 0.f : max));
+    for (int mask = 1; mask < group; mask *= 2) {
+      reference = hw::max(reference, hw::shuffle_xor(reference, mask));
+    }
+    own = hw::exp2(own_reference - reference);
     sum = own_sum * own;
     TANDEM_UNROLL
     for (int mask = 1; mask < group; mask *= 2) sum += hw::shuffle_xor(sum, mask);
@@ -161,7 +162,7 @@ struct PartWeights {
 
 /// Four neighbouring elements of a row, summed over groups of partial results.
 struct MergedChunk {
-  float max = -std::numeric_limits<float>::infinity(), sum = 0.f;
+  float reference = tile::no_reference, sum = 0.f;
   float values[4] = {};
 
   template <int group, int lanes>
@@ -173,10 +174,9 @@ struct MergedChunk {
       TANDEM_UNROLL
       for (int i = 0; i < 4; ++i) added[i] = hw::fma(std::bit_cast<float>(words[p][i]), weight, added[i]);
     }
-    const float new_max = hw::max(max, weights.max);
-    const float offset = new_max == -std::numeric_limits<float>::infinity() ? 0.f : new_max;
-    const float old_factor = hw::exp2(max - offset), factor = hw::exp2(weights.max - offset);
-    max = new_max;
+    const float last = reference;
+    reference = hw::max(last, weights.reference);
+    const float old_factor = hw::exp2(last - reference), factor = hw::exp2(weights.reference - reference);
     sum = hw::fma(weights.sum, factor, sum * old_factor);
     TANDEM_UNROLL
     for (int i = 0; i < 4; ++i) values[i] = hw::fma(added[i], factor, values[i] * old_factor);
@@ -219,14 +219,14 @@ struct Merge {
     const std::int64_t stride = parts.step * layout.floats();
     const float *words_at = partial(first) + 4 * chunk, *next_at = partial(first + 1) + 4 * chunk;
 
-    float max[rounds], sum[rounds];
+    float reference[rounds], sum[rounds];
     std::uint32_t words[rounds][group][4] = {};  // of parts that don't exist too: they count for 0
     TANDEM_UNROLL
     for (int r = 0; r < rounds; ++r) {
       // A warp's later rounds may not exist: it reads the first one's again then, and does not use it.
       const int row =
           (chunk + (has_round(first_chunk, r) ? r * DecodeVariant::consumer_threads : 0)) / row_chunks;
-      max[r] = hw::load_global(statistics + layout.statistics(row));
+      reference[r] = hw::load_global(statistics + layout.statistics(row));
       sum[r] = hw::load_global(statistics + layout.statistics(row) + 1);
     }
     TANDEM_UNROLL
@@ -241,15 +241,15 @@ struct Merge {
     TANDEM_UNROLL
     for (int r = 0; r < rounds; ++r) {
       if (!has_round(first_chunk, r)) continue;
-      const PartWeights<group, row_chunks> weights(
-          own < count ? max[r] : -std::numeric_limits<float>::infinity(), own < count ? sum[r] : 0.f);
+      const PartWeights<group, row_chunks> weights(own < count ? reference[r] : tile::no_reference,
+                                                   own < count ? sum[r] : 0.f);
       merged[r].add(weights, words[r]);
     }
   }
 
   TANDEM_DEVICE void store(MergedChunk& merged, int chunk) const {
     const int row = chunk / row_chunks, column = chunk % row_chunks * 4;
-    if (column == 0) out.store_lse(row, merged.max, merged.sum);
+    if (column == 0) out.store_lse(row, merged.reference, merged.sum);
     const float factor = merged.sum == 0.f ? 0.f : hw::reciprocal(merged.sum);
     TANDEM_UNROLL
     for (float& value : merged.values) value *= factor;

@@ -22,13 +22,12 @@ struct PlainResult {
     for (float& sum : softmax.row_sum) sum = tile::quad_sum(sum);
   }
 
-  /// visit(row, max as an exponent of 2, sum), once for every row of the tile.
+  /// visit(row, reference, sum), once for every row of the tile.
   template <typename Visit>
-  TANDEM_DEVICE void for_each_row(float scale_log2, Visit visit) const {
+  TANDEM_DEVICE void for_each_row(Visit visit) const {
     if (hw::lane_index() % 4 != 0) return;
     TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i)
-      visit(upper_row() + 8 * i, softmax.row_max[i] * scale_log2, softmax.row_sum[i]);
+    for (int i = 0; i < 2; ++i) visit(upper_row() + 8 * i, softmax.reference[i], softmax.row_sum[i]);
   }
 
   TANDEM_DEVICE void normalise() {
@@ -75,7 +74,7 @@ TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const Item& item, i
   }
   result.softmax.take_maximum(scores);
   const tile::Rescale rescale = result.softmax.template rebase<true>(consumer.args.scale_log2);
-  result.softmax.template exponentiate<true>(scores, consumer.args.scale_log2);
+  result.softmax.exponentiate(scores, consumer.args.scale_log2);
   if (rescale.needed()) tile::scale_rows(result.output, rescale.factor);
 }
 

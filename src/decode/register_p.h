@@ -76,8 +76,6 @@ TANDEM_DEVICE void attend_register_p(Consumer<V>& consumer, const Item& item,
     consumer.release_keys();
 
     mask_and_reduce(consumer, item, key, scores, maxima);
-    TANDEM_UNROLL
-    for (int k = 0; k < own; ++k) maxima[k] = hw::max(maxima[k], softmax.max[k]);
     softmax.update(scores, maxima, correction, consumer.args.scale_log2);
     scale_columns(output, correction);
 
@@ -101,7 +99,7 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
   for (int k = 0; k < own; ++k) {
     softmax.sum[k] = column_sum(softmax.sum[k]);
     if (lane < 4) {
-      shared.exchange.maxima[warp][column_of(k)] = softmax.max[k];
+      shared.exchange.maxima[warp][column_of(k)] = softmax.reference[k];
       shared.exchange.sums[warp][column_of(k)] = softmax.sum[k];
     }
   }
@@ -109,20 +107,16 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
   float factor[own];
   TANDEM_UNROLL
   for (int k = 0; k < own; ++k) {
-    float max = softmax.max[k], sum = 0.f;
+    float reference = softmax.reference[k], sum = 0.f;
     TANDEM_UNROLL
-    for (int w = 0; w < warps; ++w) max = hw::max(max, shared.exchange.maxima[w][column_of(k)]);
-    const float offset =
-        (max == -std::numeric_limits<float>::infinity() ? 0.f : max) * consumer.args.scale_log2;
-    const auto weight = [&](float own_max) {
-      return hw::exp2(hw::fma(own_max, consumer.args.scale_log2, -offset));
-    };
+    for (int w = 0; w < warps; ++w) reference = hw::max(reference, shared.exchange.maxima[w][column_of(k)]);
     TANDEM_UNROLL
     for (int w = 0; w < warps; ++w) {
-      sum += weight(shared.exchange.maxima[w][column_of(k)]) * shared.exchange.sums[w][column_of(k)];
+      const float weight = hw::exp2(shared.exchange.maxima[w][column_of(k)] - reference);
+      sum += weight * shared.exchange.sums[w][column_of(k)];
     }
-    factor[k] = weight(softmax.max[k]);
-    result.softmax.max[k] = max;
+    factor[k] = hw::exp2(softmax.reference[k] - reference);
+    result.softmax.reference[k] = reference;
     result.softmax.sum[k] = sum;
   }
   scale_columns(output, factor);

@@ -6,19 +6,18 @@
 
 namespace tandem::decode {
 
-/// The larger of the old maxima and those of all warps in this block.
+/// The largest of all warps' maxima in this block.
 template <DecodeVariant V>
-TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, const TransposedResult<V>& result,
-                                   float (&maxima)[own_columns<V.columns>]) {
+TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, float (&maxima)[own_columns<V.columns>]) {
+  constexpr int own = own_columns<V.columns>;
   auto& shared = consumer.shared.own.exchange.maxima;
   if (hw::lane_index() < 4) {
     TANDEM_UNROLL
-    for (int k = 0; k < result.own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
+    for (int k = 0; k < own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
   }
   sync_consumers();
   TANDEM_UNROLL
-  for (int k = 0; k < result.own; ++k) {
-    maxima[k] = result.softmax.max[k];
+  for (int k = 0; k < own; ++k) {
     TANDEM_UNROLL
     for (int warp = 0; warp < warps; ++warp) maxima[k] = hw::max(maxima[k], shared[warp][column_of(k)]);
   }
@@ -63,7 +62,7 @@ TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const Item& item, Tran
     consumer.release_keys();
 
     mask_and_reduce(consumer, item, key, scores, maxima);
-    exchange_maxima(consumer, result, maxima);                                    // col_max = colmax(S)
+    exchange_maxima(consumer, maxima);                                            // col_max = colmax(S)
     result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);  // P = exp(S - col_max)
     store_probabilities(consumer, scores);
     hw::fence_async_proxy();

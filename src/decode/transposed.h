@@ -57,39 +57,36 @@ TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulat
 template <DecodeVariant V>
 using TransposedScores = float[V.subtiles()][V.columns / 2];
 
-/// Online softmax of the thread's columns. Maxima are of raw scores; sums are of the thread's own keys until
-/// somebody adds them up.
+/// Online softmax of the thread's columns. `reference` is what is subtracted in the exponents of 2, as
+/// tile::OnlineSoftmax has it; sums are of the thread's own keys until somebody adds them up.
 template <int columns>
 struct ColumnSoftmax {
   static constexpr int own = own_columns<columns>;
-  float max[own], sum[own];
+  float reference[own], sum[own];
 
   TANDEM_DEVICE ColumnSoftmax() {
     TANDEM_UNROLL
-    for (int k = 0; k < own; ++k) max[k] = -std::numeric_limits<float>::infinity(), sum[k] = 0.f;
+    for (int k = 0; k < own; ++k) reference[k] = tile::no_reference, sum[k] = 0.f;
   }
 
-  /// Takes up new maxima, no smaller than the old ones, and turns scores into probabilities. `factor` brings
-  /// what was added up before to the new reference.
+  /// Takes up the maxima of a block and turns its scores into probabilities. `factor` brings what was added
+  /// up before to the new reference.
   template <int tiles>
-  TANDEM_DEVICE void update(float (&scores)[tiles][columns / 2], const float (&new_max)[own],
+  TANDEM_DEVICE void update(float (&scores)[tiles][columns / 2], const float (&maxima)[own],
                             float (&factor)[own], float scale_log2) {
-    float offset[own];
     TANDEM_UNROLL
     for (int k = 0; k < own; ++k) {
-      // -inf - -inf would be NaN; any finite reference leaves all of these probabilities 0.
-      const bool none = new_max[k] == -std::numeric_limits<float>::infinity();
-      offset[k] = (none ? 0.f : new_max[k]) * scale_log2;
-      factor[k] = hw::exp2(hw::fma(max[k], scale_log2, -offset[k]));
+      const float last = reference[k];
+      reference[k] = hw::max(last, maxima[k] * scale_log2);
+      factor[k] = hw::exp2(last - reference[k]);
       sum[k] *= factor[k];
-      max[k] = new_max[k];
     }
     TANDEM_UNROLL
     for (auto& tile : scores) {
       TANDEM_UNROLL
       for (int j = 0; j < columns / 2; ++j) {
         const int k = own_column(j);
-        tile[j] = hw::exp2(hw::fma(tile[j], scale_log2, -offset[k]));
+        tile[j] = hw::exp2(hw::fma(tile[j], scale_log2, -reference[k]));
         sum[k] += tile[j];
       }
     }
@@ -103,12 +100,12 @@ struct TransposedResult {
   float output[V.head_dim / 64][V.columns / 2] = {};
   ColumnSoftmax<V.columns> softmax;
 
-  /// visit(row, max as an exponent of 2, sum), once for every row of the tile.
+  /// visit(row, reference, sum), once for every row of the tile.
   template <typename Visit>
-  TANDEM_DEVICE void for_each_row(float scale_log2, Visit visit) const {
+  TANDEM_DEVICE void for_each_row(Visit visit) const {
     if (hw::thread_index() >= 4) return;
     TANDEM_UNROLL
-    for (int k = 0; k < own; ++k) visit(column_of(k), softmax.max[k] * scale_log2, softmax.sum[k]);
+    for (int k = 0; k < own; ++k) visit(column_of(k), softmax.reference[k], softmax.sum[k]);
   }
 
   TANDEM_DEVICE void scale(const float (&factor)[own]) {

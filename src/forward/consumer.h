@@ -143,7 +143,7 @@ TANDEM_DEVICE tile::Rescale rebase(ConsumerState<V>& state) {
 /// Probabilities and row sums of the same block (line 19 too).
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE void exponentiate(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
-  state.softmax.template exponentiate<kind == BlockKind::masked>(scores, state.args.scale_log2);
+  state.softmax.exponentiate(scores, state.args.scale_log2);
 }
 
 /// How the output has to be rescaled, and whether: the same in the whole warp.

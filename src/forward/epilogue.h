@@ -141,7 +141,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
                               int row, tile::OnlineSoftmax& softmax, float (&output)[V.head_dim / 2]) {
   float lse[2], normalise[2];
-  softmax.finish(args.scale_log2, lse, normalise);  // line 24
+  softmax.finish(lse, normalise);  // line 24
   tile::scale_rows(output, normalise);
   if constexpr (stages_output<V>) {  // line 25
     start_storing_output(args, shared, work, output);

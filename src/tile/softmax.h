@@ -10,6 +10,10 @@ namespace tandem::tile {
 
 inline constexpr float ln_2 = std::numbers::ln2_v<float>;
 
+/// The reference of a row that has seen no key. Finite, as -inf - -inf would be NaN: all probabilities are 0
+/// then, and so is the factor from here to any other reference.
+inline constexpr float no_reference = std::numeric_limits<float>::lowest();
+
 /// Accumulator j belongs to the upper (0) or lower (1) of the two rows that a thread holds.
 constexpr int row_of_accumulator(int j) { return (j / 2) % 2; }
 /// Its column within the tile, without the thread's own offset 2 * (lane % 4).
@@ -37,18 +41,19 @@ struct Rescale {
 /// is right unless all scores of a row are negative; then the first does it again.
 enum class Maximum { float_, bits_in_threes };
 
-/// Running statistics of the thread's two rows. row_max is in units of raw scores; row_sum holds the thread's
-/// own columns only, until `finish`.
+/// Running statistics of the thread's two rows. row_max is in units of raw scores. `reference` is what is
+/// subtracted in the exponents: row_max times scale_log2 as it was rounded. Probabilities, rescaling and lse
+/// all go by that one number, so that its rounding cancels, however many blocks there are. row_sum holds the
+/// thread's own columns only, until `finish`.
 struct OnlineSoftmax {
   float row_max[2] = {-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
+  float reference[2] = {no_reference, no_reference};
   float row_sum[2] = {0.f, 0.f};
-  float last_max[2];  ///< row_max before the last block
 
   /// Algorithm 1, line 18: takes one block of scores into the maxima.
   template <Maximum how = Maximum::float_, int count>
   TANDEM_DEVICE void take_maximum(const float (&scores)[count]) {
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) last_max[i] = row_max[i];
+    const float last_max[2] = {row_max[0], row_max[1]};
     if constexpr (how == Maximum::bits_in_threes) {
       TANDEM_UNROLL
       for (int j = 0; j < count; j += 2) {
@@ -74,7 +79,10 @@ struct OnlineSoftmax {
     Rescale rescale;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
-      rescale.factor[i] = hw::exp2(hw::fma(last_max[i], scale_log2, -offset<masked>(i, scale_log2)));
+      const float last = reference[i];
+      reference[i] = row_max[i] * scale_log2;
+      if constexpr (masked) reference[i] = hw::max(reference[i], no_reference);
+      rescale.factor[i] = hw::exp2(last - reference[i]);
       row_sum[i] *= rescale.factor[i];
     }
     return rescale;
@@ -82,26 +90,24 @@ struct OnlineSoftmax {
 
   /// Algorithm 1, line 19, its second half: turns the scores of the block into probabilities, exp2((S - m) *
   /// scale_log2), and takes them into the sums.
-  template <bool masked, int count>
+  template <int count>
   TANDEM_DEVICE void exponentiate(float (&scores)[count], float scale_log2) {
-    const float offsets[2] = {offset<masked>(0, scale_log2), offset<masked>(1, scale_log2)};
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
       const int i = row_of_accumulator(j);
-      scores[j] = hw::exp2(hw::fma(scores[j], scale_log2, -offsets[i]));
+      scores[j] = hw::exp2(hw::fma(scores[j], scale_log2, -reference[i]));
       row_sum[i] += scores[j];
     }
   }
 
   /// Algorithm 1, line 24: row sums over all columns; lse (natural log) and the factor that normalises the
   /// output. A row that saw no key gets lse -inf and factor 0.
-  TANDEM_DEVICE void finish(float scale_log2, float (&lse)[2], float (&normalise)[2]) {
+  TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       row_sum[i] = quad_sum(row_sum[i]);
       const bool empty = row_sum[i] == 0.f;
-      lse[i] = empty ? -std::numeric_limits<float>::infinity()
-                     : ln_2 * hw::fma(row_max[i], scale_log2, hw::log2(row_sum[i]));
+      lse[i] = empty ? -std::numeric_limits<float>::infinity() : ln_2 * (reference[i] + hw::log2(row_sum[i]));
       normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
     }
   }
@@ -111,14 +117,6 @@ struct OnlineSoftmax {
   TANDEM_DEVICE void finish_maximum() {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) row_max[i] = quad_max(row_max[i]);
-  }
-
-  /// What is subtracted from a row's scores in the exponent. -inf - -inf would be NaN; for a row without keys
-  /// any finite reference leaves all probabilities 0.
-  template <bool masked>
-  TANDEM_DEVICE float offset(int i, float scale_log2) const {
-    const bool none = masked && row_max[i] == -std::numeric_limits<float>::infinity();
-    return (none ? 0.f : row_max[i]) * scale_log2;
   }
 };
 

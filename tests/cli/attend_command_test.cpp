@@ -119,6 +119,15 @@ TEST_F(Attend, ConvertsToTheDtypeAskedFor) {
   EXPECT_EQ(cli::SafetensorsFile(out).header().tensors.at("o").dtype, "BF16");
 }
 
+TEST_F(Attend, ChecksLongSequencesInFp32) {
+  constexpr std::int64_t keys = 40'000;
+  save(in, {{"q", normal({1, 8, 1, 64}, TANDEM_FP32, 1)},
+            {"k", normal({1, keys, 1, 64}, TANDEM_FP32, 2)},
+            {"v", normal({1, keys, 1, 64}, TANDEM_FP32, 3)}});
+  const Outcome outcome = attend({"--backend", "cpu", "--check"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome;
+}
+
 TEST_F(Attend, CheckFindsAWrongResult) {
   save(in, small());
   EXPECT_EQ(attend({"--backend", "cpu", "--check"}).exit_code, 0);

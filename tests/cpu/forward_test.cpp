@@ -170,6 +170,74 @@ TEST(CpuForward, LargeScoresDoNotOverflow) {
   expect_correct(c);
 }
 
+/// Keys of equal scores weigh the same, and lse is their score and the logarithm of their number.
+void expect_equal_weights(ForwardCase c, float q_value, float k_value) {
+  c.scale = 1;
+  ForwardTensors t(c);
+  make_scores_equal(t, q_value, k_value);
+  const double score = t.q.at(0, 0, 0, 0) * t.k.at(0, 0, 0, 0);
+  const std::vector<double> halves(t.o.values().size(), 0.5);
+  const std::vector<double> lse(t.lse.values().size(), score + std::log(static_cast<double>(c.k_len)));
+  SCOPED_TRACE(testing::Message() << c << " scores of " << score);
+  run(t);
+  EXPECT_LE(largest_difference(t.o.values(), halves), 3e-5);  // both sums are of thousands of blocks, in fp32
+  EXPECT_LE(largest_difference(t.lse.values(), lse), lse_tolerance);
+}
+
+TEST(CpuForward, AMillionEqualKeysWeighTheSame) {
+  ForwardCase c;
+  c.dtype = TANDEM_FP32, c.q_len = 3, c.k_len = 1 << 20, c.head_dim = 8;
+  for (const float score : {0.f, 50.f, -1001.f, 9940.f}) expect_equal_weights(c, 1, score);
+}
+
+TEST(CpuForward, ScoresOfAnySizeWeighByTheirDifferences) {
+  for (const tandem_dtype dtype : {TANDEM_BF16, TANDEM_FP32}) {
+    ForwardCase c;
+    c.dtype = dtype, c.q_len = 2, c.k_len = 400, c.head_dim = 8;
+    on_each_target([&] {
+      for (int exponent = 10; exponent < 100; ++exponent) {
+        expect_equal_weights(c, 1.37f, std::ldexp(1.71f, exponent));
+        expect_equal_weights(c, -1.37f, std::ldexp(1.71f, exponent));
+      }
+    });
+  }
+  ForwardCase c;
+  c.dtype = TANDEM_FP16, c.q_len = 2, c.k_len = 400, c.head_dim = 64;
+  expect_equal_weights(c, 60'000, 60'000);
+}
+
+// Of scores that differ by one unit in the last place, up to where that is worlds apart. Not of instruction
+// sets without a fused multiply-add: they round every exponent of 2 by half a unit.
+TEST(CpuForward, NeighbouringLargeScoresMatchTheOracle) {
+  ForwardCase c;
+  c.dtype = TANDEM_FP32, c.q_len = 1, c.k_len = 600, c.head_dim = 8, c.scale = 1;
+  for (int exponent = 20; exponent < 40; ++exponent) {
+    ForwardTensors t(c);
+    make_scores_equal(t, 1, std::ldexp(1.37f, exponent));
+    for (std::int64_t s = 0; s < c.k_len; s += 7) {
+      t.k.set(0, s, 0, 0, std::nextafter(std::ldexp(1.37f, exponent), s % 2 == 0 ? 0.f : INFINITY));
+    }
+    SCOPED_TRACE(exponent);
+    const cpu::ReferenceValues reference = cpu::reference_values(t.problem());
+    run(t);
+    EXPECT_LE(largest_difference(t.o.values(), reference.o), 1e-5);
+    EXPECT_LE(largest_difference(t.lse.values(), reference.lse), lse_tolerance);
+  }
+}
+
+TEST(CpuForward, LongSequencesWithACommonOffsetMatchTheOracle) {
+  for (const float offset : {0.f, 50.f, 1e4f}) {
+    ForwardCase c;
+    c.dtype = TANDEM_FP32, c.q_len = 16, c.k_len = 1 << 17, c.head_dim = 16, c.scale = 0.25f;
+    ForwardTensors t(c);
+    offset_scores(t, 1, 4 * offset);
+    SCOPED_TRACE(offset);
+    const Expected expected(t.problem());
+    expect_result(t, expected);
+    EXPECT_LE(largest_difference(t.lse.values(), expected.reference.lse), lse_tolerance);
+  }
+}
+
 TEST(CpuForward, SoftcapOfLargeScores) {
   ForwardCase c;
   c.dtype = TANDEM_FP32;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 namespace tandem::test {
@@ -80,6 +81,16 @@ std::ostream& operator<<(std::ostream& out, const Comparison& c) {
   out << (c ? "within tolerance" : c.failure);
   return out << " (RMSE " << c.result.rmse << ", standard " << c.standard.rmse << "; max " << c.result.max
              << ", standard " << c.standard.max << ")";
+}
+
+double largest_difference(std::span<const double> result, std::span<const double> reference) {
+  double largest = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    if (!same_kind(result[i], reference[i])) return std::numeric_limits<double>::infinity();
+    if (!std::isfinite(reference[i])) continue;
+    largest = std::max(largest, std::abs(result[i] - reference[i]) / std::max(1.0, std::abs(reference[i])));
+  }
+  return largest;
 }
 
 }  // namespace tandem::test

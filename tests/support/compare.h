@@ -34,4 +34,10 @@ struct Allowance {
 Comparison compare(std::span<const double> result, std::span<const double> standard,
                    std::span<const double> reference, const Allowance& allowance = {});
 
+/// The largest difference, absolute or relative, whichever is less; infinity where one is not finite and the
+/// other is not the same.
+double largest_difference(std::span<const double> result, std::span<const double> reference);
+/// What lse may differ by from the oracle's, whatever the length and the size of the scores.
+inline constexpr double lse_tolerance = 1e-5;
+
 }  // namespace tandem::test

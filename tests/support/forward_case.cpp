@@ -104,4 +104,31 @@ core::ForwardProblem ForwardTensors::problem() const {
   return p;
 }
 
+namespace {
+
+/// Sets the first column of every row.
+void set_first_column(HostTensor& tensor, float value) {
+  const auto& shape = tensor.view().shape;
+  for (std::int64_t b = 0; b < shape[0]; ++b)
+    for (std::int64_t s = 0; s < shape[1]; ++s)
+      for (std::int64_t h = 0; h < shape[2]; ++h) tensor.set(b, s, h, 0, value);
+}
+
+}  // namespace
+
+void make_scores_equal(ForwardTensors& t, float q_value, float k_value) {
+  for (HostTensor* tensor : {&t.q, &t.k, &t.v}) tensor->fill(0);
+  set_first_column(t.q, q_value);
+  set_first_column(t.k, k_value);
+  for (std::int64_t b = 0; b < t.setup.batch; ++b)
+    for (std::int64_t s = 0; s < t.setup.k_len / 2; ++s)
+      for (std::int64_t h = 0; h < t.setup.kv_heads; ++h)
+        for (std::int64_t e = 0; e < t.setup.head_dim; ++e) t.v.set(b, s, h, e, 1);
+}
+
+void offset_scores(ForwardTensors& t, float q_value, float k_value) {
+  set_first_column(t.q, q_value);
+  set_first_column(t.k, k_value);
+}
+
 }  // namespace tandem::test

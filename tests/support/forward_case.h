@@ -54,4 +54,10 @@ struct ForwardTensors {
   HostTensor q, k, v, o, lse;
 };
 
+/// Makes every score the same: q_value * k_value * scale. Values are 1 in the first half of the keys and 0 in
+/// the other, so that o is 1/2 where all keys, an even number, are seen.
+void make_scores_equal(ForwardTensors& t, float q_value, float k_value);
+/// Adds to every score the same offset, q_value * k_value * scale, by way of the first column.
+void offset_scores(ForwardTensors& t, float q_value, float k_value);
+
 }  // namespace tandem::test
