@@ -137,7 +137,10 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
  * CUDA graph; ignored by the other backends, which return when the result is written.
  *
  * Empty problems are no errors: with sq = 0 nothing is written; a query that sees no key gets o = 0, lse =
- * -inf. */
+ * -inf.
+ *
+ * Scores may be of any size on the CPU; on Hopper, in decoding steps too, scale * q.k has to stay below 1e8
+ * in magnitude. */
 TANDEM_API tandem_status tandem_forward(const tandem_forward_args* args, void* workspace,
                                         size_t workspace_bytes, void* stream);
 

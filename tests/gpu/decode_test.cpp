@@ -1,6 +1,7 @@
 // The Hopper decode against the oracle: random steps, every compiled variant, long and ragged batches, and
 // what users rely on: plans, fixed splits, one workspace for all, CUDA graphs.
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -10,6 +11,7 @@
 #include "core/dtype.h"
 #include "decode/plan.h"
 #include "tests/gpu/device_decode.h"
+#include "tests/support/compare.h"
 
 namespace tandem::test {
 namespace {
@@ -125,6 +127,27 @@ TEST_F(HopperDecode, LongSequencesMatchTheOracle) {
   DecodeCase c{.q_len = 8, .q_heads = 32, .head_dim = 128};
   c.lengths = {20'000}, c.capacity = 20'480, c.page_size = 64;
   expect_all_match(by_every_kernel(c));
+}
+
+TEST_F(HopperDecode, AMillionEqualKeysWeighTheSame) {
+  constexpr std::int32_t keys = 1 << 20;
+  DecodeCase c{.q_heads = 4, .head_dim = 64, .scale = 1};
+  c.lengths = {keys}, c.capacity = keys;
+  for (const DecodeCase& by_kernel : by_every_kernel(c)) {
+    for (const float k_value : {6.25f, 125.f, 1224.f, 6176.f}) {
+      DecodeTensors tensors(by_kernel);
+      make_scores_equal(tensors, 8, k_value);
+      SCOPED_TRACE(testing::Message() << by_kernel << " scores of " << 8 * k_value);
+      DecodeWorkspace workspace;
+      const DeviceDecode device(tensors);
+      ASSERT_EQ(device.run(workspace), TANDEM_OK);
+      device.read(tensors);
+      const std::vector<double> halves(tensors.o.values().size(), 0.5);
+      EXPECT_LE(largest_difference(tensors.o.values(), halves), 3e-3);
+      const std::vector<double> lse(tensors.lse.values().size(), 8 * k_value + std::log(double{keys}));
+      EXPECT_LE(largest_difference(tensors.lse.values(), lse), lse_tolerance);
+    }
+  }
 }
 
 TEST_F(HopperDecode, RaggedBatchesMatchTheOracle) {

@@ -296,6 +296,46 @@ TEST_F(HopperForward, LongSequencesMatchTheOracleOnSampledRows) {
   expect_sampled_rows_match(long_case(3000, 3000, 256, core::Mask::causal()));
 }
 
+TEST_F(HopperForward, AMillionEqualKeysWeighTheSame) {
+  for (const std::int64_t k_len : {std::int64_t{1} << 17, std::int64_t{1} << 20}) {
+    for (const float k_value : {6.25f, 125.f, 1224.f, 6176.f}) {
+      ForwardCase c;
+      c.q_len = 2, c.k_len = k_len, c.scale = 1;
+      ForwardTensors tensors(c);
+      make_scores_equal(tensors, 8, k_value);
+      SCOPED_TRACE(testing::Message() << c << " scores of " << 8 * k_value);
+      const DeviceForward device(tensors);
+      device.run();
+      device.read_outputs(tensors);
+      const std::vector<double> halves(tensors.o.values().size(), 0.5);
+      EXPECT_LE(largest_difference(tensors.o.values(), halves), 3e-3);
+      const std::vector<double> lse(tensors.lse.values().size(),
+                                    8 * k_value + std::log(static_cast<double>(k_len)));
+      EXPECT_LE(largest_difference(tensors.lse.values(), lse), lse_tolerance);
+    }
+  }
+}
+
+TEST_F(HopperForward, LongSequencesWithACommonOffsetMatchTheOracle) {
+  for (const std::int64_t head_dim : {64, 128, 256}) {
+    for (const float offset : {0.f, 50.f, 9792.f}) {
+      ForwardCase c;
+      c.q_len = 64, c.k_len = 1 << 17, c.head_dim = head_dim;
+      ForwardTensors tensors(c);
+      offset_scores(tensors, std::sqrt(static_cast<float>(head_dim)), offset);
+      SCOPED_TRACE(testing::Message() << c << " offset " << offset);
+      const DeviceForward device(tensors);
+      device.run();
+      device.read_outputs(tensors);
+      const cpu::ReferenceValues reference = cpu::reference_values(tensors.problem());
+      const ForwardValues standard = standard_forward(tensors.problem());
+      const Comparison o = compare(tensors.o.values(), standard.o, reference.o);
+      EXPECT_TRUE(o) << o;
+      EXPECT_LE(largest_difference(tensors.lse.values(), reference.lse), lse_tolerance);
+    }
+  }
+}
+
 TEST_F(HopperForward, ManyHeadsMatchTheOracleOnSampledRows) {
   // Several rounds of the persistent grid.
   for (const core::Mask mask : {core::Mask::full(), core::Mask::causal()}) {

@@ -4,6 +4,7 @@
 #include "cpu/decode.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
@@ -54,16 +55,21 @@ DecodeCase draw_case(const DecodeVariant& variant, std::uint64_t seed) {
   return c;
 }
 
-/// Runs the step and returns its tensors; a fault fails the test.
-DecodeTensors run(const DecodeVariant& variant, const DecodeCase& c, Workspace& workspace,
-                  const sim::Machine& machine, std::span<std::int32_t> plan = {}) {
-  DecodeTensors tensors(c);
+/// Runs the step on these tensors; a fault fails the test.
+void run(const DecodeVariant& variant, DecodeTensors& tensors, Workspace& workspace,
+         const sim::Machine& machine, std::span<std::int32_t> plan = {}) {
   core::DecodeProblem problem = tensors.problem();
   problem.plan = plan.empty() ? nullptr : plan.data();
   const sim::DecodeMemory memory{workspace.of(decode::workspace_bytes(problem, variant)), tensors.page_table,
                                  plan};
   const hw::sim::Report report = sim::simulate_decode(problem, variant, memory, machine);
   EXPECT_TRUE(report.ok()) << report.text();
+}
+/// Runs the step and returns its tensors.
+DecodeTensors run(const DecodeVariant& variant, const DecodeCase& c, Workspace& workspace,
+                  const sim::Machine& machine, std::span<std::int32_t> plan = {}) {
+  DecodeTensors tensors(c);
+  run(variant, tensors, workspace, machine, plan);
   return tensors;
 }
 
@@ -299,6 +305,25 @@ TEST_P(DecodeSharesOnSim, ManyBlocksShareOneStream) {
   sim::Machine machine;
   machine.multiprocessors = 14;  // more than are merged at once
   expect_correct(run(GetParam(), c, workspace_, machine), DecodeTensors(c));
+}
+
+/// Keys of equal scores weigh the same in every block of a walk, and in every part that is merged.
+TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
+  const DecodeVariant& variant = GetParam();
+  DecodeCase c = step_of(variant, {40 * variant.block_n});
+  c.capacity = c.lengths[0], c.rotary_dim = 0, c.softcap = 0, c.scale = 1, c.lse = true;
+  for (const float score : {50.f, 49'408.f}) {
+    DecodeTensors tensors(c);
+    test::make_scores_equal(tensors, 8, score / 8);
+    sim::Machine machine;
+    machine.multiprocessors = 2;
+    SCOPED_TRACE(testing::Message() << c << " scores of " << score);
+    run(variant, tensors, workspace_, machine);
+    const std::vector<double> halves(tensors.o.values().size(), 0.5);
+    EXPECT_LE(test::largest_difference(tensors.o.values(), halves), 3e-3);
+    const std::vector<double> lse(tensors.lse.values().size(), score + std::log(c.lengths[0]));
+    EXPECT_LE(test::largest_difference(tensors.lse.values(), lse), test::lse_tolerance);
+  }
 }
 
 TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {

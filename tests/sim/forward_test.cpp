@@ -180,18 +180,16 @@ TEST_P(ForwardOnSim, EqualScoresWeighTheSameInEveryBlock) {
   const ForwardVariant& variant = GetParam();
   ForwardCase c = draw_case(variant, 1);
   c.batch = c.q_heads = c.kv_heads = 1;
-  c.q_len = 3, c.k_len = 24 * variant.block_n, c.mask = core::Mask::full();
+  c.q_len = 3, c.k_len = 16 * variant.block_n, c.mask = core::Mask::full();
   c.scale = 1, c.softcap = variant.softcap ? 60'000.f : 0.f, c.lse = true;
-  for (const float score : {50.f, 9792.f, 49'408.f}) {
-    test::ForwardTensors tensors(c);
-    test::make_scores_equal(tensors, 8, score / 8);
-    SCOPED_TRACE(testing::Message() << c << " scores of " << score);
-    const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, {});
-    ASSERT_TRUE(report.ok()) << report.text();
-    const cpu::ReferenceValues reference = cpu::reference_values(tensors.problem());
-    EXPECT_LE(test::largest_difference(tensors.o.values(), reference.o), 3e-3);
-    EXPECT_LE(test::largest_difference(tensors.lse.values(), reference.lse), test::lse_tolerance);
-  }
+  test::ForwardTensors tensors(c);
+  test::make_scores_equal(tensors, 8, 6176);
+  SCOPED_TRACE(c);
+  const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, {});
+  ASSERT_TRUE(report.ok()) << report.text();
+  const cpu::ReferenceValues reference = cpu::reference_values(tensors.problem());
+  EXPECT_LE(test::largest_difference(tensors.o.values(), reference.o), 3e-3);
+  EXPECT_LE(test::largest_difference(tensors.lse.values(), reference.lse), test::lse_tolerance);
 }
 
 /// Values with outliers, N(0, 1) + N(0, 100) * Bernoulli(0.001), as FlashAttention-3 has them in section 4.3.

@@ -316,6 +316,24 @@ std::string DecodeTensors::cache_failure(const DecodeTensors& before) const {
   return failure.str().substr(0, 1000);
 }
 
+void make_scores_equal(DecodeTensors& t, float q_value, float k_value) {
+  const DecodeCase& c = t.setup;
+  t.q.fill(0);
+  for (std::int64_t b = 0; b < c.batch(); ++b) {
+    for (std::int64_t s = 0; s < c.q_len; ++s)
+      for (std::int64_t h = 0; h < c.q_heads; ++h) t.q.set(b, s, h, 0, q_value);
+    for (std::int64_t position = 0; position < c.length(b); ++position) {
+      const auto [page, row] = t.place(b, position);
+      for (std::int64_t h = 0; h < c.kv_heads; ++h) {
+        for (std::int64_t e = 0; e < c.head_dim; ++e) {
+          t.k_cache.set(page, row, h, e, e == 0 ? k_value : 0.f);
+          t.v_cache.set(page, row, h, e, position < c.length(b) / 2 ? 1.f : 0.f);
+        }
+      }
+    }
+  }
+}
+
 DecodeArgs::DecodeArgs(const DecodeTensors& t)
     : mask(to_c(t.setup.mask)), study{sizeof(study), TANDEM_OVERLAP_AUTO, TANDEM_TURN_AUTO, t.setup.kernel} {
   const core::DecodeProblem problem = t.problem();

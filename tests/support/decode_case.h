@@ -76,6 +76,10 @@ struct DecodeTensors {
   std::int64_t page_table_stride = 0;
 };
 
+/// As for a ForwardCase, of a step that appends nothing and turns nothing: every score is q_value * k_value *
+/// scale, values are 1 in the first half of each sequence's tokens, 0 in the other.
+void make_scores_equal(DecodeTensors& t, float q_value, float k_value);
+
 /// The arguments of the step as callers of the C interface say them, over these tensors; backend and plan are
 /// left at their defaults.
 struct DecodeArgs {
