@@ -2,7 +2,7 @@
 """What is measured, in which units, and the columns of a result."""
 
 import csv
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results/h200"
@@ -13,6 +13,9 @@ RECORDED_PEERS = RESULTS / "peers-2026-11-21.csv"
 # empty: all.
 COLUMNS = ["kind", "dtype", "d", "causal", "b", "hq", "hk", "sq", "sk", "window", "peer", "ms", "ms_min", "rate", "note",
            "commit", "clock_mhz", "power_w"]
+
+# mode: how gradients are summed, free (in any order) or deterministic.
+BACKWARD_COLUMNS = [*COLUMNS[:COLUMNS.index("peer") + 1], "mode", *COLUMNS[COLUMNS.index("peer") + 1:]]
 
 # The paper's setting: hidden dimension 2048, 16k tokens in total.
 HIDDEN, TOKENS = 2048, 16384
@@ -64,6 +67,13 @@ class ForwardCase:
         return case_name({name: str(value) for name, value in self.columns().items()})
 
 
+class BackwardCase(ForwardCase):
+    @property
+    def flops(self):
+        """Five products where the forward has two."""
+        return 2.5 * super().flops
+
+
 def case_name(row):
     """For example "bf16 d128 causal b2 h32/8 s4096x8192 window 1024"; what is the same as before is left out."""
     mask = "causal" if row["causal"] == "1" else "full"
@@ -104,6 +114,13 @@ def beyond_grid(dtype):
     return grid
 
 
+def backward_cases(grid, dtype, head_dims=HEAD_DIMS, seqlens=SEQLENS, masks=(False, True)):
+    """The same grids for the backward pass."""
+    if grid == "paper":
+        return [BackwardCase(**{**asdict(case), "kind": "bwd"}) for case in paper_grid(dtype, head_dims, seqlens, masks)]
+    return [BackwardCase(**{**asdict(case), "kind": "bwd-beyond"}) for case in beyond_grid(dtype)]
+
+
 def read_rows(*paths):
     """The measured rows of several result files; rows without a time (a peer that could not run) are left out."""
     rows = []
@@ -111,6 +128,13 @@ def read_rows(*paths):
         with open(path, newline="") as file:
             rows += [row for row in csv.DictReader(file) if row["ms"]]
     return rows
+
+
+def by_mode(rows):
+    """Rows of the backward pass as if Tandem's deterministic mode were a peer of its own, without other peers'. Rows of
+    the forward have no mode and stay as they are."""
+    kept = [row for row in rows if row.get("mode") != "deterministic" or row["peer"] == "tandem"]
+    return [{**row, "peer": "tandem deterministic"} if row.get("mode") == "deterministic" else row for row in kept]
 
 
 def curve(rows, peer, d, causal):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tables of measured rates into the documents, between two marks each: from bench/results/h200/forward.csv the
-README's figure and rates, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
+"""Writes tables of measured rates into the documents, between two marks each: from bench/results/h200/forward.csv and
+backward.csv the README's figures and rates, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
 docs/performance.md.
 
 With --check it writes nothing and sees that the documents already say so: exit code 1 if not, 77 if nothing was measured.
@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from cases import HEAD_DIMS, RESULTS, SEQLENS, case_name, curve, read_rows, row_key
+from cases import HEAD_DIMS, RESULTS, SEQLENS, by_mode, case_name, curve, read_rows, row_key
 from marks import update
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,6 +19,10 @@ SETTING = """Forward on one NVIDIA H200, bf16, TFLOP/s, in the setting of the Fl
 beside its peers, all taking turns in the same process ([every row, and how](bench/results/h200/README.md)):
 """
 FIGURE = "![TFLOP/s over sequence length, a panel a head dim, full and causal](docs/figures/forward-h200.svg)\n"
+BACKWARD_SETTING = """Backward, in the same setting and the same way, with 2.5 times the forward's FLOPs; Tandem's sums in any order, and
+deterministic ([every row](bench/results/h200/README.md)):
+"""
+BACKWARD_FIGURE = "![The same for the backward pass](docs/figures/backward-h200.svg)\n"
 DTYPE = "bf16"
 NOT_MEASURED = 77
 
@@ -28,19 +32,30 @@ def markdown(lines):
     return "".join("| " + " | ".join(line) + " |\n" for line in [lines[0], ["---"] * len(lines[0]), *lines[1:]])
 
 
-def cells(rows, d, causal):
-    """'Tandem / cuDNN / FlashAttention-3' for each length that Tandem and cuDNN ran."""
-    rates = [dict(zip(*curve(rows, peer, d, causal))) for peer in ("tandem", "cudnn", "fa3")]
-    return [" / ".join(f"{rate[s]:.0f}" for rate in rates if s in rate) if s in rates[0] and s in rates[1] else ""
-            for s in SEQLENS]
+def grid_of(rows, names):
+    """A line for each head dim and mask, a column for each length, in each cell the rates of the peers `names`,
+    {peer: what it is called}, that have rows; empty where Tandem or cuDNN has none."""
+    present = [peer for peer in names if any(row["peer"] == peer for row in rows)]
+
+    def cells(d, causal):
+        rates = {peer: dict(zip(*curve(rows, peer, d, causal))) for peer in present}
+        return [" / ".join(f"{rates[peer][s]:.0f}" for peer in present if s in rates[peer])
+                if all(s in rates.get(peer, {}) for peer in ("tandem", "cudnn")) else "" for s in SEQLENS]
+
+    head = [" / ".join(names[peer] for peer in present)] + [f"{s // 1024}k" if s >= 1024 else str(s) for s in SEQLENS]
+    return markdown([head] + [[f"d{d} {'causal' if causal else 'full'}"] + cells(d, causal)
+                              for d in HEAD_DIMS for causal in (0, 1)])
 
 
 def rates(rows):
     rows = [row for row in rows if row["kind"] == "fwd" and row["dtype"] == DTYPE]
-    names = ["Tandem", "cuDNN"] + ["FA3"] * any(row["peer"] == "fa3" for row in rows)
-    head = [" / ".join(names)] + [f"{s // 1024}k" if s >= 1024 else str(s) for s in SEQLENS]
-    return f"\n{SETTING}\n{FIGURE}\n" + markdown([head] + [
-        [f"d{d} {'causal' if causal else 'full'}"] + cells(rows, d, causal) for d in HEAD_DIMS for causal in (0, 1)]) + "\n"
+    return f"\n{SETTING}\n{FIGURE}\n" + grid_of(rows, {"tandem": "Tandem", "cudnn": "cuDNN", "fa3": "FA3"}) + "\n"
+
+
+def backward_rates(rows):
+    rows = by_mode([row for row in rows if row["kind"] == "bwd" and row["dtype"] == DTYPE])
+    names = {"tandem": "Tandem", "tandem deterministic": "deterministic", "cudnn": "cuDNN", "fa3": "FA3"}
+    return f"\n{BACKWARD_SETTING}\n{BACKWARD_FIGURE}\n" + grid_of(rows, names) + "\n"
 
 
 def ablation(rows):
@@ -72,6 +87,7 @@ def beyond(rows):
 
 # (what to write between the marks, document, file of results)
 TABLES = [(rates, ROOT / "README.md", RESULTS / "forward.csv"),
+          (backward_rates, ROOT / "README.md", RESULTS / "backward.csv"),
           (ablation, ROOT / "docs/performance.md", RESULTS / "ablation.csv"),
           (beyond, ROOT / "docs/performance.md", RESULTS / "beyond.csv")]
 

@@ -49,9 +49,9 @@ class NumpyArrays:
     def empty_float(self, shape):
         return self._numpy.empty(shape, self._numpy.float32)
 
-    def workspace(self, size):
-        """size zeroed bytes from an address that is a multiple of 256."""
-        room = self._numpy.zeros(size + 255, self._numpy.uint8)
+    def workspace(self, size, zeroed=True):
+        """size bytes from an address that is a multiple of 256."""
+        room = (self._numpy.zeros if zeroed else self._numpy.empty)(size + 255, self._numpy.uint8)
         return room[-room.ctypes.data % 256:][:size]
 
     def stream(self):
@@ -90,9 +90,9 @@ class TorchTensors:
     def empty_float(self, shape):
         return self._torch.empty(shape, dtype=self._torch.float32, device=self._like.device)
 
-    def workspace(self, size):
-        """size zeroed bytes from an address that is a multiple of 256."""
-        room = self._torch.zeros(size + 255, dtype=self._torch.uint8, device=self._like.device)
+    def workspace(self, size, zeroed=True):
+        """size bytes from an address that is a multiple of 256."""
+        room = (self._torch.zeros if zeroed else self._torch.empty)(size + 255, dtype=self._torch.uint8, device=self._like.device)
         return room[-room.data_ptr() % 256:][:size]
 
     @contextlib.contextmanager

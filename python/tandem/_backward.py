@@ -48,7 +48,7 @@ def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, s
     with arrays.stream() as stream:
         size = ctypes.c_size_t()
         check(lib.tandem_backward_workspace(ctypes.byref(args), ctypes.byref(size)))
-        workspace = arrays.workspace(size.value) if size.value else None
+        workspace = arrays.workspace(size.value, zeroed=False) if size.value else None
         check(lib.tandem_backward(ctypes.byref(args), None if workspace is None else arrays.pointer(workspace),
                                   size.value, stream))
     return tuple(results.values())

@@ -61,6 +61,29 @@ class Cases(unittest.TestCase):
         self.assertEqual(cases.row_key(old), cases.row_key(today))
 
 
+class Backward(unittest.TestCase):
+    def test_cases_are_the_forwards_with_five_products(self):
+        forward = cases.paper_grid("bf16") + cases.beyond_grid("bf16")
+        backward = cases.backward_cases("paper", "bf16") + cases.backward_cases("beyond", "bf16")
+        self.assertEqual([2.5 * case.flops for case in forward], [case.flops for case in backward])
+        self.assertEqual([str(case) for case in forward], [str(case) for case in backward])
+        self.assertEqual({case.kind for case in backward}, {"bwd", "bwd-beyond"})
+
+    def test_a_row_has_its_mode_beside_its_peer(self):
+        peer = cases.BACKWARD_COLUMNS.index("peer")
+        self.assertEqual(cases.BACKWARD_COLUMNS[peer + 1], "mode")
+        self.assertEqual([name for name in cases.BACKWARD_COLUMNS if name != "mode"], cases.COLUMNS)
+
+    def test_the_table_shows_both_modes_of_tandem_and_one_of_the_others(self):
+        case = cases.backward_cases("paper", "bf16", [128], [512], [False])[0]
+        rows = as_read([{**case.columns(), "peer": peer, "mode": mode, "rate": rate, "ms": "1"} for peer, mode, rate in
+                        (("tandem", "free", "500.2"), ("tandem", "deterministic", "490"), ("cudnn", "free", "400"),
+                         ("cudnn", "deterministic", "7"), ("fa3", "free", "450"))])
+        lines = table.backward_rates(rows).splitlines()
+        self.assertIn("| Tandem / deterministic / cuDNN / FA3 | 512 | 1k | 2k | 4k | 8k | 16k |", lines)
+        self.assertIn("| d128 full | 500 / 490 / 400 / 450 |  |  |  |  |  |", lines)
+
+
 class Tables(unittest.TestCase):
     def test_ablation_has_a_line_for_each_peer_in_order(self):
         rows = as_read([row("tandem serial free", "500.0", kind="ablation"), row("cudnn", "640.4", kind="ablation"),
