@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of libtandem over PyTorch tensors that keep the caller's thread for a few microseconds.
+
+Most of a call's arguments are those of the same layer's call before: shapes, strides, options. They stand packed in a
+`_Prepared`, found by these, so that a call writes its addresses and goes. Whoever uses one takes it out of the table
+meanwhile, so that threads need no lock.
+"""
+
+import ctypes
+
+import torch
+
+from .._library import (BACKENDS, DTYPES, MASK_WINDOW, UNLIMITED, BackwardArgs, ForwardArgs, Mask, TandemError, check,
+                        library)
+from .._pack import Packer
+
+CODES = {getattr(torch, name): code for name, code in DTYPES.items()}
+ABSENT = (0, 0, *8 * (0,))  # the fields of a tensor that there is none of
+MOST_PREPARED = 4096  # of more different calls, few are repeated
+
+_prepared = {}
+
+
+def _stream_by_its_object(index):
+    return torch.cuda.current_stream(index).cuda_stream
+
+
+# The address of a device's current stream. What Triton asks PyTorch for takes a tenth of the time of a stream object.
+raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_by_its_object)
+
+
+class _Prepared:
+    """The arguments of one kind of call, packed, with its mask behind them."""
+
+    def __init__(self, function, packer, mask_field, fields, mask):
+        mask_packer = Packer(Mask, "window_right")
+        self.buffer = ctypes.create_string_buffer(packer.size + mask_packer.size)
+        self.address = ctypes.addressof(self.buffer)
+        self.words = memoryview(self.buffer).cast("B").cast("Q")
+        packer.into(self.buffer, 0, *fields)
+        if mask != (UNLIMITED, UNLIMITED):
+            mask_packer.into(self.buffer, packer.size, MASK_WINDOW, *mask)
+            self.words[mask_field.offset // 8] = self.address + packer.size
+        self.call, query = _functions(function)
+        size = ctypes.c_size_t()
+        check(query(self.address, ctypes.byref(size)))
+        self.workspace_bytes = size.value
+
+    def run(self, device):
+        """Enqueues on the current stream of `device`; on the CPU returns when the outputs are written."""
+        if device.type != "cuda":
+            self._run(device, None)
+        elif device.index == torch.cuda.current_device():
+            self._run(device, raw_stream(device.index))
+        else:
+            with torch.cuda.device(device):
+                self._run(device, raw_stream(device.index))
+
+    def _run(self, device, stream):
+        size, address = self.workspace_bytes, None
+        if size:
+            memory = torch.empty(size + 255, dtype=torch.uint8, device=device)
+            address = -(-memory.data_ptr() // 256) * 256
+        check(self.call(self.address, address, size, stream))
+
+
+def _functions(name):
+    """tandem_`name` and tandem_`name`_workspace, which take addresses."""
+    lib = library()
+    run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    query = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    return run((f"tandem_{name}", lib)), query((f"tandem_{name}_workspace", lib))
+
+
+def _invalid(message):
+    return TandemError("TANDEM_INVALID_ARGUMENT", message)
+
+
+def _check(tensors):
+    """All of {name: tensor} have four dimensions and a dtype that Tandem knows, and are on one device."""
+    model_name, model = next(iter(tensors.items()))
+    for name, x in tensors.items():
+        if x.dim() != 4:
+            raise _invalid(f"{name} has {x.dim()} dimensions; 4 are needed (b, s, h, d)")
+        if x.dtype not in CODES:
+            raise _invalid(f"{name} is {str(x.dtype).removeprefix('torch.')}; allowed are {', '.join(DTYPES)}")
+        if x.device != model.device:
+            raise _invalid(f"{model_name} is on {model.device}, {name} on {x.device}")
+
+
+def _fields(x):
+    """The C interface's tensor, its address still open."""
+    return (0, CODES[x.dtype], *x.shape, *x.stride())
+
+
+def _rows(x):
+    """The same of b, s, h numbers; whether there are any counts for the workspace."""
+    return ABSENT if x is None else (x.data_ptr(), CODES[x.dtype], *x.shape, 1, *x.stride(), 1)
+
+
+def _backend(device):
+    return BACKENDS["hopper" if device.type == "cuda" else "cpu"]
+
+
+def _keep(key, prepared):
+    if len(_prepared) >= MOST_PREPARED:
+        _prepared.clear()
+    _prepared[key] = prepared
+
+
+def empty_lse(q):
+    """b, sq, q_heads in float32; the queries of a head are neighbours in memory, as a tile writes them."""
+    b, s, h, _ = q.shape
+    return torch.empty_strided((b, s, h), (h * s, 1, s), dtype=torch.float32, device=q.device)
+
+
+_FORWARD = Packer(ForwardArgs, "study")
+_F = {name: getattr(ForwardArgs, name).offset // 8 for name in ("q", "k", "v", "o", "lse")}
+_F_Q, _F_K, _F_V, _F_O, _F_LSE = _F.values()
+
+
+def _prepare_forward(tensors, lse, mask, scale, softcap):
+    _check(tensors)
+    described = [field for x in tensors.values() for field in _fields(x)]
+    device = tensors["q"].device
+    return _Prepared("forward", _FORWARD, ForwardArgs.mask,
+                     (_backend(device), *described, *_rows(lse), 0, scale, softcap, 0), mask)
+
+
+def forward(q, k, v, mask, scale, softcap, *, with_lse=True):
+    """out and lse, None unless it is wanted. mask: keys to the left and to the right, -1 for no limit. scale: 0 for the
+    default. The last dimensions are contiguous."""
+    key = (q.dtype, q.device, q.shape, q.stride(), k.dtype, k.device, k.shape, k.stride(), v.dtype, v.device, v.shape,
+           v.stride(), mask, scale, softcap, with_lse)
+    prepared = _prepared.pop(key, None)
+    out = torch.empty_like(q)
+    lse = empty_lse(q) if with_lse and q.dim() == 4 else None
+    if prepared is None:
+        prepared = _prepare_forward({"q": q, "k": k, "v": v, "out": out}, lse, mask, scale, softcap)
+    words = prepared.words
+    words[_F_Q], words[_F_K], words[_F_V], words[_F_O] = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
+    if lse is not None:
+        words[_F_LSE] = lse.data_ptr()
+    prepared.run(q.device)
+    _keep(key, prepared)
+    return out, lse
+
+
+_BACKWARD = Packer(BackwardArgs, "softcap")
+_B = ("q", "k", "v", "o", "lse", "dout", "dlse", "dq", "dk", "dv")
+_B_WORDS = [getattr(BackwardArgs, name).offset // 8 for name in _B]
+
+
+def _prepare_backward(tensors, rows, options):
+    """rows: lse and dlse. options: mask, scale, softcap and whether to be deterministic."""
+    mask, scale, softcap, deterministic = options
+    _check(tensors)
+    described = {name: _fields(x) for name, x in tensors.items()} | {name: _rows(x) for name, x in rows.items()}
+    fields = [field for name in _B for field in described[name]]
+    return _Prepared("backward", _BACKWARD, BackwardArgs.mask,
+                     (_backend(tensors["q"].device), int(deterministic), *fields, 0, scale, softcap), mask)
+
+
+def backward(tensors, lse, dlse, options):
+    """dq, dk and dv. tensors: q, k, v, o and dout by their names, whose last dimensions are contiguous; dlse: None where
+    lse has no gradient. options: mask, scale and softcap as in forward, and whether the bits have to be the same in
+    every run."""
+    key = (*((x.dtype, x.device, x.shape, x.stride()) for x in tensors.values()), lse.stride(),
+           None if dlse is None else dlse.stride(), options)
+    prepared = _prepared.pop(key, None)
+    gradients = [torch.empty_like(tensors[name]) for name in ("q", "k", "v")]
+    tensors = tensors | dict(zip(("dq", "dk", "dv"), gradients))
+    rows = {"lse": lse, "dlse": dlse}
+    if prepared is None:
+        prepared = _prepare_backward(tensors, rows, options)
+    for name, word in zip(_B, _B_WORDS):
+        x = rows[name] if name in rows else tensors[name]
+        if x is not None:
+            prepared.words[word] = x.data_ptr()
+    prepared.run(tensors["q"].device)
+    _keep(key, prepared)
+    return gradients

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tandem's operators in PyTorch's dispatcher, torch.ops.tandem: what torch.compile, autograd, autocast and export see.
+
+left and right are the mask's keys on either side of a query's own position, -1 for no limit; causal is right = 0.
+"""
+
+import torch
+
+import tandem
+
+from . import _call
+
+LIBRARY = torch.library.Library("tandem", "DEF")
+MASK = "SymInt left, SymInt right, float scale, float softcap"
+CACHE = ("Tensor lengths, Tensor? page_table, Tensor? batch_index, Tensor? cos, Tensor? sin, bool interleaved, "
+         f"{MASK}, SymInt split_size")
+
+
+def _define(name, schema):
+    LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+
+
+_define("forward", f"(Tensor q, Tensor k, Tensor v, {MASK}, bool deterministic) -> (Tensor, Tensor)")
+_define("backward", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+        f"{MASK}, bool deterministic) -> (Tensor, Tensor, Tensor)")
+_define("decode", f"(Tensor q, Tensor k_cache, Tensor v_cache, {CACHE}) -> (Tensor, Tensor)")
+_define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
+        f"{CACHE}) -> (Tensor, Tensor)")
+_define("merge", "(Tensor o_parts, Tensor lse_parts, ScalarType dtype) -> (Tensor, Tensor)")
+
+
+def rows_contiguous(x):
+    """x, or a copy whose last dimension is contiguous."""
+    return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+
+
+# ---- What the operators do
+
+
+def _forward(q, k, v, *options):
+    left, right, scale, softcap, _ = options
+    return _call.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), (left, right), scale, softcap)
+
+
+def _backward(dout, dlse, *rest):
+    q, k, v, out, lse, left, right, scale, softcap, deterministic = rest
+    tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout}
+    tensors = {name: rows_contiguous(x) for name, x in tensors.items()}
+    return tuple(_call.backward(tensors, lse, dlse, ((left, right), scale, softcap, deterministic)))
+
+
+def _step(q, k_cache, v_cache, lengths, *options, **new):
+    page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size = options
+    return tandem.decode(rows_contiguous(q), k_cache, v_cache, lengths, page_table=page_table, batch_index=batch_index,
+                         rotary=None if cos is None else (cos, sin), rotary_interleaved=interleaved,
+                         window=tuple(None if side < 0 else side for side in (left, right)), scale=scale or None,
+                         softcap=softcap, split_size=split_size, return_lse=True, workspace=_workspaces.of(q.device),
+                         **new)
+
+
+def _decode_append(q, k_cache, v_cache, *rest):
+    k_new, v_new, lengths, *options = rest
+    return _step(q, k_cache, v_cache, lengths, *options, k_new=rows_contiguous(k_new), v_new=rows_contiguous(v_new))
+
+
+def _merge(o_parts, lse_parts, dtype):
+    return tandem.merge(rows_contiguous(o_parts), lse_parts, dtype=dtype)
+
+
+class _Workspaces:
+    """Scratch memory of decoding steps, one for each stream: steps of one stream run one after another."""
+
+    def __init__(self):
+        self._known = {}
+
+    def of(self, device):
+        """None where a step has to bring its own: in a CUDA graph, which keeps its memory to itself."""
+        if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+            return None
+        return self._known.setdefault((device, _call.raw_stream(device.index)), tandem.DecodeWorkspace())
+
+
+_workspaces = _Workspaces()
+
+for device in ("CPU", "CUDA"):
+    LIBRARY.impl("forward", _forward, device)
+    LIBRARY.impl("backward", _backward, device)
+    LIBRARY.impl("decode", _step, device)
+    LIBRARY.impl("decode_append", _decode_append, device)
+    LIBRARY.impl("merge", _merge, device)
+
+
+# ---- What they return, without doing it
+
+
+@torch.library.register_fake("tandem::forward", lib=LIBRARY)
+def _(q, k, v, *options):
+    return torch.empty_like(rows_contiguous(q)), _call.empty_lse(q)
+
+
+@torch.library.register_fake("tandem::backward", lib=LIBRARY)
+def _(dout, dlse, *rest):
+    return tuple(torch.empty_like(rows_contiguous(x)) for x in rest[:3])
+
+
+def _fake_step(q, *rest):
+    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+torch.library.register_fake("tandem::decode", _fake_step, lib=LIBRARY)
+torch.library.register_fake("tandem::decode_append", _fake_step, lib=LIBRARY)
+
+
+@torch.library.register_fake("tandem::merge", lib=LIBRARY)
+def _(o_parts, lse_parts, dtype):
+    shape = o_parts.shape[1:]
+    return o_parts.new_empty(shape, dtype=dtype), o_parts.new_empty(shape[:3], dtype=torch.float32)
+
+
+# ---- Gradients
+
+
+def _keep_for_backward(ctx, inputs, output):
+    q, k, v, *ctx.options = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx, dout, dlse):
+    q, k, v, out, lse = ctx.saved_tensors
+    if dout is None:
+        dout = torch.zeros_like(out)
+    return *torch.ops.tandem.backward(dout, dlse, q, k, v, out, lse, *ctx.options), *([None] * 5)
+
+
+def _no_derivative(name, why):
+    def backward(ctx, *gradients):
+        raise NotImplementedError(f"tandem::{name} has no derivative: {why}")
+    torch.library.register_autograd(f"tandem::{name}", backward, lib=LIBRARY)
+
+
+torch.library.register_autograd("tandem::forward", _differentiate, setup_context=_keep_for_backward, lib=LIBRARY)
+_no_derivative("backward", "Tandem has no double backward")
+_no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
+_no_derivative("merge", "only attention itself has a backward pass")
+
+
+# ---- Autocast: q, k and v in the dtype that it asks for
+
+
+def _autocast(device, key):
+    def forward(q, k, v, *options):
+        dtype = torch.get_autocast_dtype(device)
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            return torch.ops.tandem.forward(q.to(dtype), k.to(dtype), v.to(dtype), *options)
+    return forward
+
+
+LIBRARY.impl("forward", _autocast("cuda", torch._C.DispatchKey.AutocastCUDA), "AutocastCUDA")
+LIBRARY.impl("forward", _autocast("cpu", torch._C.DispatchKey.AutocastCPU), "AutocastCPU")

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tandem.torch: its operators under torch.compile, autograd, autocast, streams and CUDA graphs; on the CPU, and on a
+Hopper GPU where there is one."""
+
+import os
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("SKIPPED: the tests of tandem.torch need PyTorch 2.4 or newer")
+    sys.exit(77)
+
+import tandem
+import tandem.torch
+from tandem.torch import attention, decode, merge
+
+SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
+DEVICES = ["cpu"] + (["cuda"] if tandem.info()["hopper_usable"] and torch.cuda.is_available() else [])
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def plain(q, k, v, causal=False, scale=None, softcap=0.0):
+    """Attention by its definition, in float32 or better; b, s, h, d."""
+    q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
+    k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], dim=2) for x in (k, v))
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) * (scale or q.shape[-1] ** -0.5)
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1 + k.shape[1] - q.shape[1])
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v), scores.logsumexp(-1).transpose(1, 2)
+
+
+class OnEveryDevice(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(SEED)
+        torch._dynamo.reset()
+
+    def tensors(self, device, sq=33, sk=40, *, dtype=None, grad=False, heads=(4, 2), d=64):
+        dtype = dtype or (torch.float32 if device == "cpu" else torch.bfloat16)
+        shapes = ((2, sq, heads[0], d), (2, sk, heads[1], d), (2, sk, heads[1], d))
+        return [torch.randn(shape, dtype=dtype, device=device, requires_grad=grad) for shape in shapes]
+
+    def assert_near(self, result, expected, factor=1):
+        self.assertEqual(result.shape, expected.shape)
+        torch.testing.assert_close(result.float(), expected.float(), rtol=0, atol=factor * TOLERANCE[result.dtype])
+
+    def gradients(self, function, q, k, v):
+        out = function(q, k, v)
+        return torch.autograd.grad(out, (q, k, v), torch.ones_like(out) / 2, materialize_grads=True)
+
+
+class AttentionTest(OnEveryDevice):
+    def test_is_attention(self):
+        for device in DEVICES:
+            for options in ({}, {"causal": True}, {"scale": 0.2}, {"softcap": 3.0}):
+                q, k, v = self.tensors(device)
+                expected, lse = plain(q, k, v, **options)
+                self.assert_near(attention(q, k, v, **options), expected)
+                self.assert_near(attention(q, k, v, return_lse=True, **options)[1], lse, factor=10)
+
+    def test_has_gradients_of_the_output_and_of_the_log_sum_exp(self):
+        for device in DEVICES:
+            q, k, v = self.tensors(device, grad=True)
+            for which in (0, 1):
+                for causal in (False, True):
+                    ours = self.gradients(lambda *x: attention(*x, causal=causal, return_lse=True)[which], q, k, v)
+                    for result, expected in zip(ours, self.gradients(lambda *x: plain(*x, causal)[which], q, k, v)):
+                        self.assert_near(result, expected, factor=4)
+
+    def test_gradcheck(self):
+        shapes = ((1, 3, 2, 8), (1, 5, 1, 8), (1, 5, 1, 8))
+        q, k, v = (torch.randn(shape, requires_grad=True) for shape in shapes)
+        for options in ({"causal": True}, {"window": (2, 1), "softcap": 4.0, "scale": 0.7}):
+            self.assertTrue(torch.autograd.gradcheck(lambda *x: attention(*x, return_lse=True, **options), (q, k, v),
+                                                     eps=1e-2, atol=2e-3, rtol=1e-2))
+
+    def test_has_no_second_derivative_and_says_so(self):
+        q, k, v = self.tensors("cpu", grad=True)
+        (dq,) = torch.autograd.grad(attention(q, k, v).sum(), q, create_graph=True)
+        with self.assertRaisesRegex(NotImplementedError, "no double backward"):
+            dq.sum().backward()
+
+    def test_takes_tensors_that_are_not_contiguous(self):
+        for device in DEVICES:
+            q, k, v = self.tensors(device, sq=40)
+            expected = attention(q, k, v)
+            self.assert_near(attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))), expected)
+            self.assert_near(attention(*(x.transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k, v))), expected)
+            negated = torch.complex(torch.zeros_like(q, dtype=torch.float32), -q.float()).conj().imag.to(q.dtype)
+            self.assert_near(attention(negated, k, v), expected)
+            view = torch.complex(torch.zeros_like(q.float()), -q.float()).conj().imag
+            if device == "cpu":
+                self.assertTrue(view.is_neg())
+                self.assert_near(attention(view, k, v), expected)
+
+    def test_autocast_chooses_the_dtype(self):
+        for device in DEVICES:
+            q, k, v = self.tensors(device, dtype=torch.float32, grad=True)
+            with torch.autocast(device, dtype=torch.bfloat16):
+                out = attention(q, k, v)
+            self.assertEqual(out.dtype, torch.bfloat16)
+            self.assert_near(out, plain(q, k, v)[0])
+            out.float().sum().backward()
+            self.assertEqual(q.grad.dtype, torch.float32)
+
+    def test_refuses_what_contradicts_itself(self):
+        q, k, v = self.tensors("cpu")
+        for pattern, call in (("q has 3 dimensions", lambda: attention(q[0], k, v)),
+                              ("k is float64", lambda: attention(q, k.double(), v)),
+                              ("q is on cpu, k on meta", lambda: tandem.torch._call.forward(q, k.to("meta"), v, (-1, -1), 0., 0.)),
+                              ("causal and window", lambda: attention(q, k, v, causal=True, window=(1, 1))),
+                              ("window is", lambda: attention(q, k, v, window=(-3, 1))),
+                              ("scale is 0", lambda: attention(q, k, v, scale=0)),
+                              ("heads", lambda: attention(q, k[:, :, :1].repeat(1, 1, 3, 1), v))):
+            with self.assertRaisesRegex(tandem.TandemError, pattern):
+                call()
+
+    def test_is_the_same_from_many_threads(self):
+        import concurrent.futures
+        cases = [self.tensors("cpu", sq=5 + i % 3) for i in range(12)]
+        expected = [attention(*case) for case in cases]
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            for _ in range(10):
+                for result, wanted in zip(pool.map(lambda case: attention(*case), cases), expected):
+                    torch.testing.assert_close(result, wanted, rtol=0, atol=0)
+
+
+class CompileTest(OnEveryDevice):
+    def test_compiles_without_a_break_in_both_directions(self):
+        def layer(q, k, v):
+            return attention(2 * q, k, v, causal=True, softcap=20.0) + 1
+        for device in DEVICES:
+            compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+            for sq in (33, 7):
+                q, k, v = self.tensors(device, sq=sq, grad=True)
+                self.assert_near(compiled(q, k, v), layer(q, k, v), factor=2)
+                for result, expected in zip(self.gradients(compiled, q, k, v), self.gradients(layer, q, k, v)):
+                    self.assert_near(result, expected, factor=2)
+
+    def test_a_compiled_step_appends(self):
+        for device in DEVICES:
+            step = self.step(device)
+            compiled = torch.compile(lambda *x, **options: decode(*x, **options) * 1, fullgraph=True)
+            (q, k, v, lengths), new = step
+            k2, v2 = k.clone(), v.clone()
+            expected = decode(q, k, v, lengths, causal=True, **new)
+            self.assert_near(compiled(q, k2, v2, lengths, causal=True, **new), expected)
+            self.assertTrue(torch.equal(k, k2) and torch.equal(v, v2))
+
+    def step(self, device):
+        q, new_k, new_v = self.tensors(device, sq=1, sk=1)
+        k, v = self.tensors(device, sq=1, sk=16)[1:]
+        lengths = torch.tensor([3, 12], dtype=torch.int32, device=device)
+        return (q, k, v, lengths), {"k_new": new_k, "v_new": new_v}
+
+    def test_the_operators_pass_opcheck(self):
+        ops, options = torch.ops.tandem, (3, 0, 0.0, 0.0)
+        for device in DEVICES:
+            q, k, v = self.tensors(device)
+            (q1, k_cache, v_cache, lengths), new = self.step(device)
+            out, lse = ops.forward(q, k, v, *options, False)
+            table = torch.arange(4, dtype=torch.int32, device=device).reshape(2, 2)
+            angles = torch.rand(40, 16, device=device)
+            calls = {ops.forward: (q, k, v, *options, False),
+                     ops.backward: (q, lse, q, k, v, out, lse, *options, True),
+                     ops.decode: (q1, k_cache.reshape(4, 8, 2, 64), v_cache.reshape(4, 8, 2, 64), lengths, table, None,
+                                  angles, angles, True, *options, 64),
+                     ops.decode_append: (q1, k_cache, v_cache, *new.values(), lengths, *4 * [None], False, *options, 0),
+                     ops.merge: (torch.stack([q, q]), torch.stack([lse, lse]), torch.float32)}
+            for op, arguments in calls.items():
+                with self.subTest(device=device, op=str(op)):
+                    results = torch.library.opcheck(op.default, arguments)
+                    self.assertEqual(set(results.values()), {"SUCCESS"})
+            q.requires_grad_(), k.requires_grad_(), v.requires_grad_()
+            torch.library.opcheck(ops.forward.default, (q, k, v, *options, False))
+
+    def test_meta_tensors_have_shapes(self):
+        q, k, v = (x.to("meta") for x in self.tensors("cpu"))
+        out, lse = attention(q, k, v, return_lse=True)
+        self.assertEqual((out.shape, lse.shape, lse.dtype), (q.shape, q.shape[:3], torch.float32))
+
+    def test_decode_and_merge_say_that_they_have_no_gradient(self):
+        (q, k, v, lengths), _ = self.step("cpu")
+        out = decode(q.requires_grad_(), k, v, lengths)
+        with self.assertRaisesRegex(NotImplementedError, "tandem::decode"):
+            out.sum().backward()
+        out, _ = merge(q[None], torch.zeros(1, *q.shape[:3]))
+        with self.assertRaisesRegex(NotImplementedError, "tandem::merge"):
+            out.sum().backward()
+
+
+@unittest.skipIf("cuda" not in DEVICES, "needs a Hopper GPU")
+class CudaTest(OnEveryDevice):
+    def test_runs_on_the_current_stream(self):
+        q, k, v = self.tensors("cuda", sq=2048, sk=2048)
+        expected, stream = attention(q, k, v), torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            late = q.clone()
+            out = attention(late, k, v)
+        self.assertFalse(stream.query())
+        stream.synchronize()
+        self.assertTrue(torch.equal(out, expected))
+
+    def test_a_graph_replays_with_new_values_in_both_directions(self):
+        q, k, v = self.tensors("cuda", grad=True)
+
+        def both():
+            out = attention(q, k, v, causal=True)
+            return out, *torch.autograd.grad(out, (q, k, v), torch.ones_like(out))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            both()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = both()
+        with torch.no_grad():
+            for x in (q, k, v):
+                x.copy_(torch.randn_like(x))
+        graph.replay()
+        for result, expected in zip(captured, both()):
+            self.assert_near(result, expected)
+
+    def test_a_captured_step_reads_lengths_anew(self):
+        q, k, v = self.tensors("cuda", sq=1, sk=512, heads=(8, 2))
+        lengths = torch.tensor([5, 400], dtype=torch.int32, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        decode(q, k, v, lengths)
+        with torch.cuda.graph(graph):
+            out = decode(q, k, v, lengths)
+        for values in ((512, 1), (77, 300)):
+            lengths.copy_(torch.tensor(values))
+            for _ in range(2):
+                graph.replay()
+            self.assert_near(out, decode(q, k, v, lengths))
+
+
+if __name__ == "__main__":
+    print(f"TANDEM_SEED={SEED}, devices {', '.join(DEVICES)}")
+    unittest.main()
