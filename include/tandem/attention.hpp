@@ -12,121 +12,50 @@
 #ifndef TANDEM_ATTENTION_HPP
 #define TANDEM_ATTENTION_HPP
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <type_traits>
 
 #include <tandem/tandem.h>
+#include <tandem/tensor.hpp>
 
 namespace tandem {
 
-/// bfloat16 and IEEE binary16 as storage: 16 bits, no arithmetic.
-struct Bf16 {
-  std::uint16_t bits;
-};
-struct Fp16 {
-  std::uint16_t bits;
-};
-
-/// The dtype behind an element type. Specialise it for other types of the same bits, for example
-/// `template <> inline constexpr tandem_dtype tandem::dtype_of<__nv_bfloat16> = TANDEM_BF16;`
-template <typename T>
-inline constexpr auto dtype_of = nullptr;
-template <>
-inline constexpr tandem_dtype dtype_of<Bf16> = TANDEM_BF16;
-template <>
-inline constexpr tandem_dtype dtype_of<Fp16> = TANDEM_FP16;
-template <>
-inline constexpr tandem_dtype dtype_of<float> = TANDEM_FP32;
-
-/// A type that has a dtype, const or not.
-template <typename T>
-concept Element = std::same_as<decltype(dtype_of<std::remove_const_t<T>>), const tandem_dtype>;
-
-/// An element type of outputs.
-template <typename T>
-concept MutableElement = Element<T> && !std::is_const_v<T>;
-
-struct Shape {
-  std::int64_t batch = 1, sequence = 1, heads = 1, head_dim = 1;
+/// Which page holds tokens i * page_size ... of a sequence: slot i of its row.
+struct PageTable {
+  const std::int32_t* pages = nullptr;
+  std::int64_t pages_per_sequence = 0;  ///< slots of a row
+  std::int64_t stride = 0;              ///< elements from row to row
 };
 
-/// In elements. The last dimension is contiguous.
-struct Strides {
-  std::int64_t batch, sequence, heads;
-};
+/// Sequences of different lengths: tandem_varlen in tandem.h says what each part means. All pointers lead to
+/// the memory of the backend.
+struct Varlen {
+  std::int64_t batch = 0;                              ///< sequences
+  const std::int32_t* cu_seqlens_q = nullptr;          ///< batch + 1; without, q has `batch` entries
+  const std::int32_t* cu_seqlens_k = nullptr;          ///< batch + 1; without, k and v have, or pages
+  const std::int32_t* seqused_k = nullptr;             ///< batch; without, all keys are in use
+  std::optional<PageTable> page_table = std::nullopt;  ///< k, v: pages, page_size, kv_heads, d
+  std::int64_t max_seqlen_q = 0, max_seqlen_k = 0;     ///< 0: not known
 
-/// A borrowed tensor, in host or device memory. Tensor<const T> is what is read, Tensor<T> what is written.
-template <Element T>
-struct Tensor {
-  T* data = nullptr;
-  Shape shape = {.batch = 0, .sequence = 0, .heads = 0, .head_dim = 0};
-  Strides strides = {};
-
-  /// Contiguous in the order batch, sequence, heads, head dim.
-  static constexpr Tensor bshd(T* data, Shape s) {
-    const std::int64_t row = s.heads * s.head_dim;
-    return {data, s, {.batch = s.sequence * row, .sequence = row, .heads = s.head_dim}};
+  tandem_varlen c_varlen() const {
+    tandem_varlen varlen{};
+    varlen.struct_size = sizeof(varlen);
+    varlen.batch = batch;
+    varlen.cu_seqlens_q = cu_seqlens_q;
+    varlen.cu_seqlens_k = cu_seqlens_k;
+    varlen.seqused_k = seqused_k;
+    if (page_table) {
+      varlen.page_table = page_table->pages;
+      varlen.page_table_stride = page_table->stride;
+      varlen.pages_per_sequence = page_table->pages_per_sequence;
+    }
+    varlen.max_seqlen_q = max_seqlen_q;
+    varlen.max_seqlen_k = max_seqlen_k;
+    return varlen;
   }
-  /// Contiguous in the order batch, heads, sequence, head dim.
-  static constexpr Tensor bhsd(T* data, Shape s) {
-    const std::int64_t head = s.sequence * s.head_dim;
-    return {data, s, {.batch = s.heads * head, .sequence = s.head_dim, .heads = head}};
-  }
-
-  constexpr operator Tensor<const T>() const requires MutableElement<T> { return {data, shape, strides}; }
-
-  /// As the C interface takes it, which never writes through an input.
-  tandem_tensor c_tensor() const {
-    return {const_cast<std::remove_const_t<T>*>(data),
-            dtype_of<std::remove_const_t<T>>,
-            {shape.batch, shape.sequence, shape.heads, shape.head_dim},
-            {strides.batch, strides.sequence, strides.heads, 1}};
-  }
-};
-
-/// Which keys a query sees. Query i stands at position i + (sk - sq): the last one sees the last key.
-class Mask {
- public:
-  static constexpr Mask full() { return {TANDEM_MASK_FULL, 0, 0}; }
-  static constexpr Mask causal() { return {TANDEM_MASK_CAUSAL, 0, 0}; }
-  /// `left` keys before the query's position and `right` after it; TANDEM_UNLIMITED for all.
-  static constexpr Mask window(std::int64_t left, std::int64_t right) {
-    return {TANDEM_MASK_WINDOW, left, right};
-  }
-  constexpr const tandem_mask& c_mask() const { return mask_; }
-
- private:
-  constexpr Mask(tandem_mask_kind kind, std::int64_t left, std::int64_t right)
-      : mask_{sizeof(tandem_mask), kind, left, right} {}
-  tandem_mask mask_;
-};
-
-/// OK, or why not. Converts to true where it is OK.
-class [[nodiscard]] Status {
- public:
-  Status() = default;
-  /// Of a call that this thread has just made.
-  explicit Status(tandem_status code) : code_(code), message_(code == TANDEM_OK ? "" : tandem_last_error()) {}
-
-  explicit operator bool() const { return code_ == TANDEM_OK; }
-  tandem_status code() const { return code_; }
-  const char* name() const { return tandem_status_name(code_); }
-  /// Which argument, what it was, what is allowed; empty where it is OK.
-  const std::string& message() const { return message_; }
-
- private:
-  tandem_status code_ = TANDEM_OK;
-  std::string message_;
-};
-
-/// What a workspace on the host can be made of: std::vector<WorkspaceBlock> has the alignment that it needs.
-struct alignas(256) WorkspaceBlock {
-  std::byte bytes[256];
 };
 
 struct ForwardOptions {
@@ -136,7 +65,8 @@ struct ForwardOptions {
   /// b, sq, q_heads, 1; written if given: the natural log of the sum of exponentials.
   std::optional<Tensor<float>> lse = std::nullopt;
   tandem_backend backend = TANDEM_BACKEND_AUTO;
-  const tandem_study* study = nullptr;  ///< of tandem/study.h: which Hopper kernel serves
+  const tandem_study* study = nullptr;          ///< of tandem/study.h: which Hopper kernel serves
+  std::optional<Varlen> varlen = std::nullopt;  ///< without: all sequences have the tensors' lengths
   /// In the backend's memory, aligned to 256; attention_forward_workspace says how much.
   std::span<std::byte> workspace = {};
   /// A cudaStream_t, for Hopper.
@@ -149,11 +79,20 @@ namespace detail {
 template <typename T>
 using Input = std::type_identity_t<Tensor<const T>>;
 
-/// Points to parts of `options`.
-template <MutableElement T>
-tandem_forward_args forward_args(const Input<T>& q, const Input<T>& k, const Input<T>& v, const Tensor<T>& o,
-                                 const ForwardOptions& options) {
+/// Arguments of a forward call; they point to parts of `options` and to `varlen`.
+struct ForwardCall {
+  tandem_varlen varlen{};
   tandem_forward_args args{};
+
+  ForwardCall() = default;
+  ForwardCall(const ForwardCall&) = delete;
+  ForwardCall& operator=(const ForwardCall&) = delete;
+};
+
+template <MutableElement T>
+void fill(ForwardCall& call, const Input<T>& q, const Input<T>& k, const Input<T>& v, const Tensor<T>& o,
+          const ForwardOptions& options) {
+  tandem_forward_args& args = call.args;
   args.struct_size = sizeof(args);
   args.backend = options.backend;
   args.q = q.c_tensor();
@@ -165,7 +104,9 @@ tandem_forward_args forward_args(const Input<T>& q, const Input<T>& k, const Inp
   args.scale = options.scale;
   args.softcap = options.softcap;
   args.study = options.study;
-  return args;
+  if (!options.varlen) return;
+  call.varlen = options.varlen->c_varlen();
+  args.varlen = &call.varlen;
 }
 
 }  // namespace detail
@@ -177,8 +118,10 @@ tandem_forward_args forward_args(const Input<T>& q, const Input<T>& k, const Inp
 template <MutableElement T>
 Status attention_forward(const detail::Input<T>& q, const detail::Input<T>& k, const detail::Input<T>& v,
                          const Tensor<T>& o, const ForwardOptions& options = {}) {
-  const tandem_forward_args args = detail::forward_args<T>(q, k, v, o, options);
-  return Status(tandem_forward(&args, options.workspace.data(), options.workspace.size(), options.stream));
+  detail::ForwardCall call;
+  detail::fill<T>(call, q, k, v, o, options);
+  return Status(
+      tandem_forward(&call.args, options.workspace.data(), options.workspace.size(), options.stream));
 }
 
 /// Sets `bytes` to the workspace that attention_forward needs for the same arguments.
@@ -186,8 +129,9 @@ template <MutableElement T>
 Status attention_forward_workspace(const detail::Input<T>& q, const detail::Input<T>& k,
                                    const detail::Input<T>& v, const Tensor<T>& o,
                                    const ForwardOptions& options, std::size_t& bytes) {
-  const tandem_forward_args args = detail::forward_args<T>(q, k, v, o, options);
-  return Status(tandem_forward_workspace(&args, &bytes));
+  detail::ForwardCall call;
+  detail::fill<T>(call, q, k, v, o, options);
+  return Status(tandem_forward_workspace(&call.args, &bytes));
 }
 
 /// What a backward call reads: q, k and v of a forward call, its o and lse, and the gradient of o.
@@ -268,13 +212,6 @@ Status attention_backward_workspace(const detail::BackwardInputsOf<T>& in, const
   const tandem_backward_args args = detail::backward_args<T>(in, out, options);
   return Status(tandem_backward_workspace(&args, &bytes));
 }
-
-/// Which page holds tokens i * page_size ... of a sequence: slot i of its row.
-struct PageTable {
-  const std::int32_t* pages = nullptr;
-  std::int64_t pages_per_sequence = 0;  ///< slots of a row
-  std::int64_t stride = 0;              ///< elements from row to row
-};
 
 /// The keys and values of the tokens so far, in the memory of the backend. Tokens beyond a sequence's length
 /// are never read.

@@ -9,8 +9,9 @@ from ._decode import DecodeWorkspace, decode, decode_plan
 from ._library import ForwardArgs, Info, TandemError, check, library
 from ._merge import merge
 from ._options import as_backend, as_mask, as_scale, as_study, check_together, pointer_to, sized
+from ._varlen import forward_varlen
 
-__all__ = ["DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "info", "merge", "version"]
+__all__ = ["DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "forward_varlen", "info", "merge", "version"]
 
 
 def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,

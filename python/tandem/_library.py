@@ -31,11 +31,18 @@ class Study(ctypes.Structure):
                 ("kernel", ctypes.c_int)]
 
 
+class Varlen(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("batch", ctypes.c_int64), ("cu_seqlens_q", ctypes.c_void_p),
+                ("cu_seqlens_k", ctypes.c_void_p), ("seqused_k", ctypes.c_void_p), ("page_table", ctypes.c_void_p),
+                ("page_table_stride", ctypes.c_int64), ("pages_per_sequence", ctypes.c_int64),
+                ("max_seqlen_q", ctypes.c_int64), ("max_seqlen_k", ctypes.c_int64)]
+
+
 class ForwardArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
                 ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
                 ("mask", ctypes.POINTER(Mask)), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
-                ("study", ctypes.POINTER(Study))]
+                ("study", ctypes.POINTER(Study)), ("varlen", ctypes.POINTER(Varlen))]
 
 
 class BackwardArgs(ctypes.Structure):

@@ -93,7 +93,9 @@ TEST(CppForward, PassesOnWhatIsAskedForStudy) {
   request.study.overlap = TANDEM_OVERLAP_THREE_STAGE;
   request.study.turn = TANDEM_TURN_PINGPONG;
   const ForwardOptions options{.backend = TANDEM_BACKEND_REFERENCE, .study = &request.study};
-  EXPECT_EQ(detail::forward_args<float>(q, k, v, o, options).study, &request.study);
+  detail::ForwardCall call;
+  detail::fill<float>(call, q, k, v, o, options);
+  EXPECT_EQ(call.args.study, &request.study);
   EXPECT_TRUE(attention_forward(q, k, v, o, options))
       << "backends without stages and turns ignore both: " << tandem_last_error();
 }
@@ -180,6 +182,38 @@ TEST(CppDecode, AsksForTheWorkspaceAndThePlanThatItNeeds) {
   EXPECT_EQ(plan_bytes, 0u);
   EXPECT_TRUE(attention_decode_plan(q, cache, o, options, {}));
   EXPECT_TRUE(attention_decode(q, cache, o, options));
+}
+
+TEST(CppForward, PackedSequencesEqualCallsOfTheirOwn) {
+  constexpr std::int64_t d = 8, lengths[] = {3, 5};
+  std::vector<float> q(8 * d), k(8 * d), v(8 * d), together(8 * d), alone(8 * d);
+  for (std::size_t i = 0; i < q.size(); ++i) {
+    q[i] = static_cast<float>(i % 7) - 3.f, k[i] = static_cast<float>(i % 5) - 2.f;
+    v[i] = static_cast<float>(i);
+  }
+  const auto run = [d](float* q_row, float* k_row, float* v_row, float* o_row, std::int64_t rows,
+                       ForwardOptions options) {
+    const Shape rows_shape{.batch = 1, .sequence = rows, .heads = 1, .head_dim = d};
+    const auto view = [&](float* x) { return Tensor<float>::bshd(x, rows_shape); };
+    std::size_t bytes = 0;
+    options.backend = TANDEM_BACKEND_CPU;
+    ASSERT_TRUE(
+        attention_forward_workspace(view(q_row), view(k_row), view(v_row), view(o_row), options, bytes));
+    std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
+    options.workspace = std::as_writable_bytes(std::span(workspace));
+    ASSERT_TRUE(attention_forward(view(q_row), view(k_row), view(v_row), view(o_row), options));
+  };
+  static constexpr std::int32_t cu_seqlens[] = {0, 3, 8};
+  run(q.data(), k.data(), v.data(), together.data(), 8,
+      {.mask = Mask::causal(),
+       .varlen = Varlen{.batch = 2, .cu_seqlens_q = cu_seqlens, .cu_seqlens_k = cu_seqlens}});
+  std::int64_t begin = 0;
+  for (const std::int64_t rows : lengths) {
+    const std::int64_t at = begin * d;
+    run(q.data() + at, k.data() + at, v.data() + at, alone.data() + at, rows, {.mask = Mask::causal()});
+    begin += rows;
+  }
+  EXPECT_EQ(together, alone);
 }
 
 TEST(CppForward, FailsWithAStatusThatKeepsItsWords) {

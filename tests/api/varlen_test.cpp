@@ -8,6 +8,7 @@
 #include "core/mask.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
+#include "tests/support/varlen_call.h"
 #include "tests/support/varlen_case.h"
 
 namespace tandem {
@@ -17,28 +18,10 @@ using test::KeyLayout;
 using test::VarlenCase;
 using test::VarlenTensors;
 
-/// The C interface's arguments for a case. Points into itself and into the tensors.
-struct Call {
-  tandem_mask mask{};
-  tandem_varlen varlen{};
-  tandem_forward_args args{};
-
-  Call(const VarlenTensors& tensors, tandem_backend backend) {
-    const core::ForwardProblem p = tensors.problem();
-    mask = test::to_c(tensors.setup.mask);
-    varlen.struct_size = sizeof(varlen);
-    varlen.batch = p.varlen.sequences;
-    varlen.cu_seqlens_q = p.varlen.cu_seqlens_q, varlen.cu_seqlens_k = p.varlen.cu_seqlens_k;
-    varlen.seqused_k = p.varlen.seqused_k, varlen.page_table = p.varlen.page_table;
-    varlen.page_table_stride = p.varlen.page_table_stride;
-    varlen.pages_per_sequence = p.varlen.pages_per_sequence;
-    args.struct_size = sizeof(args);
-    args.backend = backend;
-    args.q = p.q, args.k = p.k, args.v = p.v, args.o = p.o, args.lse = p.lse;
-    args.mask = &mask;
-    args.softcap = p.softcap;
-    args.varlen = &varlen;
-  }
+/// A case through the C interface.
+struct Call : test::VarlenCall {
+  Call(const VarlenTensors& tensors, tandem_backend backend)
+      : VarlenCall(tensors.problem(), test::to_c(tensors.setup.mask), backend) {}
 
   tandem_status run() const {
     std::size_t bytes = 0;

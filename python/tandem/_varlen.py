@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention over sequences of different lengths."""
+
+import ctypes
+
+from ._arrays import arrays_of, describe, table
+from ._library import ForwardArgs, TandemError, Varlen, check, library
+from ._options import as_backend, as_mask, as_scale, check_together, pointer_to, sized
+
+
+def _packed(x):
+    """A packed tensor as the C interface has it, with a batch dimension of 1."""
+    return x[None] if x.ndim == 3 else x
+
+
+def _lengths(arrays, name, x, count):
+    """The address of `count` int32 numbers, or None."""
+    if x is None:
+        return None
+    address, shape, _ = table(arrays, name, x, ("int32",), ("numbers",))
+    if shape != (count,):
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {shape[0]} numbers; {count} are needed")
+    return address
+
+
+def _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q):
+    for cu_seqlens in (cu_seqlens_q, cu_seqlens_k):
+        if cu_seqlens is not None:
+            return max(len(cu_seqlens) - 1, 0)
+    return len(q) if seqused_k is None else len(seqused_k)
+
+
+def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
+                   max_seqlen_k=0, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
+                   backend="auto"):
+    """Attention of each sequence of a batch, whose lengths differ; in one call, that reads no length on the host.
+
+    q: with cu_seqlens_q (int32, batch + 1, ascending) rows, q_heads, d, where sequence i has the rows
+    cu_seqlens_q[i] ... cu_seqlens_q[i + 1] - 1; without, batch, sq, q_heads, d. k, v: with cu_seqlens_k packed in the
+    same way; with page_table (int32, batch, pages_per_sequence) pools of pages, pages, page_size, kv_heads, d, on Hopper
+    of a power of two of at least 16 tokens; with neither, batch, sk, kv_heads, d. seqused_k (int32, batch): how many
+    of its keys a sequence uses; required with page_table. What is not in use may hold anything. Lengths and tables
+    lie where q does.
+
+    max_seqlen_q, max_seqlen_k: upper bounds where they are known, 0 where not: they bound the grid and the workspace,
+    and choose the kernel. causal, window, scale, softcap, out and backend as in forward, each sequence masked as if
+    it were alone.
+
+    Returns out, shaped like q; with return_lse a pair of it and the natural log-sum-exp, float32, shaped like q
+    without its last dimension. Rows of no sequence are not written. Raises TandemError with the library's message.
+    """
+    arrays = arrays_of(q)
+    out = arrays.empty(q.shape) if out is None else out
+    tensors = {"q": q, "k": k, "v": v, "out": out}
+    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k,
+               "page_table": page_table}
+    check_together(arrays, tensors | {name: x for name, x in lengths.items() if x is not None}, written=["out"])
+    lse = arrays.empty_float((*q.shape[:-1], 1))
+    batch = _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q)
+
+    varlen = sized(Varlen, batch=batch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+                   cu_seqlens_q=_lengths(arrays, "cu_seqlens_q", cu_seqlens_q, batch + 1),
+                   cu_seqlens_k=_lengths(arrays, "cu_seqlens_k", cu_seqlens_k, batch + 1),
+                   seqused_k=_lengths(arrays, "seqused_k", seqused_k, batch))
+    if page_table is not None:
+        varlen.page_table, shape, strides = table(arrays, "page_table", page_table, ("int32",),
+                                                  ("batch", "pages_per_sequence"))
+        if shape[0] != batch:
+            raise TandemError("TANDEM_INVALID_ARGUMENT", f"page_table has {shape[0]} rows; {batch} are needed")
+        varlen.pages_per_sequence, varlen.page_table_stride = shape[1], strides[0]
+    args = sized(ForwardArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window)),
+                 scale=as_scale(scale), softcap=softcap, varlen=pointer_to(varlen))
+    args.q, args.k, args.v, args.o = (describe(arrays, name, _packed(x)) for name, x in tensors.items())
+    args.lse = describe(arrays, "lse", _packed(lse))
+
+    lib = library()
+    with arrays.stream() as stream:
+        size = ctypes.c_size_t()
+        check(lib.tandem_forward_workspace(ctypes.byref(args), ctypes.byref(size)))
+        workspace = arrays.workspace(size.value) if size.value else None
+        check(lib.tandem_forward(ctypes.byref(args), None if workspace is None else arrays.pointer(workspace),
+                                 size.value, stream))
+    return (out, lse[..., 0]) if return_lse else out

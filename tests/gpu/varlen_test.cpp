@@ -1,0 +1,159 @@
+// Variable lengths on Hopper against the oracle of each sequence: random batches of every variant, graphs
+// that read lengths anew, bits that do not depend on the batch.
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/gpu/device_forward.h"
+#include "tests/support/compare.h"
+#include "tests/support/varlen_call.h"
+#include "tests/support/varlen_case.h"
+
+namespace tandem::test {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::vector<std::int32_t>& words) {
+  return std::as_bytes(std::span(words));
+}
+
+/// Copies of all that a problem of variable lengths points to, and its workspace.
+class DeviceVarlen {
+ public:
+  explicit DeviceVarlen(const VarlenTensors& host)
+      : q_(host.q.storage()),
+        k_(host.k.storage()),
+        v_(host.v.storage()),
+        o_(host.o.storage()),
+        lse_(host.lse.storage()),
+        cu_seqlens_q_(bytes_of(host.cu_seqlens_q)),
+        cu_seqlens_k_(bytes_of(host.cu_seqlens_k)),
+        seqused_k_(bytes_of(host.seqused_k)),
+        page_table_(bytes_of(host.page_table)),
+        call_(problem_of(host), to_c(host.setup.mask), TANDEM_BACKEND_HOPPER),
+        workspace_(workspace_bytes()) {}
+
+  void run(cudaStream_t stream = nullptr) const {
+    ASSERT_EQ(tandem_forward(&call_.args, workspace_.data(), workspace_.bytes(), stream), TANDEM_OK)
+        << tandem_last_error();
+  }
+  void read(VarlenTensors& host) const {
+    o_.read(host.o.storage());
+    lse_.read(host.lse.storage());
+  }
+  void write_lengths(const VarlenTensors& host) {
+    cu_seqlens_q_.write(bytes_of(host.cu_seqlens_q));
+    seqused_k_.write(bytes_of(host.seqused_k));
+  }
+
+ private:
+  core::ForwardProblem problem_of(const VarlenTensors& host) const {
+    core::ForwardProblem p = host.problem();
+    p.q = host.q.view_at(q_.data()), p.k = host.k.view_at(k_.data()), p.v = host.v.view_at(v_.data());
+    p.o = host.o.view_at(o_.data());
+    if (host.setup.lse) p.lse = host.lse.view_at(lse_.data());
+    const auto moved = [](const std::int32_t*& words, const DeviceMemory& to) {
+      if (words != nullptr) words = reinterpret_cast<const std::int32_t*>(to.data());
+    };
+    moved(p.varlen.cu_seqlens_q, cu_seqlens_q_), moved(p.varlen.cu_seqlens_k, cu_seqlens_k_);
+    moved(p.varlen.seqused_k, seqused_k_), moved(p.varlen.page_table, page_table_);
+    return p;
+  }
+  std::size_t workspace_bytes() const {
+    std::size_t bytes = 0;
+    EXPECT_EQ(tandem_forward_workspace(&call_.args, &bytes), TANDEM_OK) << tandem_last_error();
+    return bytes;
+  }
+
+  DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_;
+  VarlenCall call_;
+  DeviceMemory workspace_;
+};
+
+/// "" if the case's outputs are right.
+std::string failure_of(const VarlenTensors& tensors) {
+  const VarlenValues values = varlen_values(tensors);
+  std::ostringstream failure;
+  if (const Comparison o = compare(values.result.o, values.standard.o, values.reference.o); !o)
+    failure << "o: " << o;
+  if (!others_untouched(tensors)) failure << " rows of no sequence were written";
+  if (tensors.setup.lse)
+    if (const Comparison lse = compare(values.result.lse, values.standard.lse, values.reference.lse); !lse)
+      failure << " lse: " << lse;
+  return failure.str();
+}
+
+class HopperVarlen : public HopperForward {};
+
+VarlenCase random_case(std::uint64_t seed) {
+  Random random(seed);
+  VarlenCase c = draw_varlen_case(random, {128, 128, 6});
+  static constexpr std::int64_t head_dims[] = {64, 96, 128, 192, 256, 8, 40, 80, 136};
+  c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+  c.head_dim = head_dims[seed % std::size(head_dims)];
+  if (random() % 4 == 0) c.softcap = static_cast<float>(2 + random() % 40);
+  return c;
+}
+
+TEST_F(HopperVarlen, EachSequenceEqualsItsOracle) {
+  // Another seed: --gtest_random_seed.
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  const Stream stream;
+  for (std::uint64_t seed = first; seed < first + 100 && !HasFailure(); ++seed) {
+    const VarlenCase c = random_case(seed);
+    SCOPED_TRACE(testing::Message() << c << " draw " << seed);
+    VarlenTensors tensors(c);
+    const DeviceVarlen device(tensors);
+    device.run(seed % 2 == 0 ? stream.get() : nullptr);
+    device.read(tensors);
+    EXPECT_EQ(failure_of(tensors), "");
+  }
+}
+
+// Captured with short sequences, replayed with long ones: the grid and the launch depend on bounds only.
+TEST_F(HopperVarlen, AGraphReadsLengthsAnewAtEveryReplay) {
+  VarlenCase c;
+  c.keys = KeyLayout::entries;
+  c.q_lens = {1, 300, 0, 40}, c.k_lens = {500, 300, 20, 900};
+  c.mask = core::Mask::causal();
+  VarlenTensors long_ones(c), short_ones(c);
+  short_ones.cu_seqlens_q = {0, 1, 2, 3, 4};
+  short_ones.seqused_k = {1, 2, 3, 4};
+  DeviceVarlen device(long_ones);
+  device.write_lengths(short_ones);
+  const Stream stream;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t replay = nullptr;
+  check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
+  device.run(stream.get());
+  check_cuda(cudaStreamEndCapture(stream.get(), &graph), "end of capture");
+  check_cuda(cudaGraphInstantiate(&replay, graph, 0), "instantiate");
+  check_cuda(cudaGraphLaunch(replay, stream.get()), "launch");
+  stream.wait();
+  device.write_lengths(long_ones);
+  check_cuda(cudaGraphLaunch(replay, stream.get()), "launch");
+  stream.wait();
+  device.read(long_ones);
+  EXPECT_EQ(failure_of(long_ones), "");
+  cudaGraphExecDestroy(replay);
+  cudaGraphDestroy(graph);
+}
+
+TEST_F(HopperVarlen, ManySequencesAndALongOneEqualTheirOracle) {
+  VarlenCase c;
+  c.head_dim = 128;
+  c.keys = KeyLayout::paged;
+  c.page_size = 64;
+  c.q_heads = 4;
+  c.mask = core::Mask::causal();
+  for (std::int64_t i = 0; i < 200; ++i) c.q_lens.push_back(1 + i % 5), c.k_lens.push_back(10 + 3 * i);
+  c.q_lens.push_back(700), c.k_lens.push_back(3000);
+  VarlenTensors tensors(c);
+  const DeviceVarlen device(tensors);
+  device.run();
+  device.read(tensors);
+  EXPECT_EQ(failure_of(tensors), "");
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""forward_varlen of the Python binding against float64 attention of each sequence in NumPy, on the CPU backends."""
+
+import os
+import sys
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIPPED: the tests of the Python binding need NumPy (Debian: python3-numpy)")
+    sys.exit(77)
+
+import tandem
+from oracle import attention64, visible
+
+SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
+
+
+class Batch:
+    """Random sequences; what belongs to none of them is NaN, and slots of pages that are not in use are wild."""
+
+    def __init__(self, rng, layout):
+        self.rng, count = rng, rng.integers(1, 6)
+        self.q_lens, self.k_lens = (rng.integers(0, 40, count) for _ in "qk")
+        self.q_lens[0] += 1
+        self.k_lens[0] += 1
+        self.kv_heads, group, self.d = rng.integers(1, 3), rng.integers(1, 4), 8 * rng.integers(1, 7)
+        self.q = [self.normal(n, self.kv_heads * group) for n in self.q_lens]
+        self.k, self.v = ([self.normal(n, self.kv_heads) for n in self.k_lens] for _ in "kv")
+        self.lengths = {"cu_seqlens_q": self.cumulated(self.q_lens)}
+        self.tensors = getattr(self, layout)()
+
+    def normal(self, rows, heads):
+        return self.rng.standard_normal((rows, heads, self.d)).astype(np.float32)
+
+    @staticmethod
+    def cumulated(lengths):
+        return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+
+    def packed(self):
+        self.lengths["cu_seqlens_k"] = self.cumulated(self.k_lens)
+        return np.concatenate(self.k), np.concatenate(self.v)
+
+    def entries(self):
+        self.lengths["seqused_k"] = self.k_lens.astype(np.int32)
+        pools = [np.full((len(self.k), 42, self.kv_heads, self.d), np.nan, np.float32) for _ in "kv"]
+        for pool, rows in zip(pools, (self.k, self.v)):
+            for entry, x in zip(pool, rows):
+                entry[:len(x)] = x
+        return pools
+
+    def paged(self):
+        size, slots = int(self.rng.integers(1, 9)), 42
+        self.lengths["seqused_k"] = self.k_lens.astype(np.int32)
+        table = self.rng.permutation(len(self.k) * slots).astype(np.int32).reshape(-1, slots)
+        pools = [np.full((table.size, size, self.kv_heads, self.d), np.nan, np.float32) for _ in "kv"]
+        for pool, rows in zip(pools, (self.k, self.v)):
+            for i, x in enumerate(rows):
+                for s, row in enumerate(x):
+                    pool[table[i, s // size], s % size] = row
+        for i, n in enumerate(self.k_lens):
+            table[i, -(-n // size):] = self.rng.integers(-2**31, 2**31)
+        self.lengths["page_table"] = table
+        return pools
+
+
+class ForwardVarlen(unittest.TestCase):
+    def test_equals_float64_attention_of_each_sequence(self):
+        rng = np.random.default_rng(SEED)
+        for case in range(60):
+            layout = ("packed", "entries", "paged")[case % 3]
+            batch, causal = Batch(rng, layout), bool(rng.integers(2))
+            with self.subTest(seed=SEED, case=case, layout=layout, q=batch.q_lens, k=batch.k_lens):
+                out, lse = tandem.forward_varlen(np.concatenate(batch.q), *batch.tensors, **batch.lengths, causal=causal,
+                                                 return_lse=True, backend=("cpu", "reference")[case % 2])
+                begin = 0
+                for q, k, v in zip(batch.q, batch.k, batch.v):
+                    mask = visible(len(q), len(k), None, 0 if causal else None)
+                    expected, expected_lse = attention64(q[None], k[None], v[None], batch.d ** -0.5, mask)
+                    np.testing.assert_allclose(out[begin:begin + len(q)], expected[0], atol=2e-5)
+                    np.testing.assert_allclose(lse[begin:begin + len(q)], expected_lse[0], atol=2e-5)
+                    begin += len(q)
+
+    def test_lengths_that_do_not_fit_are_named(self):
+        q = np.zeros((4, 1, 8), np.float32)
+        numbers = np.array([0, 4], np.int32)
+        for wrong, message in (({"cu_seqlens_k": numbers.astype(np.int64)}, "cu_seqlens_k is int64"),
+                               ({"cu_seqlens_k": numbers[:1]}, "cu_seqlens_k has 1 numbers; 2 are needed"),
+                               ({"page_table": np.zeros((2, 1), np.int32)}, "page_table has 2 rows; 1 are needed"),
+                               ({}, "k.shape[0]")):
+            with self.subTest(message), self.assertRaises(tandem.TandemError) as raised:
+                tandem.forward_varlen(q, q[None][[0, 0]] if not wrong else q, q[None][[0, 0]] if not wrong else q,
+                                      cu_seqlens_q=numbers, **wrong)
+            self.assertIn(message, str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

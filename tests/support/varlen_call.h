@@ -1,0 +1,36 @@
+// A problem of variable lengths as callers of the C interface have it.
+#pragma once
+
+#include <tandem/tandem.h>
+
+#include "core/problem.h"
+
+namespace tandem::test {
+
+/// Arguments for a problem of variable lengths. Points into itself, and to what the problem points to.
+struct VarlenCall {
+  tandem_mask mask;
+  tandem_varlen varlen{};
+  tandem_forward_args args{};
+
+  VarlenCall(const core::ForwardProblem& p, const tandem_mask& c_mask, tandem_backend backend)
+      : mask(c_mask) {
+    varlen.struct_size = sizeof(varlen);
+    varlen.batch = p.varlen.sequences;
+    varlen.cu_seqlens_q = p.varlen.cu_seqlens_q, varlen.cu_seqlens_k = p.varlen.cu_seqlens_k;
+    varlen.seqused_k = p.varlen.seqused_k, varlen.page_table = p.varlen.page_table;
+    varlen.page_table_stride = p.varlen.page_table_stride;
+    varlen.pages_per_sequence = p.varlen.pages_per_sequence;
+    args.struct_size = sizeof(args);
+    args.backend = backend;
+    args.q = p.q, args.k = p.k, args.v = p.v, args.o = p.o, args.lse = p.lse;
+    args.mask = &mask;
+    args.scale = p.scale;
+    args.softcap = p.softcap;
+    args.varlen = &varlen;
+  }
+  VarlenCall(const VarlenCall&) = delete;
+  VarlenCall& operator=(const VarlenCall&) = delete;
+};
+
+}  // namespace tandem::test
