@@ -68,8 +68,13 @@ class Schedule {
     return {{m_blocks, heads, batch, grid}, balanced_section(m_blocks, heads * batch, grid, cached_heads)};
   }
 
-  /// Where the order ends. Of no more than 2^30 tiles: a section is filled up by a twentieth at most.
+  /// Where the order ends. Of no more than 2^30 tiles: a section is filled up by a third at most.
   constexpr int positions() const { return positions_; }
+
+  /// Heads that run at about the same time.
+  constexpr int heads_of_section() const {
+    return full_sections_ > 0 ? section_heads_.value() : last_heads_.value();
+  }
 
   /// Position in the order of what `block` does in `round`. Past the end there is nothing left in this round.
   constexpr int position(int round, int block) const {
@@ -143,9 +148,37 @@ class Schedule {
       if (20 * (positions - tiles) <= positions)
         return {heads, static_cast<int>(positions), 1, fewest_tiles, true};
     }
+    const RoundedSection rounded = rounded_section(m_blocks, round, cached_heads, exact);
+    if (rounded.heads > 0) return {rounded.heads, rounded.rounds * round, 1, fewest_tiles, true};
     return {exact, m_blocks * exact, together, fewest_tiles, true};
   }
   static constexpr int fewest_lengths = 32;
+
+  struct RoundedSection {
+    int heads, rounds;  ///< no heads: there is none
+  };
+  /// Where `exact` heads are far more than L2 holds: as many heads as fill a few rounds best, that L2 holds,
+  /// or nearly does. Missing tiles leave places empty after the shortest ones; what that costs is judged by
+  /// how long they are beside a block's share of the section. The more L2 has to hold, the more it may cost.
+  static constexpr RoundedSection rounded_section(int m_blocks, int grid, int cached_heads, int exact) {
+    constexpr int most_rounds = 12, most_excess = 3;
+    constexpr double worthwhile = 0.05;
+    if (2 * exact <= 5 * cached_heads || m_blocks < 1) return {0, 0};
+    for (int excess = 1; excess <= most_excess; ++excess) {
+      RoundedSection best{0, 0};
+      double least = worthwhile * excess;
+      for (int rounds = 1; rounds <= most_rounds; ++rounds) {
+        const int heads = static_cast<int>(std::int64_t{rounds} * grid / m_blocks);
+        if (heads < 1 || heads > excess * cached_heads || heads >= exact) continue;
+        const double missing = static_cast<double>(rounds * grid - heads * m_blocks);
+        const double uneven = missing == 0 ? 0 : (missing / heads + 1) / (rounds * (0.5 * m_blocks + 1));
+        if (uneven < least) least = uneven, best = {heads, rounds};
+      }
+      if (best.heads > 0) return best;
+    }
+    return {0, 0};
+  }
+
   static constexpr int at_least_one(int n) { return n < 1 ? 1 : n; }
 
   int positions_ = 0;

@@ -2,6 +2,7 @@
 #include "core/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 #include <map>
 #include <random>
@@ -108,6 +109,32 @@ TEST(Schedule, HeadsAtWorkStayInL2) {
     }
     EXPECT_LE(found.size(), static_cast<std::size_t>(cached)) << "round " << round;
   }
+}
+
+// Of shapes that nobody tuned for: blocks end together, and the heads that run together fit L2 wherever they
+// can.
+TEST(Schedule, DrawnShapesAreEvenAndTheirSectionsFitL2) {
+  constexpr int grid = 132, draws = 400;
+  std::mt19937 random(11);
+  const auto draw = [&](double low, double high) {
+    return std::exp2(std::uniform_real_distribution<double>(low, high)(random));
+  };
+  double sum = 0, worst = 1;
+  int too_large = 0;
+  for (int i = 0; i < draws; ++i) {
+    const int m_blocks = static_cast<int>(draw(3, 8.5)), heads = static_cast<int>(draw(4, 9));
+    const int cached = std::max(1, static_cast<int>(512.0 / m_blocks));  // at head dim 128, ungrouped
+    if (std::int64_t{m_blocks} * heads < 4 * grid) continue;
+    const double even = 1 / imbalance(m_blocks, heads, grid, cached);
+    EXPECT_GT(even, 0.88) << m_blocks << " tiles of each of " << heads << " heads";
+    worst = std::min(worst, even);
+    sum += 1 - even;
+    too_large +=
+        Schedule::longest_first(m_blocks, heads, 1, grid, cached).heads_of_section() > 3 * cached ? 1 : 0;
+  }
+  RecordProperty("least_even", std::to_string(worst));
+  EXPECT_LT(sum / draws, 0.025);
+  EXPECT_LT(too_large, draws / 20);
 }
 
 TEST(Schedule, EveryBlockGetsEachTileOfAHeadAsOften) {
