@@ -120,6 +120,7 @@ class Sizes(Rules):
         self.assert_named("src/core/a.h", "void f(int a, int b, int c, int d, int e, int f, int g);\n", "7 parameters")
         self.assert_named("tools/a.py", "def f(a, b, c, d, e, f, g):\n    pass\n", "7 parameters")
         self.assert_fine("tools/a.py", "def f(a, b, c, *, d, e, f, g):\n    pass\n")
+        self.assert_fine(house.FOREIGN_SIGNATURES[0], "def f(a, b, c, d, e, f, g):\n    pass\n")
         self.assert_fine("tools/a.py", "class A:\n    def f(self, a, b, c, d, e, f):\n        pass\n")
 
     def test_what_is_ignored(self):

@@ -14,7 +14,7 @@ import torch
 from .._library import UNLIMITED, TandemError
 from . import _call, _ops
 
-__all__ = ["attention", "decode", "merge"]
+__all__ = ["attention", "attention_varlen", "decode", "merge"]
 
 
 def _invalid(message):
@@ -75,6 +75,23 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
         if deterministic is None:
             deterministic = torch.are_deterministic_algorithms_enabled()
         out, lse = torch.ops.tandem.forward(q, k, v, *mask, scale, float(softcap), deterministic)
+    return (out, lse) if return_lse else out
+
+
+def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
+                     max_seqlen_k=0, causal=False, window=None, scale=None, softcap=0.0, return_lse=False,
+                     deterministic=None):
+    """Attention of sequences of different lengths as an operator: arguments and results are those of
+    tandem.forward_varlen, which says what they mean.
+
+    Has gradients where keys are not paged; they read the lengths on the host and run one sequence after another, so that
+    no CUDA graph can capture them. A row of no sequence has gradient 0.
+    """
+    if deterministic is None:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+    out, lse = torch.ops.tandem.forward_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_seqlen_q,
+                                               max_seqlen_k, *_sides(causal, window), _scale(scale), float(softcap),
+                                               deterministic)
     return (out, lse) if return_lse else out
 
 

@@ -21,6 +21,8 @@ def _define(name, schema):
 
 
 _define("forward", f"(Tensor q, Tensor k, Tensor v, {MASK}, bool deterministic) -> (Tensor, Tensor)")
+_define("forward_varlen", "(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, "
+        f"Tensor? page_table, SymInt max_seqlen_q, SymInt max_seqlen_k, {MASK}, bool deterministic) -> (Tensor, Tensor)")
 _define("backward", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
         f"{MASK}, bool deterministic) -> (Tensor, Tensor, Tensor)")
 _define("decode", f"(Tensor q, Tensor k_cache, Tensor v_cache, {CACHE}) -> (Tensor, Tensor)")
@@ -42,6 +44,18 @@ def _forward(q, k, v, *options):
     return _call.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), (left, right), scale, softcap)
 
 
+def _window(*sides):
+    return tuple(None if side < 0 else side for side in sides)
+
+
+def _forward_varlen(q, k, v, *rest):
+    cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_q, max_k, left, right, scale, softcap, _ = rest
+    return tandem.forward_varlen(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), cu_seqlens_q=cu_seqlens_q,
+                                 cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k, page_table=page_table,
+                                 max_seqlen_q=max_q, max_seqlen_k=max_k, window=_window(left, right),
+                                 scale=scale or None, softcap=softcap, return_lse=True)
+
+
 def _backward(dout, dlse, *rest):
     q, k, v, out, lse, left, right, scale, softcap, deterministic = rest
     tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout}
@@ -53,7 +67,7 @@ def _step(q, k_cache, v_cache, lengths, *options, **new):
     page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size = options
     return tandem.decode(rows_contiguous(q), k_cache, v_cache, lengths, page_table=page_table, batch_index=batch_index,
                          rotary=None if cos is None else (cos, sin), rotary_interleaved=interleaved,
-                         window=tuple(None if side < 0 else side for side in (left, right)), scale=scale or None,
+                         window=_window(left, right), scale=scale or None,
                          softcap=softcap, split_size=split_size, return_lse=True, workspace=_workspaces.of(q.device),
                          **new)
 
@@ -84,6 +98,7 @@ _workspaces = _Workspaces()
 
 for device in ("CPU", "CUDA"):
     LIBRARY.impl("forward", _forward, device)
+    LIBRARY.impl("forward_varlen", _forward_varlen, device)
     LIBRARY.impl("backward", _backward, device)
     LIBRARY.impl("decode", _step, device)
     LIBRARY.impl("decode_append", _decode_append, device)
@@ -96,6 +111,11 @@ for device in ("CPU", "CUDA"):
 @torch.library.register_fake("tandem::forward", lib=LIBRARY)
 def _(q, k, v, *options):
     return torch.empty_like(rows_contiguous(q)), _call.empty_lse(q)
+
+
+@torch.library.register_fake("tandem::forward_varlen", lib=LIBRARY)
+def _(q, *rest):
+    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
 @torch.library.register_fake("tandem::backward", lib=LIBRARY)
@@ -133,6 +153,39 @@ def _differentiate(ctx, dout, dlse):
     return *torch.ops.tandem.backward(dout, dlse, q, k, v, out, lse, *ctx.options), *([None] * 5)
 
 
+def _keep_varlen(ctx, inputs, output):
+    q, k, v, *lengths_and_options = inputs
+    ctx.lengths, ctx.options = lengths_and_options[:4], lengths_and_options[6:]
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _sequence(x, i, starts, used):
+    """The rows of sequence i as a batch of one, a view."""
+    return x[i:i + 1, :used] if starts is None else x[starts[i]:starts[i + 1]][None, :used]
+
+
+def _differentiate_varlen(ctx, dout, dlse):
+    """Sequence after sequence, lengths on the host."""
+    q, k, v, out, lse = ctx.saved_tensors
+    starts_q, starts_k, used_k, page_table = (None if x is None else x.tolist() for x in ctx.lengths)
+    if page_table is not None:
+        raise NotImplementedError("tandem::forward_varlen has no derivative for paged keys")
+    dout = torch.zeros_like(out) if dout is None else dout
+    gradients = [torch.zeros_like(x) for x in (q, k, v)]
+    starts = starts_k if starts_q is None else starts_q
+    for i in range(len(q) if starts is None else len(starts) - 1):
+        rows, keys = (i, starts_q, None), (i, starts_k, None if used_k is None else used_k[i])
+        places = rows, keys, keys
+        own_q, own_k, own_v = (_sequence(x, *place) for x, place in zip((q, k, v), places))
+        own_dout, own_out, own_lse = (_sequence(x, *rows) for x in (dout, out, lse))
+        own_dlse = None if dlse is None else _sequence(dlse, *rows)
+        own = torch.ops.tandem.backward(own_dout, own_dlse, own_q, own_k, own_v, own_out, own_lse, *ctx.options)
+        for x, place, gradient in zip(gradients, places, own):
+            _sequence(x, *place).copy_(gradient)
+    return *gradients, *([None] * 11)
+
+
 def _no_derivative(name, why):
     def backward(ctx, *gradients):
         raise NotImplementedError(f"tandem::{name} has no derivative: {why}")
@@ -140,6 +193,7 @@ def _no_derivative(name, why):
 
 
 torch.library.register_autograd("tandem::forward", _differentiate, setup_context=_keep_for_backward, lib=LIBRARY)
+torch.library.register_autograd("tandem::forward_varlen", _differentiate_varlen, setup_context=_keep_varlen, lib=LIBRARY)
 _no_derivative("backward", "Tandem has no double backward")
 _no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
 _no_derivative("merge", "only attention itself has a backward pass")
@@ -148,13 +202,14 @@ _no_derivative("merge", "only attention itself has a backward pass")
 # ---- Autocast: q, k and v in the dtype that it asks for
 
 
-def _autocast(device, key):
-    def forward(q, k, v, *options):
+def _autocast(name, device, key):
+    def cast(q, k, v, *options):
         dtype = torch.get_autocast_dtype(device)
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-            return torch.ops.tandem.forward(q.to(dtype), k.to(dtype), v.to(dtype), *options)
-    return forward
+            return getattr(torch.ops.tandem, name)(q.to(dtype), k.to(dtype), v.to(dtype), *options)
+    return cast
 
 
-LIBRARY.impl("forward", _autocast("cuda", torch._C.DispatchKey.AutocastCUDA), "AutocastCUDA")
-LIBRARY.impl("forward", _autocast("cpu", torch._C.DispatchKey.AutocastCPU), "AutocastCPU")
+for name in ("forward", "forward_varlen"):
+    LIBRARY.impl(name, _autocast(name, "cuda", torch._C.DispatchKey.AutocastCUDA), "AutocastCUDA")
+    LIBRARY.impl(name, _autocast(name, "cpu", torch._C.DispatchKey.AutocastCPU), "AutocastCPU")

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlashAttention-3's Python interface over Tandem: change the import and go on.
+
+    from tandem.flash_attn_interface import flash_attn_func, flash_attn_with_kvcache
+
+Names, arguments and results are those of `flash_attn_interface` (Dao-AILab/flash-attention, hopper/). What Tandem does
+not serve raises NotImplementedError and names it: 8-bit tensors, qv, head dims above 256. Hints that choose among
+kernels without changing results (num_splits, pack_gqa, sm_margin, scheduler_metadata) are taken and not needed: Tandem
+balances its own work.
+
+Some calls are put together from several, and are slower for it: attention_chunk; head dims of v other than q's, which
+are padded; and gradients of variable lengths and seqused_q, which read the lengths on the host, so that no CUDA graph
+can capture them.
+"""
+
+import torch
+
+from ._flash import Lengths, Options, attend, attend_varlen, refuse
+from ._flash_cache import Cache, New, Queries, Rotary, as_lengths, attend_cache
+from .torch import merge
+
+__all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+           "flash_attn_with_kvcache", "get_scheduler_metadata"]
+
+
+def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
+                    window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None,
+                    deterministic=False, sm_margin=0, return_attn_probs=False):
+    """softmax(softmax_scale * q k^T + mask) v, with gradients.
+
+    q: b, sq, heads, d; k: b, sk, kv_heads, d; v: b, sk, kv_heads, dv. Causal masks and windows are aligned to the last
+    query and the last key; window_size: keys to the left and to the right, -1 for no limit. attention_chunk: queries
+    see keys of their own chunk of so many positions only.
+
+    Returns out, b, sq, heads, dv; with return_attn_probs a pair of it and the natural log-sum-exp, b, heads, sq.
+    """
+    refuse(q, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    options = Options.of(q, softmax_scale, causal, window_size, attention_chunk=attention_chunk, softcap=softcap,
+                         deterministic=deterministic)
+    out, lse = attend(q, k, v, options)
+    return (out, lse.transpose(1, 2)) if return_attn_probs else out
+
+
+def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=None, k_descale=None, v_descale=None,
+                              window_size=(-1, -1), attention_chunk=0, softcap=0.0, deterministic=False,
+                              num_heads_q=None, sm_margin=0, return_attn_probs=False):
+    """flash_attn_func of q, k and v in one tensor: b, s, 3, heads, d; or with num_heads_q b, s, all heads, d, those of
+    q first and then those of k and v."""
+    if qkv.dim() == 5:
+        q, k, v = qkv.unbind(dim=-3)
+    else:
+        kv_heads = (qkv.shape[2] - num_heads_q) // 2
+        q, k, v = qkv.split([num_heads_q, kv_heads, kv_heads], dim=-2)
+    return flash_attn_func(q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size,
+                           attention_chunk, softcap, deterministic=deterministic, return_attn_probs=return_attn_probs)
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=None,
+                           seqused_k=None, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None,
+                           v_descale=None, window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1,
+                           pack_gqa=None, deterministic=False, sm_margin=0, return_attn_probs=False):
+    """The same for sequences of different lengths, packed: q: total_q, heads, d; k, v: total_k, kv_heads, d.
+
+    cu_seqlens_q, cu_seqlens_k: int32, batch + 1: where each sequence begins. seqused_q, seqused_k: int32, batch: of
+    these rows, only the first so many count; what stands in out for the others is open.
+
+    Returns out, total_q, heads, dv; with return_attn_probs a pair of it and the log-sum-exp, heads, total_q.
+    """
+    refuse(q, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    options = Options.of(q, softmax_scale, causal, window_size, attention_chunk=attention_chunk, softcap=softcap,
+                         deterministic=deterministic)
+    lengths = Lengths(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k)
+    out, lse = attend_varlen(q, k, v, lengths, options)
+    return (out, lse.transpose(0, 1)) if return_attn_probs else out
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None,
+                            cache_seqlens=None, cache_batch_idx=None, cache_leftpad=None, page_table=None,
+                            cu_seqlens_q=None, cu_seqlens_k_new=None, max_seqlen_q=None, rotary_seqlens=None,
+                            q_descale=None, k_descale=None, v_descale=None, softmax_scale=None, causal=False,
+                            window_size=(-1, -1), attention_chunk=0, softcap=0.0, rotary_interleaved=True,
+                            scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0,
+                            return_softmax_lse=False):
+    """Attention of a few or many new queries over a cache, to which k and v are appended in place first.
+
+    q: b, sq, heads, d, or with cu_seqlens_q packed. k_cache, v_cache: entries, capacity, kv_heads, d, or with
+    page_table (int32, b, slots) pages, page_size, kv_heads, d. cache_seqlens: tokens in the cache before the call, an int or
+    int32, b. cache_batch_idx: which entry is each sequence's. cache_leftpad: keys before it do not count. rotary_cos,
+    rotary_sin: positions, dim / 2: turn k by positions cache_seqlens ... (or rotary_seqlens ...), and q by the same, or
+    all of it by the first where the mask is neither causal nor a window. No gradients.
+
+    A step of up to 8 queries, all sequences as many, is one kernel. Others append and turn in PyTorch, then run the
+    forward over the cache; no length is read on the host, except for attention_chunk.
+
+    Returns out; with return_softmax_lse a pair of it and the log-sum-exp, b, heads, sq (packed: heads, total_q).
+    """
+    refuse(q, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    options = Options.of(q, softmax_scale, causal, window_size, attention_chunk=attention_chunk, softcap=softcap)
+    queries = Queries(q, cu_seqlens_q, max_seqlen_q)
+    cache = Cache(k_cache, v_cache, as_lengths(cache_seqlens, queries, k_cache, page_table), page_table,
+                  cache_batch_idx, cache_leftpad)
+    new = None if k is None else New(k, v, cu_seqlens_k_new)
+    rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
+    with torch.no_grad():
+        out, lse = attend_cache(queries, cache, new, rotary, options)
+    return (out, lse.transpose(-1, -2)) if return_softmax_lse else out
+
+
+def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
+    """Merges results over parts of the keys.
+
+    out_partial: parts, b, s, heads, d; lse_partial: parts, b, s, heads, float32. out: where to write; out_dtype: of the
+    result (default: that of out_partial). Returns the result, b, s, heads, d, and its log-sum-exp, b, s, heads.
+    """
+    merged, lse = merge(out_partial, lse_partial, dtype=out_dtype if out is None else out.dtype)
+    return (merged, lse) if out is None else (out.copy_(merged), lse)
+
+
+def get_scheduler_metadata(batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, num_heads_kv, headdim, cache_seqlens,
+                           qkv_dtype=torch.bfloat16, headdim_v=None, cu_seqlens_q=None, cu_seqlens_k_new=None,
+                           cache_leftpad=None, page_size=None, max_seqlen_k_new=0, causal=False, window_size=(-1, -1),
+                           attention_chunk=0, has_softcap=False, num_splits=0, pack_gqa=None, sm_margin=0):
+    """What flash_attn_with_kvcache takes as scheduler_metadata: an empty int32 tensor, because a step of Tandem finds
+    its shares by itself. tandem.decode_plan makes plans that layers can share."""
+    return torch.empty(0, dtype=torch.int32, device=cache_seqlens.device)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tandem as an attention implementation of Hugging Face Transformers.
+
+    from tandem.integrations import transformers as tandem_transformers
+
+    tandem_transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="tandem", dtype=torch.bfloat16)
+
+Serves prefill and decoding with their caches, static ones too, training, left and right padding, sliding windows,
+softcap, grouped heads, learnable sinks, encoders. What it does not serve raises NotImplementedError and names it:
+dropout, packed sequences, holes in a padding mask, other masks. Keys of sequences that are padded on the left are copied
+once a layer.
+"""
+
+import torch
+
+from .._flash import Options, attend, in_one_head_dim
+from .._flash_cache import MOST_STEP_QUERIES, STEP_HEAD_DIMS
+from ..torch import attention_varlen, decode
+
+NAME = "tandem"
+# Transformers' functions that masks are made of, by their qualified names: those whose meaning reaches the kernels by
+# other ways (is_causal, sliding_window), and what joins them.
+KNOWN_MASKS = ("causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay")
+JOINS = ("and_masks",)
+
+
+def register():
+    """Makes attn_implementation="tandem" known to Transformers."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    AttentionInterface.register(NAME, attention_forward)
+    AttentionMaskInterface.register(NAME, key_ranges)
+
+
+# ---- Masks: which keys of each sequence count
+
+
+def _check_mask_function(function):
+    name = getattr(function, "__qualname__", repr(function)).partition(".")[0]
+    if name in JOINS:
+        for cell in function.__closure__ or ():
+            for part in cell.cell_contents if isinstance(cell.cell_contents, tuple) else (cell.cell_contents,):
+                _check_mask_function(part)
+    elif name not in KNOWN_MASKS:
+        raise NotImplementedError(f"Tandem does not serve attention masks made by {name}")
+
+
+def _is_causal(function):
+    """Whether a mask hides the key behind a query."""
+    zero, one = torch.zeros((), dtype=torch.long), torch.ones((), dtype=torch.long)
+    return not bool(function(zero, zero, zero, one))
+
+
+def key_ranges(*, batch_size, kv_length, q_length=None, q_offset=0, kv_offset=0, mask_function=None,
+               attention_mask=None, cache_position=None, **_):
+    """What Transformers hands to attention_forward as its mask, made once for all layers: None where all keys count, or
+    int32, b x 1 x 1 x 1, the number of keys that count, or b x 1 x 1 x 2, the first and the end of them. Of four
+    dimensions, because that is how Transformers knows a mask that is made already."""
+    if q_length is None:  # up to Transformers 5.10 or so
+        q_length, q_offset = cache_position.shape[0], cache_position[0]
+    if mask_function is not None:
+        _check_mask_function(mask_function)
+    seen = q_offset + q_length - kv_offset  # keys up to the last query's own
+    causal = mask_function is None or _is_causal(mask_function)
+    if attention_mask is None:
+        if not isinstance(seen, torch.Tensor) and (seen == kv_length or not causal):
+            return None
+        ends = torch.as_tensor(seen if causal else kv_length).clamp(max=kv_length)
+        return ends.to(torch.int32).expand(batch_size, 1, 1, 1).contiguous()
+    return _ranges_of(attention_mask.bool()[:, kv_offset:kv_offset + kv_length], seen if causal else None, kv_length)
+
+
+def _ranges_of(mask, seen, kv_length):
+    """The range of each row of a padding mask. Right padding hides nothing from a causal query that counts: a range ends
+    at the last query then, so that masks stay aligned."""
+    place = torch.arange(mask.shape[1], device=mask.device)
+    begin = mask.int().argmax(dim=1)
+    last = torch.where(mask, place + 1, 0).amax(dim=1)
+    end = last if seen is None else torch.zeros_like(last) + seen
+    if not torch.compiler.is_compiling():
+        if bool(((last - begin) != mask.sum(dim=1)).any()):
+            raise NotImplementedError("Tandem does not serve padding masks with holes")
+        if not bool(begin.any()):
+            return None if bool((end == kv_length).all()) else end.to(torch.int32)[:, None, None, None]
+    return torch.stack([begin, end], dim=1).to(torch.int32)[:, None, None]
+
+
+# ---- Attention
+
+
+def _refuse(module, dropout, others):
+    if dropout:
+        raise NotImplementedError(f"Tandem does not serve dropout; {type(module).__name__} asks for {dropout}")
+    for name in ("position_bias", "cu_seq_lens_q", "cache"):
+        if others.get(name) is not None:
+            raise NotImplementedError(f"Tandem does not serve {name} in Transformers")
+
+
+def _is_step(q, mask):
+    """Whether decode serves: few queries, no gradient, keys from the first on."""
+    wanted = torch.is_grad_enabled() and q.requires_grad
+    served = q.device.type == "cpu" or q.shape[-1] in STEP_HEAD_DIMS
+    return q.shape[1] <= MOST_STEP_QUERIES and served and not wanted and (mask is None or mask.shape[1] == 1)
+
+
+def _attend(q, k, v, mask, options):
+    """out and its log-sum-exp; b, s, h, d."""
+    batch, capacity, head_dim_v = *k.shape[:2], v.shape[-1]
+    if _is_step(q, mask) and q.shape[-1] == head_dim_v:
+        lengths = torch.full((batch,), capacity, dtype=torch.int32, device=q.device) if mask is None else mask[:, 0]
+        return decode(q, k, v, lengths.contiguous(), **options.keywords())
+    if mask is None:
+        return attend(q, k, v, options)
+    q, k, v = in_one_head_dim(q, k, v)
+    lengths = {"seqused_k": mask[:, -1].contiguous()}
+    if mask.shape[1] == 2:  # keys begin behind their padding: packed, with gaps
+        begins = torch.arange(batch, device=q.device, dtype=torch.int32) * capacity + mask[:, 0]
+        lengths = {"cu_seqlens_k": torch.cat([begins, torch.full_like(begins[:1], batch * capacity)]),
+                   "seqused_k": mask[:, 1] - mask[:, 0], "max_seqlen_k": capacity}
+        k, v = k.flatten(0, 1), v.flatten(0, 1)
+    out, lse = attention_varlen(q, k, v, **lengths, **options.keywords())
+    return out[..., :head_dim_v], lse
+
+
+def attention_forward(module, query, key, value, attention_mask, dropout=0.0, *, scaling=None, sliding_window=None,
+                      softcap=None, is_causal=None, s_aux=None, **others):
+    """What Transformers calls in each layer. query, key, value: b, heads, s, d; attention_mask: of key_ranges. s_aux:
+    the heads' learnable sinks, which take a share of each query's weight.
+
+    Returns the output, b, sq, heads, d, and None for the weights, which nobody has.
+    """
+    _refuse(module, dropout, others)
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    left = None if sliding_window is None else sliding_window - 1  # its windows count the query's own key
+    ranges = None if attention_mask is None else attention_mask[:, 0, 0]
+    options = Options.of(q, scaling, causal, (-1 if left is None else left, -1 if left is None else left),
+                         attention_chunk=0, softcap=softcap or 0.0)
+    out, lse = _attend(q, k, v, ranges, options)
+    if s_aux is not None:  # exp(lse) / (exp(lse) + exp(sink)) of the weight stays with the keys
+        out = (out.float() * torch.sigmoid(lse - s_aux.float())[..., None]).to(out.dtype)
+    return out.contiguous(), None

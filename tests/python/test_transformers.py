@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attn_implementation="tandem" in Transformers: models of real configurations, shrunk and randomly initialised, against
+their own eager attention."""
+
+import os
+import sys
+import unittest
+
+try:
+    import torch
+    import transformers
+except ImportError:
+    print("SKIPPED: the tests of the Transformers integration need PyTorch and transformers 5")
+    sys.exit(77)
+
+import tandem
+from tandem.integrations import transformers as tandem_transformers
+
+SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
+ON_GPU = bool(tandem.info()["hopper_usable"]) and torch.cuda.is_available()
+DEVICE, DTYPE = ("cuda", torch.bfloat16) if ON_GPU else ("cpu", torch.float32)
+HEAD_DIM = 64 if ON_GPU else 16
+SMALL = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": HEAD_DIM, "max_position_embeddings": 256, "pad_token_id": 0,
+         "bos_token_id": 1, "eos_token_id": None, "attention_dropout": 0.0}
+MODELS = {
+    "Llama": {},
+    "Mistral": {"sliding_window": 9},
+    "Qwen3": {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
+    "Gemma2": {"sliding_window": 8, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 24},
+    "Gemma3Text": {"sliding_window": 8, "query_pre_attn_scalar": 24},
+    "GptOss": {"sliding_window": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "layer_types": None},
+}
+
+
+def build(name, attention):
+    """The model with its weights, which depend on the seed alone."""
+    config = getattr(transformers, f"{name}Config")(**SMALL | MODELS[name])
+    torch.manual_seed(SEED)
+    kind = transformers.AutoModelForCausalLM
+    return kind.from_config(config, attn_implementation=attention, dtype=DTYPE).to(DEVICE).eval()
+
+
+class ModelsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        tandem_transformers.register()
+
+    def setUp(self):
+        torch.manual_seed(SEED)
+        self.ids = torch.randint(2, SMALL["vocab_size"], (3, 21), device=DEVICE)
+
+    def on_all_models(self, check):
+        for name in MODELS:
+            with self.subTest(model=name):
+                check(build(name, "tandem"), build(name, "eager"))
+
+    def assert_near(self, ours, theirs, padding=None):
+        if padding is not None:
+            ours, theirs = ours[padding.bool()], theirs[padding.bool()]
+        tolerance = 1e-4 if DTYPE == torch.float32 else 0.03 * theirs.float().abs().max().item()
+        torch.testing.assert_close(ours.float(), theirs.float(), rtol=0, atol=tolerance)
+
+    @torch.no_grad()
+    def test_prefill_has_the_same_logits(self):
+        self.on_all_models(lambda ours, theirs: self.assert_near(ours(self.ids).logits, theirs(self.ids).logits))
+
+    @torch.no_grad()
+    def test_padding_on_either_side_has_the_same_logits(self):
+        for lengths, left in (((21, 9, 15), True), ((12, 21, 4), False)):
+            mask = torch.arange(21, device=DEVICE) < torch.tensor(lengths, device=DEVICE)[:, None]
+            mask = (mask.flip(1) if left else mask).long()
+            self.on_all_models(lambda ours, theirs: self.assert_near(
+                ours(self.ids, attention_mask=mask).logits, theirs(self.ids, attention_mask=mask).logits, mask))
+
+    @torch.no_grad()
+    def test_decoding_with_caches_has_the_same_tokens_and_logits(self):
+        left = (torch.arange(21, device=DEVICE) >= torch.tensor([0, 6, 13], device=DEVICE)[:, None]).long()
+        for cache in ({}, {"cache_implementation": "static", "disable_compile": True}):
+            for mask in (torch.ones_like(left), left):
+                options = {"attention_mask": mask, "max_new_tokens": 12, "do_sample": False, "output_logits": True,
+                           "return_dict_in_generate": True, **cache}
+                self.on_all_models(lambda ours, theirs: self.assert_same_steps(
+                    ours.generate(self.ids, **options), theirs.generate(self.ids, **options)))
+
+    def assert_same_steps(self, ours, theirs):
+        """Greedy steps, as long as 16-bit rounding lets them choose the same tokens."""
+        if DTYPE == torch.float32:
+            self.assertTrue(torch.equal(ours.sequences, theirs.sequences))
+        for x, y in zip(ours.logits, theirs.logits):
+            self.assert_near(x, y)
+            if not torch.equal(x.argmax(-1), y.argmax(-1)):
+                break
+
+    def test_training_follows_the_same_losses(self):
+        for name in ("Llama", "GptOss"):
+            losses = {}
+            for attention in ("tandem", "eager"):
+                model = build(name, attention).train()
+                optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+                for _ in range(20):
+                    loss = model(self.ids, labels=self.ids).loss
+                    loss.backward()
+                    optimiser.step()
+                    optimiser.zero_grad()
+                    losses.setdefault(attention, []).append(loss.item())
+            difference = max(abs(a - b) for a, b in zip(losses["tandem"], losses["eager"]))
+            self.assertLess(difference, 2e-3 if DTYPE == torch.float32 else 0.1, losses)
+            self.assertLess(losses["tandem"][-1], losses["tandem"][0] - 1)
+
+    @torch.no_grad()
+    def test_an_encoder_has_the_same_outputs(self):
+        config = transformers.BertConfig(vocab_size=97, hidden_size=4 * HEAD_DIM, num_hidden_layers=2,
+                                         num_attention_heads=4, intermediate_size=64)
+        mask = (torch.arange(21, device=DEVICE) < torch.tensor([21, 5, 13], device=DEVICE)[:, None]).long()
+        outputs = []
+        for attention in ("tandem", "eager"):
+            torch.manual_seed(SEED)
+            model = transformers.AutoModel.from_config(config, attn_implementation=attention, dtype=DTYPE)
+            outputs.append(model.to(DEVICE).eval()(self.ids, attention_mask=mask).last_hidden_state)
+        self.assert_near(*outputs, mask)
+
+    def test_what_is_not_served_is_named(self):
+        model = build("Llama", "tandem")
+        holes = torch.ones_like(self.ids)
+        holes[1, 5] = 0
+        with self.assertRaisesRegex(NotImplementedError, "holes"):
+            model(self.ids, attention_mask=holes)
+        model.train()
+        for layer in model.model.layers:
+            layer.self_attn.attention_dropout = 0.1
+        with self.assertRaisesRegex(NotImplementedError, "dropout; LlamaAttention asks for 0.1"):
+            model(self.ids)
+        packed = torch.cat([torch.arange(10), torch.arange(11)])[None].to(DEVICE)
+        with self.assertRaisesRegex(NotImplementedError, "packed_sequence_mask_function"):
+            build("Llama", "tandem")(self.ids[:1], position_ids=packed, use_cache=False)
+
+
+if __name__ == "__main__":
+    print(f"TANDEM_SEED={SEED}, {DEVICE}, transformers {transformers.__version__}")
+    unittest.main()
