@@ -132,7 +132,8 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
 /* Runs one forward call.
  *
  * workspace: at least tandem_forward_workspace bytes, aligned to 256; contents need not be initialised and
- * are not kept. NULL if 0 bytes are needed. One workspace serves one call at a time. stream: a cudaStream_t
+ * are not kept. NULL if 0 bytes are needed; also on Hopper where all sequences have the same lengths,
+ * but few queries on many keys are slower without. One workspace serves one call at a time. stream: a cudaStream_t
  * (CUstream) of the current device for Hopper, where the call only enqueues work and can be captured in a
  * CUDA graph; ignored by the other backends, which return when the result is written.
  *

@@ -40,6 +40,12 @@ Status check_host_memory(const ForwardProblem& p) {
   return api::check_host_memory(addresses);
 }
 
+/// Without any workspace Hopper doesn't split keys.
+bool does_without(const ForwardProblem& p, tandem_backend backend, const Workspace& workspace) {
+  return backend == TANDEM_BACKEND_HOPPER && !p.varlen.given && workspace.data == nullptr &&
+         workspace.bytes == 0;
+}
+
 /// Sequence after sequence where lengths vary: so a sequence's result is that of a call of its own.
 void run_on_cpu(const ForwardProblem& problem, tandem_backend backend, void* workspace) {
   for (std::int64_t i = 0; i < problem.varlen.sequences; ++i)
@@ -74,9 +80,10 @@ Status run_forward(const tandem_forward_args* args, Workspace workspace, void* s
   if (Status status = choose_backend(args->backend, problem.q, writes_nothing(problem), &backend);
       !status.ok())
     return status;
-  if (Status status = check_workspace(lent_workspace, workspace, workspace_of(problem, backend));
-      !status.ok())
-    return status;
+  if (!does_without(problem, backend, workspace))
+    if (Status status = check_workspace(lent_workspace, workspace, workspace_of(problem, backend));
+        !status.ok())
+      return status;
   if (backend == TANDEM_BACKEND_HOPPER) {
     if (Status status = hopper_supports(problem); !status.ok()) return status;
     if (writes_nothing(problem)) return {};

@@ -5,6 +5,7 @@
 #include "api/message.h"
 #include "decode/launch.h"
 #include "forward/launch.h"
+#include "forward/split.h"
 #include "hw/cuda/device.h"
 #include "merge/launch.h"
 #include "merge/plan.h"
@@ -15,10 +16,15 @@ bool hopper_built() { return true; }
 core::Status hopper_usable() { return hw::device_usable(); }
 core::Status hopper_supports(const core::ForwardProblem& problem) { return forward::supported(problem); }
 std::size_t hopper_workspace(const core::ForwardProblem& problem) {
-  return forward::workspace_bytes(problem);
+  return forward::num_splits(problem) > 1 ? forward::split_workspace_bytes(problem)
+                                          : forward::workspace_bytes(problem);
 }
 core::Status launch_hopper(const core::ForwardProblem& problem, void* workspace, void* stream) {
-  return forward::launch(problem, workspace, stream);
+  if (workspace == nullptr || forward::num_splits(problem) == 1)
+    return forward::launch(problem, workspace, stream);
+  const forward::SplitForward steps = forward::split(problem, workspace);
+  if (core::Status s = forward::launch(steps.parts, steps.parts_workspace, stream); !s.ok()) return s;
+  return merge::launch(steps.merge, stream);
 }
 core::Status hopper_supports(const core::BackwardProblem&) {
   return unsupported(

@@ -31,6 +31,9 @@ struct Varlen {
   const std::int32_t* page_table = nullptr;    ///< rows of `pages_per_sequence`; nullptr: keys are not paged
   std::int64_t page_table_stride = 0, pages_per_sequence = 0;
   std::int64_t max_seqlen_q = 0, max_seqlen_k = 0;
+  /// Where keys are split: sequence i is part i / parts_batch of entry i % parts_batch, and a part has so
+  /// many keys. The output then is fp32, with an entry for each part. 0: keys are not split.
+  std::int64_t split_keys = 0, parts_batch = 0;
 };
 
 }  // namespace tandem::core

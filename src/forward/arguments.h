@@ -36,7 +36,9 @@ struct VarlenArguments {
   int max_seqlen_q, max_seqlen_k;
   int pages;  ///< of the pool
   int log2_page_size;
-  int box_rows;  ///< keys that one box of TMA brings
+  int box_rows;    ///< keys that one box of TMA brings
+  int split_keys;  ///< of a part (core/varlen.h); 0: keys are not split
+  core::Divisor parts_batch;
   std::int32_t* tile_list;
   core::Divisor packs;  ///< of query heads
 };

@@ -76,7 +76,7 @@ TANDEM_DEVICE OutputRows output_rows_of(const ForwardArguments& args, const Work
 template <typename Element>
 TANDEM_DEVICE Element* address_of(const OutputView& tensor, const OutputRows& rows, int row) {
   const Sequence& sequence = rows.sequence;
-  return static_cast<Element*>(tensor.data) + sequence.q_batch * tensor.batch_stride +
+  return static_cast<Element*>(tensor.data) + sequence.o_batch * tensor.batch_stride +
          rows.packing.head(rows.pack, row) * tensor.head_stride +
          (sequence.q_begin + rows.packing.query(row)) * tensor.row_stride;
 }
@@ -94,6 +94,26 @@ TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, 
   };
   store(upper, row);
   store(lower, row + 8);
+}
+
+/// Stores the thread's two rows of normalised output in fp32: parts, which somebody merges.
+template <ForwardVariant V>
+TANDEM_DEVICE void store_part(const ForwardArguments& args, const Work& work, int row,
+                              const float (&output)[V.head_dim / 2]) {
+  const auto rows = output_rows_of<V>(args, work);
+  const int own_column = 2 * static_cast<int>(hw::lane_index() % 4);
+  TANDEM_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    if (!rows.exists(row + 8 * i)) continue;
+    float* to = address_of<float>(args.o, rows, row + 8 * i);
+    TANDEM_UNROLL
+    for (int j = 0; j < V.head_dim / 8; ++j) {
+      const int column = 8 * j + own_column;
+      if (column >= args.head_dim) continue;
+      hw::store_global(to + column, output[4 * j + 2 * i]);
+      hw::store_global(to + column + 1, output[4 * j + 2 * i + 1]);
+    }
+  }
 }
 
 /// Starts storing the warp's rows of normalised output. TMA leaves out the rows and columns that don't exist.
@@ -145,6 +165,8 @@ TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& sh
   tile::scale_rows(output, normalise);
   if constexpr (stages_output<V>) {  // line 25
     start_storing_output(args, shared, work, output);
+  } else if (V.lengths == Lengths::varlen && args.varlen.split_keys > 0) {
+    store_part<V>(args, work, row, output);
   } else {
     store_output<V>(args, work, row, output);
   }

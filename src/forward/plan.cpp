@@ -71,6 +71,8 @@ VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const Forw
   args.pages = static_cast<int>(problem.k.shape[0]);
   args.log2_page_size = paged ? std::countr_zero(static_cast<std::uint64_t>(page_size)) : 0;
   args.box_rows = map_boxes(problem, variant).keys.rows;
+  args.split_keys = static_cast<int>(varlen.split_keys);
+  args.parts_batch = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, varlen.parts_batch)));
   args.packs = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, tiling.packs)));
   return args;
 }
@@ -178,6 +180,7 @@ std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const Forwar
   // Each sequence has at most one tile that is not full.
   const std::int64_t tile_queries = variant.block_m >> tiling_of(problem, variant).packing.log2_heads;
   const std::int64_t of_bound = problem.batch() * ((problem.q_len() + tile_queries - 1) / tile_queries);
+  if (problem.varlen.split_keys > 0) return of_bound;
   const std::int64_t rows = problem.q.shape[0] * problem.q.shape[1];
   return std::min(of_bound, rows / tile_queries + problem.batch());
 }

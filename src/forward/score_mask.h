@@ -23,7 +23,7 @@ struct RowLimits {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const auto keys =
-          mask_of<V>(args).visible_keys(args.packing.query(row + 8 * i), sequence.q_len, sequence.k_len);
+          mask_of<V>(args).visible_keys(args.packing.query(row + 8 * i), sequence.mask_q_len, sequence.k_len);
       limits.begin[i] = keys.begin;
       limits.end[i] = keys.end;
     }

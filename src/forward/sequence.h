@@ -10,11 +10,12 @@
 
 namespace tandem::forward {
 
-/// Rows [q_begin, q_begin + q_len) of entry q_batch of q and o, and the same of k and v. Of paged keys,
-/// k_batch is the row of the page table.
+/// Rows [q_begin, q_begin + q_len) of entry q_batch of q, of o_batch of o and lse, and the same of k and v.
+/// Of paged keys, k_batch is the row of the page table.
 struct Sequence {
-  int q_batch, q_begin, q_len;
+  int q_batch, o_batch, q_begin, q_len;
   int k_batch, k_begin, k_len;
+  int mask_q_len;  ///< as many queries as the mask counts: the last of them is aligned with the last key
 };
 
 /// The rows that one tensor has of a sequence.
@@ -28,13 +29,30 @@ TANDEM_DEVICE SequenceRows rows_of_sequence(const std::int32_t* cu_seqlens, int 
                            most)};
 }
 
+/// Part of the keys of a sequence. Its mask stands where the whole one's does.
+TANDEM_DEVICE Sequence part_of(const Sequence& whole, int first_key, int keys) {
+  Sequence part = whole;
+  const int first = core::clamp(first_key, 0, whole.k_len);
+  part.k_begin += first;
+  part.k_len = core::clamp(whole.k_len - first, 0, keys);
+  part.mask_q_len += first + part.k_len - whole.k_len;
+  return part;
+}
+
 /// Of variable lengths; the kernel and the one that lists its tiles read them alike.
-TANDEM_DEVICE Sequence read_sequence(const VarlenArguments& varlen, int index) {
+TANDEM_DEVICE Sequence read_sequence(const VarlenArguments& varlen, int listed) {
+  const auto [part, entry] = varlen.parts_batch.divide(listed);
+  const int index = varlen.split_keys > 0 ? entry : listed;
   const SequenceRows q = rows_of_sequence(varlen.cu_seqlens_q, index, varlen.q_rows, varlen.max_seqlen_q);
   SequenceRows k = rows_of_sequence(varlen.cu_seqlens_k, index, varlen.k_rows, varlen.max_seqlen_k);
   if (varlen.seqused_k != nullptr)
     k.span.length = core::clamp(hw::load_global(varlen.seqused_k + index), 0, k.span.length);
-  return {q.batch, q.span.begin, q.span.length, k.batch, k.span.begin, k.span.length};
+  const Sequence whole{q.batch, q.batch,      q.span.begin,  q.span.length,
+                       k.batch, k.span.begin, k.span.length, q.span.length};
+  if (varlen.split_keys == 0) return whole;
+  Sequence own = part_of(whole, part * varlen.split_keys, varlen.split_keys);
+  own.o_batch = listed;
+  return own;
 }
 
 template <ForwardVariant V>
@@ -42,7 +60,7 @@ TANDEM_DEVICE Sequence sequence_of(const ForwardArguments& args, int index) {
   if constexpr (V.lengths == Lengths::varlen) {
     return read_sequence(args.varlen, index);
   } else {
-    return {index, 0, args.q_len, index, 0, args.k_len};
+    return {index, index, 0, args.q_len, index, 0, args.k_len, args.q_len};
   }
 }
 

@@ -26,7 +26,7 @@ struct SequenceTiles {
             s.k_len,
             tile_queries,
             (s.q_len + tile_queries - 1) / tile_queries,
-            s.k_len - s.q_len + mask.right + 1,
+            s.k_len - s.mask_q_len + mask.right + 1,
             mask.left + mask.right + tile_queries};
   }
   /// Of a tile: what it reads, as good as. Rises with the tile's number.

@@ -72,7 +72,8 @@ TANDEM_DEVICE core::BlockRanges blocks_of_rows(const ForwardArguments& args, con
                                                int row, int count) {
   const int first = args.packing.query(row), past = args.packing.query(row + count);
   const int q_len = sequence.q_len, end = past < q_len ? past : q_len;
-  const auto blocks = core::block_ranges(mask_of<V>(args), first, end, q_len, sequence.k_len, V.block_n);
+  const auto blocks =
+      core::block_ranges(mask_of<V>(args), first, end, sequence.mask_q_len, sequence.k_len, V.block_n);
   const bool none = walks_apart<V> && first >= end;  // some of the tile's rows may be behind the last query
   return none ? core::BlockRanges{0, 0, 0, 0} : blocks;
 }

@@ -1,10 +1,12 @@
 // Variable lengths on Hopper against the oracle of each sequence: random batches of every variant, graphs
 // that read lengths anew, bits that do not depend on the batch.
 #include <gtest/gtest.h>
-#include <memory>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "cpu/forward.h"
 #include "tests/gpu/device_forward.h"
 #include "tests/support/compare.h"
 #include "tests/support/varlen_call.h"
@@ -153,6 +155,41 @@ TEST_F(HopperVarlen, ManySequencesAndALongOneEqualTheirOracle) {
   device.run();
   device.read(tensors);
   EXPECT_EQ(failure_of(tensors), "");
+}
+
+// With a workspace, keys are split where queries are few.
+TEST_F(HopperVarlen, FewQueriesOnManyKeysEqualTheOracle) {
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  static constexpr std::int64_t head_dims[] = {64, 96, 128, 192, 256, 40};
+  for (std::uint64_t seed = first; seed < first + 24 && !HasFailure(); ++seed) {
+    Random random(seed);
+    ForwardCase c;
+    c.seed = seed;
+    c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+    c.q_len = 1 + static_cast<std::int64_t>(random() % 140),
+    c.k_len = 1024 + static_cast<std::int64_t>(random() % 6000);
+    c.batch = 1 + static_cast<std::int64_t>(random() % 2),
+    c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
+    c.q_heads = c.kv_heads << random() % 3;
+    c.head_dim = head_dims[seed % std::size(head_dims)];
+    if (random() % 2 == 0) c.mask = core::Mask::causal();
+    SCOPED_TRACE(testing::Message() << c);
+    ForwardTensors tensors(c);
+    DeviceForward device(tensors);
+    std::size_t bytes = 0;
+    ASSERT_EQ(tandem_forward_workspace(&device.args(), &bytes), TANDEM_OK) << tandem_last_error();
+    ASSERT_GT(bytes, 0u);
+    const DeviceMemory workspace(bytes);
+    ASSERT_EQ(tandem_forward(&device.args(), workspace.data(), bytes, nullptr), TANDEM_OK)
+        << tandem_last_error();
+    device.read_outputs(tensors);
+    const cpu::ReferenceValues reference = cpu::reference_values(tensors.problem());
+    const ForwardValues standard = standard_forward(tensors.problem());
+    const Comparison o = compare(tensors.o.values(), standard.o, reference.o);
+    EXPECT_TRUE(o) << "o: " << o;
+    const Comparison lse = compare(tensors.lse.values(), standard.lse, reference.lse);
+    EXPECT_TRUE(lse) << "lse: " << lse;
+  }
 }
 
 }  // namespace

@@ -5,14 +5,21 @@
 #include <vector>
 
 #include "apps/sim/forward_sim.h"
+#include "apps/sim/merge_sim.h"
+#include "cpu/forward.h"
+#include "forward/plan.h"
+#include "forward/split.h"
 #include "tests/sim/runs.h"
 #include "tests/support/compare.h"
+#include "tests/support/forward_case.h"
+#include "tests/support/standard.h"
 #include "tests/support/varlen_case.h"
 
 namespace tandem {
 namespace {
 
 using forward::ForwardVariant;
+using test::ForwardCase;
 using test::VarlenCase;
 
 VarlenCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
@@ -55,6 +62,57 @@ TEST_P(VarlenOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
   test::for_each_run("sim_varlen_test --gtest_filter=Variants/VarlenOnSim", 3, [](std::uint64_t seed) {
     return Problem{GetParam(), draw_case(GetParam(), seed)};
   });
+}
+
+// Few queries on many keys: parts of the keys side by side, then a merge.
+ForwardCase draw_split_case(std::uint64_t seed) {
+  test::Random random(seed);
+  ForwardCase c;
+  c.seed = seed;
+  c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+  c.q_len = 1 + static_cast<std::int64_t>(random() % 40);
+  c.k_len = 1024 + static_cast<std::int64_t>(random() % 1500);
+  c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
+  c.q_heads = c.kv_heads << random() % 3;
+  c.batch = 1 + static_cast<std::int64_t>(random() % 2);
+  c.head_dim = 64 - 8 * static_cast<std::int64_t>(random() % 3);
+  if (random() % 2 == 0) c.mask = core::Mask::causal();
+  if (random() % 4 == 0) c.softcap = 20.f;
+  c.lse = random() % 2 == 0;
+  return c;
+}
+
+TEST(ForwardOnSimSplit, PartsOfTheKeysMergedEqualTheOracle) {
+  for (std::uint64_t seed = 1; seed <= test::number_from_environment("TANDEM_SIM_RUNS", 4); ++seed) {
+    const ForwardCase c = draw_split_case(seed);
+    SCOPED_TRACE(testing::Message() << c);
+    const test::ForwardTensors tensors(c);
+    const core::ForwardProblem problem = tensors.problem();
+    ASSERT_GT(forward::num_splits(problem), 1);
+    std::vector<std::uint64_t> workspace(forward::split_workspace_bytes(problem) / sizeof(std::uint64_t) +
+                                         64);
+    auto address = reinterpret_cast<std::uintptr_t>(workspace.data());
+    const forward::SplitForward steps =
+        forward::split(problem, reinterpret_cast<void*>((address + 255) / 256 * 256));
+    for (const hw::sim::Policy policy :
+         {hw::sim::Policy::eager, hw::sim::Policy::late, hw::sim::Policy::random}) {
+      sim::Machine machine;
+      machine.policy = policy;
+      machine.seed = seed;
+      const hw::sim::Report parts =
+          sim::simulate_forward(steps.parts, *forward::choose_variant(steps.parts), machine);
+      ASSERT_TRUE(parts.ok()) << parts.text();
+      const hw::sim::Report merged = sim::simulate_merge(steps.merge, machine);
+      ASSERT_TRUE(merged.ok()) << merged.text();
+      const cpu::ReferenceValues reference = cpu::reference_values(problem);
+      const test::ForwardValues standard = test::standard_forward(problem);
+      const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
+      EXPECT_TRUE(o) << "o: " << o;
+      if (!c.lse) continue;
+      const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
+      EXPECT_TRUE(lse) << "lse: " << lse;
+    }
+  }
 }
 
 }  // namespace
