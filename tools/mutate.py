@@ -35,12 +35,13 @@ def replace_once(file, old, new):
 
 def leave_out(source, head_dim):
     """Takes the kernels of a head dim out of a copy; the tests run what there is."""
-    replace_once(source / "src/forward/table.h", f"  both.template operator()<{head_dim}>();\n", "")
-    for purpose in ("kernels", "study"):
-        (source / f"apps/sim/forward_{purpose}_d{head_dim}.cpp").write_text("")
-    decode = source / f"apps/sim/decode_kernels_d{head_dim}.cpp"
-    if decode.exists():
-        replace_once(decode, f"decode_kernels<{head_dim}>()", "{}")
+    replace_once(source / "src/forward/table.h", f"  all.template operator()<{head_dim}>();\n", "")
+    forward = source / "src/forward/groups.cmake"
+    forward.write_text(re.sub(rf" {head_dim}\b", "", forward.read_text()))
+    decode = source / "src/decode/groups.cmake"
+    if f"Group<{head_dim}>" in decode.read_text():
+        replace_once(decode, f" Group<{head_dim}>", "")
+        replace_once(source / "src/decode/table.h", f"  visit.template operator()<Group<{head_dim}>>();\n", "")
 
 
 def copy_sources(head_dim, work):

@@ -25,13 +25,31 @@ hw::TensorMap encode(const core::Tensor& tensor, hw::BoxRows box) {
   return hw::sim::encode_tensor_map(spec);
 }
 
-hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool writable) {
-  std::int64_t last = tensor.shape[3] - 1;
-  for (int i = 0; i < 3; ++i) {
-    if (tensor.shape[i] == 0) last = -1;
-    if (last >= 0) last += (tensor.shape[i] - 1) * tensor.stride[i];
+namespace {
+
+std::size_t bytes_of(const core::Region& region) {
+  std::int64_t last = 0;
+  for (int i = 0; i < 4; ++i) {
+    if (region.shape[i] == 0) return 0;
+    last += (region.shape[i] - 1) * region.stride[i];
   }
-  return {tensor.data, static_cast<std::size_t>(last + 1) * core::size_of(tensor.dtype), name, writable};
+  return static_cast<std::size_t>((last + 1) * region.element_bytes);
+}
+
+}  // namespace
+
+hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool writable) {
+  return {tensor.data, bytes_of(core::Region::of(tensor)), name, writable};
+}
+
+std::vector<hw::sim::Buffer> buffers_of(const core::TensorList& tensors) {
+  std::vector<hw::sim::Buffer> buffers;
+  for (const core::ListedTensor& tensor : tensors) {
+    const hw::sim::Buffer buffer{tensor.region.data, bytes_of(tensor.region), tensor.name,
+                                 tensor.role != core::Role::input};
+    buffers.push_back(tensor.role == core::Role::output ? unwritten(buffer) : buffer);
+  }
+  return buffers;
 }
 
 hw::sim::Buffer unwritten(hw::sim::Buffer buffer) {

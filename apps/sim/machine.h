@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/problem.h"
 #include "hw/sim/machine.h"
@@ -28,6 +29,8 @@ hw::TensorMap encode(const core::Tensor& tensor, hw::BoxRows box);
 
 /// From the first to the last element of a tensor, whose strides are not negative.
 hw::sim::Buffer buffer_of(const core::Tensor& tensor, const char* name, bool writable);
+/// What a kernel may touch of a call's memory.
+std::vector<hw::sim::Buffer> buffers_of(const core::TensorList& tensors);
 /// Of a buffer that the launch is the first to write.
 hw::sim::Buffer unwritten(hw::sim::Buffer buffer);
 

@@ -35,5 +35,6 @@ struct NamedAddress {
 
 /// Reading device memory on the host would crash the caller's process.
 core::Status check_host_memory(std::span<const NamedAddress> addresses);
+core::Status check_host_memory(const core::TensorList& tensors);
 
 }  // namespace tandem::api

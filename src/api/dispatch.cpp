@@ -27,19 +27,6 @@ std::size_t workspace_of(const ForwardProblem& p, tandem_backend backend) {
   return backend == TANDEM_BACKEND_CPU ? cpu::forward_workspace(p) : 0;
 }
 
-Status check_host_memory(const ForwardProblem& p) {
-  const NamedAddress addresses[] = {{"q.data", p.q.data},
-                                    {"k.data", p.k.data},
-                                    {"v.data", p.v.data},
-                                    {"o.data", p.o.data},
-                                    {"lse.data", p.lse.data},
-                                    {"varlen.cu_seqlens_q", p.varlen.cu_seqlens_q},
-                                    {"varlen.cu_seqlens_k", p.varlen.cu_seqlens_k},
-                                    {"varlen.seqused_k", p.varlen.seqused_k},
-                                    {"varlen.page_table", p.varlen.page_table}};
-  return api::check_host_memory(addresses);
-}
-
 /// Without any workspace Hopper doesn't split keys.
 bool does_without(const ForwardProblem& p, tandem_backend backend, const Workspace& workspace) {
   return backend == TANDEM_BACKEND_HOPPER && !p.varlen.given && workspace.data == nullptr &&
@@ -90,7 +77,7 @@ Status run_forward(const tandem_forward_args* args, Workspace workspace, void* s
     return launch_hopper(problem, workspace.data, stream);  // which sees for itself whether the device can
   }
   if (writes_nothing(problem)) return {};
-  if (Status status = check_host_memory(problem); !status.ok()) return status;
+  if (Status status = check_host_memory(tensors_of(problem)); !status.ok()) return status;
   run_on_cpu(problem, backend, workspace.data);
   return {};
 }

@@ -48,22 +48,6 @@ std::size_t plan_of(const Serving& serving) {
   return planned ? hopper_plan(serving.problem) : 0;
 }
 
-Status check_host_memory(const DecodeProblem& p) {
-  const NamedAddress addresses[] = {{"q.data", p.q.data},
-                                    {"cache.k.data", p.k_cache.data},
-                                    {"cache.v.data", p.v_cache.data},
-                                    {"cache.page_table", p.page_table},
-                                    {"cache.lengths", p.lengths},
-                                    {"cache.batch_index", p.batch_index},
-                                    {"k_new.data", p.k_new.data},
-                                    {"v_new.data", p.v_new.data},
-                                    {"rotary.cos", p.rotary.cos},
-                                    {"rotary.sin", p.rotary.sin},
-                                    {"o.data", p.o.data},
-                                    {"lse.data", p.lse.data}};
-  return api::check_host_memory(addresses);
-}
-
 }  // namespace
 
 Status query_decode_workspace(const tandem_decode_args* args, std::size_t* bytes) {
@@ -81,7 +65,7 @@ Status run_decode(const tandem_decode_args* args, Workspace workspace, void* str
   const DecodeProblem& problem = serving.problem;
   if (writes_nothing(problem)) return {};
   if (serving.backend == TANDEM_BACKEND_HOPPER) return launch_hopper(problem, workspace.data, stream);
-  if (Status s = check_host_memory(problem); !s.ok()) return s;
+  if (Status s = check_host_memory(tensors_of(problem)); !s.ok()) return s;
   if (serving.backend == TANDEM_BACKEND_REFERENCE)
     cpu::reference_decode(problem);
   else

@@ -4,7 +4,9 @@
 
 #include "api/message.h"
 #include "decode/launch.h"
+#include "decode/plan.h"
 #include "forward/launch.h"
+#include "forward/plan.h"
 #include "forward/split.h"
 #include "hw/cuda/device.h"
 #include "merge/launch.h"

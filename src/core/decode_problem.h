@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include <tandem/study.h>
 #include <tandem/tandem.h>
@@ -59,5 +60,35 @@ struct DecodeProblem {
   /// Tokens that a sequence can have.
   std::int64_t capacity() const { return paged() ? page_size() * pages_per_sequence : page_size(); }
 };
+
+/// Where a batch index says which rows of the page table are whose, how many it has is not known: the list
+/// has one.
+inline TensorList tensors_of(const DecodeProblem& p) {
+  const Role cache = p.new_len() > 0 ? Role::updated : Role::input;
+  TensorList list;
+  list.add("q", Role::input, p.q);
+  if (p.new_len() > 0) {
+    list.add("k_new", Role::input, p.k_new);
+    list.add("v_new", Role::input, p.v_new);
+  }
+  list.add_array("cache.lengths", Role::input, Region::of(p.lengths, 4, 1, p.batch(), 0));
+  if (p.batch_index != nullptr)
+    list.add_array("cache.batch_index", Role::input, Region::of(p.batch_index, 4, 1, p.batch(), 0));
+  if (p.paged())
+    list.add_array("cache.page_table", Role::input,
+                   Region::of(p.page_table, 4, p.batch_index != nullptr ? 1 : p.batch(), p.pages_per_sequence,
+                              p.page_table_stride));
+  if (p.rotary.cos != nullptr) {
+    const auto bytes = static_cast<std::int64_t>(size_of(p.rotary.dtype));
+    for (auto [name, table] : {std::pair{"rotary.cos", p.rotary.cos}, {"rotary.sin", p.rotary.sin}})
+      list.add_array(name, Role::input,
+                     Region::of(table, bytes, p.rotary.positions, p.rotary.dim / 2, p.rotary.dim / 2));
+  }
+  list.add("cache.k", cache, p.k_cache);
+  list.add("cache.v", cache, p.v_cache);
+  list.add("o", Role::output, p.o);
+  if (p.lse.data != nullptr) list.add("lse", Role::output, p.lse);
+  return list;
+}
 
 }  // namespace tandem::core

@@ -7,11 +7,10 @@
 #include <tandem/tandem.h>
 
 #include "core/mask.h"
+#include "core/tensor_list.h"
 #include "core/varlen.h"
 
 namespace tandem::core {
-
-using Tensor = tandem_tensor;
 
 /// Address of element [b, s, h, 0]; offsets are 64-bit throughout.
 template <typename Element>
@@ -44,6 +43,27 @@ struct ForwardProblem {
   std::int64_t group() const { return kv_heads() == 0 ? 1 : q_heads() / kv_heads(); }
   tandem_dtype dtype() const { return q.dtype; }
 };
+
+inline TensorList tensors_of(const ForwardProblem& p) {
+  TensorList list;
+  list.add("q", Role::input, p.q);
+  list.add("k", Role::input, p.k);
+  list.add("v", Role::input, p.v);
+  list.add("o", Role::output, p.o);
+  if (p.lse.data != nullptr) list.add("lse", Role::output, p.lse);
+  const Varlen& lengths = p.varlen;
+  const auto add_words = [&list](const char* name, const std::int32_t* words, std::int64_t count) {
+    if (words != nullptr) list.add_array(name, Role::input, Region::of(words, sizeof *words, 1, count, 0));
+  };
+  add_words("varlen.cu_seqlens_q", lengths.cu_seqlens_q, lengths.sequences + 1);
+  add_words("varlen.cu_seqlens_k", lengths.cu_seqlens_k, lengths.sequences + 1);
+  add_words("varlen.seqused_k", lengths.seqused_k, lengths.sequences);
+  if (lengths.page_table != nullptr)
+    list.add_array("varlen.page_table", Role::input,
+                   Region::of(lengths.page_table, sizeof *lengths.page_table, lengths.sequences,
+                              lengths.pages_per_sequence, lengths.page_table_stride));
+  return list;
+}
 
 /// Matrix FLOPs of the forward call by the field's convention: 4 * b * h * d * (visible query-key pairs).
 inline double forward_flops(const ForwardProblem& p) {

@@ -59,8 +59,6 @@ struct Teams {
 /// Words of a plan: all positions, Walker::kind (work.h), then for each block of the grid where its walk
 /// begins (WalkStart).
 constexpr int plan_words(int grid) { return 2 + 2 * grid; }
-/// Of the block that makes it.
-inline constexpr int plan_threads = 128;
 
 struct DecodeArguments {
   hw::TensorMap k, v;  ///< boxes of 64 columns x 2^box_shift keys
@@ -88,6 +86,12 @@ struct DecodeArguments {
   const std::int32_t* plan;  ///< nullptr: each block finds its share
   std::uint32_t* counters;   ///< of the grid's blocks; 0 between calls
   float* partials;           ///< PartialLayout
+};
+
+/// Of the kernel that makes a plan.
+struct PlanArguments {
+  DecodeArguments step;
+  std::int32_t* plan;  ///< plan_words
 };
 
 }  // namespace tandem::decode

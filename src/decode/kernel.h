@@ -6,6 +6,7 @@
 #include "decode/producer.h"
 #include "decode/register_p.h"
 #include "decode/shared_p.h"
+#include "decode/table.h"
 
 namespace tandem::decode {
 
@@ -82,11 +83,11 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   }
 }
 
-/// Writes what every block of the step's grid would find: plan_words words. One block of plan_threads
-/// threads, a warp for each block of the grid in turn.
+/// Writes what every block of the step's grid would find: plan_words words. One block of
+/// PlanVariant::threads() threads, a warp for each block of the grid in turn.
 TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan) {
   for (int block = static_cast<int>(hw::warp_index()); block < args.blocks;
-       block += plan_threads / hw::warp_size) {
+       block += PlanVariant::threads() / hw::warp_size) {
     Walker<true> walker(args, block);
     const WalkStart start = walker.start();
     auto* words = reinterpret_cast<std::uint32_t*>(plan);
@@ -99,5 +100,17 @@ TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan) 
     hw::store_global(words + plan_words(block) + 1, static_cast<std::uint32_t>(start.position));
   }
 }
+
+/// Both as the launcher finds them.
+template <DecodeVariant V>
+struct KernelBody {
+  static constexpr int shared_bytes = sizeof(DecodeShared<V>);
+  static TANDEM_DEVICE void run(const DecodeArguments& args) { decode_kernel<V>(args); }
+};
+template <PlanVariant V>
+struct PlanBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const PlanArguments& args) { plan_kernel(args.step, args.plan); }
+};
 
 }  // namespace tandem::decode

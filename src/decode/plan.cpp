@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/dtype.h"
-#include "decode/launch.h"
 #include "hw/tensor_map.h"
 
 namespace tandem::decode {
@@ -242,6 +241,58 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.counters = static_cast<std::uint32_t*>(workspace);
   args.partials = reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + counter_bytes);
   return args;
+}
+
+launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count,
+                                   void* workspace) {
+  const Deal dealt = deal(problem, variant, sm_count);
+  launch::Record<Family> record{variant, dealt.blocks(), {}};
+  if (record.blocks == 0) return record;
+  record.arguments = make_arguments(problem, variant, dealt, workspace);
+  if (problem.pages() == 0) {  // nothing will be loaded, but maps have to be valid
+    record.request({"q", problem.q, {1}, &DecodeArguments::k});
+    record.request({"q", problem.q, {1}, &DecodeArguments::v});
+  } else {
+    record.request({"cache.k", problem.k_cache, {box_rows(problem)}, &DecodeArguments::k});
+    record.request({"cache.v", problem.v_cache, {box_rows(problem)}, &DecodeArguments::v});
+  }
+  return record;
+}
+
+launch::Record<PlanFamily> make_plan_record(const DecodeProblem& problem, const DecodeVariant& variant,
+                                            int sm_count, void* plan) {
+  const Deal dealt = deal(problem, variant, sm_count);
+  launch::Record<PlanFamily> record{{}, dealt.blocks() == 0 ? 0 : 1, {}};
+  if (record.blocks == 0) return record;
+  record.arguments = {make_arguments(problem, variant, dealt, nullptr), static_cast<std::int32_t*>(plan)};
+  record.arguments.step.plan = nullptr;  // what the problem has is of another call
+  return record;
+}
+
+core::TensorList memory_of_step(const DecodeProblem& problem, void* workspace) {
+  core::TensorList list = tensors_of(problem);
+  list.add_array("workspace", core::Role::updated,
+                 core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(workspace_bytes(problem)), 0));
+  if (problem.plan != nullptr)
+    list.add_array("plan", core::Role::input, core::Region::of(problem.plan, 1, 1, any_plan_bytes, 0));
+  return list;
+}
+
+core::TensorList memory_of_planning(const DecodeProblem& problem, void* plan) {
+  core::TensorList list;
+  list.add_array("cache.lengths", core::Role::input,
+                 core::Region::of(problem.lengths, 4, 1, problem.batch(), 0));
+  list.add_array("plan", core::Role::output, core::Region::of(plan, 1, 1, any_plan_bytes, 0));
+  return list;
+}
+
+std::size_t workspace_bytes(const DecodeProblem& problem) {
+  const DecodeVariant* variant = choose_variant(problem);
+  return variant == nullptr ? 0 : workspace_bytes(problem, *variant);
+}
+
+std::size_t plan_bytes(const DecodeProblem& problem) {
+  return choose_variant(problem) == nullptr ? 0 : any_plan_bytes;
 }
 
 }  // namespace tandem::decode

@@ -6,8 +6,10 @@
 #include <cstdint>
 
 #include "core/decode_problem.h"
+#include "core/status.h"
 #include "decode/arguments.h"
-#include "decode/variants.h"
+#include "decode/table.h"
+#include "launch/record.h"
 
 namespace tandem::decode {
 
@@ -40,12 +42,33 @@ static_assert(counter_bytes >= max_sm_count * sizeof(std::uint32_t));
 std::size_t workspace_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
 inline constexpr std::size_t any_plan_bytes = plan_words(max_sm_count) * sizeof(std::int32_t);
 
-/// All arguments but the tensor maps, which each machine encodes for itself: k_cache and v_cache in boxes of
-/// box_rows keys.
+/// All arguments but the tensor maps.
 DecodeArguments make_arguments(const core::DecodeProblem& problem, const DecodeVariant& variant,
                                const Deal& deal, void* workspace);
 
+/// The launch of the variant's kernel on `sm_count` multiprocessors.
+launch::Record<Family> make_record(const core::DecodeProblem& problem, const DecodeVariant& variant,
+                                   int sm_count, void* workspace);
+/// That of the kernel that writes the plan of such launches.
+launch::Record<PlanFamily> make_plan_record(const core::DecodeProblem& problem, const DecodeVariant& variant,
+                                            int sm_count, void* plan);
+
+/// All memory that a launch may touch: that of the problem with its plan, and the workspace.
+core::TensorList memory_of_step(const core::DecodeProblem& problem, void* workspace);
+core::TensorList memory_of_planning(const core::DecodeProblem& problem, void* plan);
+
 /// Keys of one TMA box.
 int box_rows(const core::DecodeProblem& problem);
+
+/// OK if a built variant serves the problem and TMA can take its strides; else names what was asked. Needs no
+/// device; alignment of pointers is checked where they are not null.
+core::Status supported(const core::DecodeProblem& problem);
+
+/// Bytes of workspace, aligned to 256 and zeroed before its first use; every call leaves it ready for the
+/// next, of any shape that fits. Needs no device.
+std::size_t workspace_bytes(const core::DecodeProblem& problem);
+
+/// Bytes of a plan, aligned to 4.
+std::size_t plan_bytes(const core::DecodeProblem& problem);
 
 }  // namespace tandem::decode

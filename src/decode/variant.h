@@ -32,7 +32,7 @@ struct DecodeVariant {
 
   /// One warpgroup of consumers and one producer warp.
   static constexpr int consumer_threads = hw::warpgroup_size;
-  static constexpr int threads = consumer_threads + hw::warp_size;
+  static constexpr int threads() { return consumer_threads + hw::warp_size; }
   /// Tiles of 64 keys in a block.
   constexpr int subtiles() const { return block_n / 64; }
   /// What a stream costs besides its keys, in blocks of keys.
@@ -45,6 +45,13 @@ struct DecodeVariant {
   constexpr bool has_long_steps() const { return columns <= 16; }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;
+};
+
+/// The kernel that makes a plan is one.
+struct PlanVariant {
+  static constexpr int threads() { return hw::warpgroup_size; }
+
+  friend constexpr bool operator==(const PlanVariant&, const PlanVariant&) = default;
 };
 
 }  // namespace tandem::decode

@@ -20,8 +20,6 @@ struct OutputView {
 /// are, a gap, and of each tile its sequence and its m_block.
 inline constexpr int tile_list_header = 2;
 constexpr std::int64_t tile_list_words(std::int64_t most_tiles) { return tile_list_header + 2 * most_tiles; }
-/// Threads of a block of the kernel that makes it, a tile each.
-inline constexpr int tile_list_threads = 128;
 
 /// Variable lengths (core/varlen.h) as kernels have them.
 struct VarlenArguments {
@@ -60,6 +58,12 @@ struct ForwardArguments {
   float scale_log2;        ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;      ///< softcap: scores become tanh(score_to_cap * score)
   VarlenArguments varlen;  ///< of variants for variable lengths only
+};
+
+/// Of the kernel that lists the tiles of variable lengths.
+struct ListArguments {
+  ForwardArguments forward;  ///< varlen.tile_list is written
+  int tile_queries;          ///< queries of a tile
 };
 
 }  // namespace tandem::forward

@@ -137,7 +137,7 @@ TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardSha
 /// Before the warp ends: its tile has been read.
 template <ForwardVariant V>
 TANDEM_DEVICE void finish_storing_output() {
-  if constexpr (stages_output<V>) {
+  if constexpr (V.stages_output()) {
     if (hw::lane_index() == 0) hw::wait_stores_read<0>();
   }
 }
@@ -163,7 +163,7 @@ TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& sh
   float lse[2], normalise[2];
   softmax.finish(lse, normalise);  // line 24
   tile::scale_rows(output, normalise);
-  if constexpr (stages_output<V>) {  // line 25
+  if constexpr (V.stages_output()) {  // line 25
     start_storing_output(args, shared, work, output);
   } else if (V.lengths == Lengths::varlen && args.varlen.split_keys > 0) {
     store_part<V>(args, work, row, output);

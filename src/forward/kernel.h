@@ -4,7 +4,9 @@
 #include "forward/consumer.h"
 #include "forward/overlap.h"
 #include "forward/producer.h"
+#include "forward/table.h"
 #include "forward/tail.h"
+#include "forward/tile_list.h"
 
 namespace tandem::forward {
 
@@ -77,5 +79,17 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
     consume<V>(args, shared, warpgroup - 1);
   }
 }
+
+/// As the launcher finds it, and the kernel that lists tiles.
+template <ForwardVariant V>
+struct KernelBody {
+  static constexpr int shared_bytes = sizeof(ForwardShared<V>);
+  static TANDEM_DEVICE void run(const ForwardArguments& args) { forward_kernel<V>(args); }
+};
+template <ListVariant V>
+struct ListBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const ListArguments& args) { list_tiles(args.forward, args.tile_queries); }
+};
 
 }  // namespace tandem::forward

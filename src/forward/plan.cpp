@@ -6,12 +6,14 @@
 #include <numbers>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "core/dtype.h"
-#include "forward/launch.h"
 
 namespace tandem::forward {
 namespace {
+
+constexpr std::int64_t max_tiles = std::int64_t{1} << 30;
 
 Tiling tiling_with(Packing packing, const core::ForwardProblem& problem, const ForwardVariant& variant) {
   const std::int64_t rows = problem.q_len() << packing.log2_heads;
@@ -118,6 +120,17 @@ bool is_better(const Candidate& a, const Candidate& b, const core::ForwardProble
   return preferred && a.min_keys >= b.min_keys;
 }
 
+/// What boxes of TMA can take of a page.
+core::Status check_pages(const core::ForwardProblem& problem) {
+  constexpr std::int64_t fewest = 16;
+  const std::int64_t page_size = problem.k.shape[1];
+  if (problem.varlen.page_table == nullptr ||
+      (page_size >= fewest && std::has_single_bit(static_cast<std::uint64_t>(page_size))))
+    return {};
+  return {TANDEM_UNSUPPORTED, "k.shape[1] (page size) is " + std::to_string(page_size) +
+                                  "; the Hopper backend takes powers of two from 16 on"};
+}
+
 const char* name_of(tandem_overlap overlap) {
   static constexpr const char* names[] = {"TANDEM_OVERLAP_AUTO", "TANDEM_OVERLAP_SERIAL",
                                           "TANDEM_OVERLAP_TWO_STAGE", "TANDEM_OVERLAP_THREE_STAGE"};
@@ -193,7 +206,8 @@ std::size_t workspace_bytes(const core::ForwardProblem& problem) {
 }
 
 int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  return static_cast<int>((most_listed_tiles(problem, variant) + tile_list_threads - 1) / tile_list_threads);
+  return static_cast<int>((most_listed_tiles(problem, variant) + ListVariant::threads() - 1) /
+                          ListVariant::threads());
 }
 
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -217,6 +231,62 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
 
 int grid_size(const core::ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
   return static_cast<int>(std::min<std::int64_t>(tile_count(problem, variant), sm_count));
+}
+
+launch::Record<Family> make_record(const core::ForwardProblem& problem, const ForwardVariant& variant,
+                                   int sm_count, void* workspace) {
+  const int blocks = grid_size(problem, variant, sm_count);
+  launch::Record<Family> record{variant, blocks, {}};
+  if (blocks == 0) return record;
+  record.arguments = make_arguments(problem, variant, blocks);
+  record.arguments.varlen.tile_list = static_cast<std::int32_t*>(workspace);
+  const MapBoxes boxes = map_boxes(problem, variant);
+  record.request({"q", problem.q, boxes.q, &ForwardArguments::q});
+  if (variant.stages_output()) record.request({"o", problem.o, boxes.o, &ForwardArguments::o_boxes});
+  if (problem.k_len() == 0 || problem.k.shape[0] * problem.k.shape[1] == 0) {
+    // Nothing will be loaded, but the maps have to be valid.
+    record.request({"q", problem.q, boxes.q, &ForwardArguments::k});
+    record.request({"q", problem.q, boxes.q, &ForwardArguments::v});
+  } else {
+    record.request({"k", problem.k, boxes.keys, &ForwardArguments::k});
+    record.request({"v", problem.v, boxes.keys, &ForwardArguments::v});
+  }
+  return record;
+}
+
+launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
+                                            const ForwardVariant& variant, void* workspace) {
+  launch::Record<ListFamily> record{{}, listing_blocks(problem, variant), {}};
+  if (record.blocks == 0) return record;
+  ForwardArguments args = make_arguments(problem, variant, 1);
+  args.varlen.tile_list = static_cast<std::int32_t*>(workspace);
+  record.arguments = {args, variant.block_m >> args.packing.log2_heads};
+  return record;
+}
+
+core::TensorList memory_of(const core::ForwardProblem& problem, const ForwardVariant& variant,
+                           void* workspace, core::Role role_of_workspace) {
+  core::TensorList list = tensors_of(problem);
+  if (problem.varlen.given)
+    list.add_array("workspace", role_of_workspace,
+                   core::Region::of(workspace, sizeof(std::int32_t), 1,
+                                    tile_list_words(most_listed_tiles(problem, variant)), 0));
+  return list;
+}
+
+core::Status supported(const core::ForwardProblem& problem) {
+  const ForwardVariant* chosen = choose_variant(problem);
+  if (chosen == nullptr) return no_variant(problem);
+  for (auto [name, tensor] :
+       {std::pair{"q", &problem.q}, {"k", &problem.k}, {"v", &problem.v}, {"o", &problem.o}}) {
+    if (core::Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;
+  }
+  if (core::Status s = check_pages(problem); !s.ok()) return s;
+  if (tile_count(problem, *chosen) >= max_tiles) {
+    return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +
+                                    ") exceeds 2^30 tiles; split the batch"};
+  }
+  return {};
 }
 
 }  // namespace tandem::forward

@@ -1,6 +1,7 @@
 // From a problem to a variant and its arguments. Plain C++, the same for the chip and the simulator.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/problem.h"
@@ -8,6 +9,7 @@
 #include "forward/arguments.h"
 #include "forward/table.h"
 #include "hw/tensor_map.h"
+#include "launch/record.h"
 
 namespace tandem::forward {
 
@@ -47,8 +49,27 @@ MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& va
 std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const ForwardVariant& variant);
 int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant);
 
-/// All arguments but the tensor maps, which each machine encodes for itself (tensor_map.h) for map_boxes, and
-/// the list of tiles. tile_count has to be below 2^30.
+/// All arguments but the tensor maps and the list of tiles. tile_count has to be below 2^30.
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant, int grid);
+
+/// The launch of the variant's kernel on `sm_count` multiprocessors. Of variable lengths, workspace has the
+/// list of tiles.
+launch::Record<Family> make_record(const core::ForwardProblem& problem, const ForwardVariant& variant,
+                                   int sm_count, void* workspace);
+/// That of the kernel which writes the list.
+launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
+                                            const ForwardVariant& variant, void* workspace);
+
+/// All memory that the launches may touch: the problem's, and of variable lengths the workspace, in this
+/// role.
+core::TensorList memory_of(const core::ForwardProblem& problem, const ForwardVariant& variant,
+                           void* workspace, core::Role role_of_workspace);
+
+/// OK if a built variant serves the problem and TMA can take its strides; else names what was asked. Needs no
+/// device; alignment of data pointers is checked where they are not null.
+core::Status supported(const core::ForwardProblem& problem);
+
+/// Bytes of workspace that the launches need: 0 where all sequences have the same lengths.
+std::size_t workspace_bytes(const core::ForwardProblem& problem);
 
 }  // namespace tandem::forward

@@ -37,25 +37,9 @@ struct TailBarriers {
 };
 struct NoTailBarriers {};
 
-/// What both take, with the rings' barriers.
-template <ForwardVariant V>
-inline constexpr std::size_t bytes_with_output =
-    sizeof(OperandTiles<V>) + sizeof(OutputTiles<V>) +
-    2 * sizeof(tile::Ring<V.kv_stages>) + V.consumers() * sizeof(tile::Ring<1>) + tile::atom_bytes;
-
-/// Whether the output is staged in shared memory and stored by TMA, so that the warp goes on at once: where
-/// there is room for it, and its panels are full, since TMA reads them whole. Not with three stages, whose
-/// WGMMAs ptxas serialises then, whatever the tile (C7511). Not of variable lengths, where the rows behind a
-/// sequence's last are another's.
-template <ForwardVariant V>
-inline constexpr bool stages_output = (V.overlap != Overlap::three_stage) &&
-                                      (V.lengths == Lengths::uniform) &&
-                                      (V.head_dim % tile::panel_columns == 0) &&
-                                      (bytes_with_output<V> <= hw::max_shared_bytes);
-
 template <ForwardVariant V>
 struct ForwardShared : OperandTiles<V> {
-  std::conditional_t<stages_output<V>, OutputTiles<V>, NoOutputTiles> o;
+  std::conditional_t<V.stages_output(), OutputTiles<V>, NoOutputTiles> o;
   tile::Ring<1> q_ring[V.consumers()];  ///< each consumer has its own queries, a ring of one slot
   tile::Ring<V.kv_stages> k_ring;
   tile::Ring<V.kv_stages> v_ring;

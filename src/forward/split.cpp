@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "forward/launch.h"
 #include "forward/plan.h"
 
 namespace tandem::forward {

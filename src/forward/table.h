@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 
+#include "forward/arguments.h"
 #include "forward/study.h"
 #include "forward/variants.h"
 
@@ -64,6 +65,62 @@ constexpr void for_each_built(Visit&& visit) {
   all.template operator()<128>();
   all.template operator()<192>();
   all.template operator()<256>();
+}
+
+/// The family of the forward's kernels (launch/kernel.h).
+struct Family {
+  using Variant = ForwardVariant;
+  using Arguments = ForwardArguments;
+  static constexpr const char* name = "the forward kernel";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 1;
+
+  template <typename Visit>
+  static constexpr void for_each_group(Visit visit);
+};
+
+template <ForwardVariant V>
+struct KernelBody;  // kernel.h
+
+template <int head_dim, Purpose purpose>
+struct Group {
+  using Family = forward::Family;
+  static constexpr auto variants = built<head_dim, purpose>();
+  template <ForwardVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <typename Visit>
+constexpr void Family::for_each_group(Visit visit) {
+  for_each_built(
+      [&visit]<int head_dim, Purpose purpose>() { visit.template operator()<Group<head_dim, purpose>>(); });
+}
+
+/// That of the kernel which lists the tiles of variable lengths.
+struct ListFamily {
+  using Variant = ListVariant;
+  using Arguments = ListArguments;
+  static constexpr const char* name = "the kernel that lists tiles";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+
+  template <typename Visit>
+  static constexpr void for_each_group(Visit visit);
+};
+
+template <ListVariant V>
+struct ListBody;  // kernel.h
+
+struct ListGroup {
+  using Family = ListFamily;
+  static constexpr std::array variants{ListVariant{}};
+  template <ListVariant V>
+  using Body = ListBody<V>;
+};
+
+template <typename Visit>
+constexpr void ListFamily::for_each_group(Visit visit) {
+  visit.template operator()<ListGroup>();
 }
 
 /// All candidates, head dims ascending.

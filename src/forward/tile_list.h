@@ -50,7 +50,7 @@ TANDEM_DEVICE void list_tiles(const ForwardArguments& args, int tile_queries) {
   hw::wait_for_prior_grid();
   const VarlenArguments& varlen = args.varlen;
   const int own =
-      static_cast<int>(hw::block_index()) * tile_list_threads + static_cast<int>(hw::thread_index());
+      static_cast<int>(hw::block_index()) * ListVariant::threads() + static_cast<int>(hw::thread_index());
   int total = 0, sequence = -1, m_block = 0;
   for (int i = 0; i < varlen.sequences; ++i) {
     const int count = SequenceTiles::of(args, i, tile_queries).count;

@@ -57,7 +57,29 @@ struct ForwardVariant {
     return consumers() == 2 ? 240 : consumers() == 3 ? 160 : 112;
   }
 
+  /// Whether the output is staged in shared memory and stored by TMA, so that the warp goes on at once: where
+  /// there is room for it, and its panels are full, since TMA reads them whole. Not with three stages, whose
+  /// WGMMAs ptxas serialises then, whatever the tile (C7511). Not of variable lengths, where the rows behind
+  /// a sequence's last are another's.
+  constexpr bool stages_output() const {
+    constexpr int alignment = 1024, barriers_of_slot = 2 * sizeof(hw::Barrier);
+    // Panels of 64 columns are whole in shared memory.
+    const int row_bytes = (head_dim + 63) / 64 * 128;
+    const int operand_bytes = (block_m + 2 * kv_stages * block_n) * row_bytes,
+              output_bytes = block_m * row_bytes;
+    const int ring_bytes = (2 * kv_stages + consumers()) * barriers_of_slot;
+    return overlap != Overlap::three_stage && lengths == Lengths::uniform && head_dim % 64 == 0 &&
+           operand_bytes + output_bytes + ring_bytes + alignment <= hw::max_shared_bytes;
+  }
+
   friend constexpr bool operator==(const ForwardVariant&, const ForwardVariant&) = default;
+};
+
+/// The kernel that lists the tiles of variable lengths is one. A thread for each tile.
+struct ListVariant {
+  static constexpr int threads() { return hw::warpgroup_size; }
+
+  friend constexpr bool operator==(const ListVariant&, const ListVariant&) = default;
 };
 
 }  // namespace tandem::forward

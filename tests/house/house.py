@@ -29,11 +29,12 @@ LAYERS = {
     "hw": {"core", "hw"},
     "tile": KERNELS,
     "cpu": KERNELS | {"cpu"},
-    "forward": KERNELS | {"forward"},
-    "decode": KERNELS | {"decode"},
-    "backward": KERNELS | {"backward"},
-    "merge": KERNELS | {"merge"},
-    "fp8": KERNELS | {"fp8"},
+    "launch": {"core", "hw", "launch"},
+    "forward": KERNELS | {"launch", "forward"},
+    "decode": KERNELS | {"launch", "decode"},
+    "backward": KERNELS | {"launch", "backward"},
+    "merge": KERNELS | {"launch", "merge"},
+    "fp8": KERNELS | {"launch", "fp8"},
     "api": KERNELS | {"cpu", "forward", "decode", "backward", "merge", "fp8", "api"},
 }
 MACHINES = {"hw/sm90", "hw/sim"}

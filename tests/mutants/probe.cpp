@@ -92,7 +92,7 @@ class Run {
     const auto map = [](const core::Tensor& tensor, hw::BoxRows box) {
       return encode_map(hw::tensor_map_request(tensor, box));
     };
-    const forward::MapBoxes boxes = forward::map_boxes(variant, args_.packing);
+    const forward::MapBoxes boxes = forward::map_boxes(problem, variant);
     args_.q = map(problem.q, boxes.q);
     args_.o_boxes = map(problem.o, boxes.o);
     args_.k = problem.k_len() == 0 ? args_.q : map(problem.k, boxes.keys);

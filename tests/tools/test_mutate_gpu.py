@@ -138,15 +138,16 @@ class CopyTest(unittest.TestCase):
     def test_a_copy_keeps_the_kernels_of_one_head_dim(self):
         with tempfile.TemporaryDirectory() as temporary:
             copy = Path(temporary)
-            for folder in ("src/forward", "apps/sim"):
+            for folder in ("src/forward", "src/decode"):
                 shutil.copytree(mutate.ROOT / folder, copy / folder)
             for head_dim in mutate.HEAD_DIMS[1:]:
                 mutate.leave_out(copy, head_dim)
             table = (copy / "src/forward/table.h").read_text()
             self.assertEqual(re.findall(r"operator\(\)<(\d+)>\(\);", table), ["64"])
-            kept = [file.name for file in sorted((copy / "apps/sim").glob("*_d*.cpp"))
-                    if re.search(r"kernels<\d+", file.read_text())]
-            self.assertEqual(kept, ["decode_kernels_d64.cpp", "forward_kernels_d64.cpp", "forward_study_d64.cpp"])
+            self.assertIn("foreach(head_dim 64)", (copy / "src/forward/groups.cmake").read_text())
+            self.assertIn("set(groups Group<64> PlanGroup)", (copy / "src/decode/groups.cmake").read_text())
+            table = (copy / "src/decode/table.h").read_text()
+            self.assertEqual(re.findall(r"operator\(\)<Group<(\d+)>>\(\);", table), ["64"])
             with self.assertRaises(SystemExit):
                 mutate.leave_out(copy, 96)  # which is gone
 

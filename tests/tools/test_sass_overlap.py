@@ -86,7 +86,8 @@ class SassOverlap(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, "tools/sass_overlap")
             copy.parent.mkdir()
-            copy.write_bytes(TOOL.read_bytes())
+            for file in (copy, copy.with_name("cuobjdump.py")):
+                file.write_bytes((TOOL.parent / file.name).read_bytes())
             environment = {name: value for name, value in os.environ.items() if name not in ("CUOBJDUMP", "CUDA_HOME")}
             done = subprocess.run([sys.executable, copy, "--check", folder], capture_output=True, text=True,
                                   env=environment | {"PATH": folder})

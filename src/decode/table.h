@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 
+#include "decode/arguments.h"
 #include "decode/variant.h"
 
 namespace tandem::decode {
@@ -51,6 +52,63 @@ constexpr auto variants() {
     }
   }
   return all;
+}
+
+/// The family of the step's kernels (launch/kernel.h).
+struct Family {
+  using Variant = DecodeVariant;
+  using Arguments = DecodeArguments;
+  static constexpr const char* name = "the decode kernel";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 1;
+
+  template <typename Visit>
+  static constexpr void for_each_group(Visit visit);
+};
+
+template <DecodeVariant V>
+struct KernelBody;  // kernel.h
+
+template <int head_dim>
+struct Group {
+  using Family = decode::Family;
+  static constexpr auto variants = decode::variants<head_dim>();
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <typename Visit>
+constexpr void Family::for_each_group(Visit visit) {
+  visit.template operator()<Group<64>>();
+  visit.template operator()<Group<128>>();
+  visit.template operator()<Group<256>>();
+}
+
+/// That of the kernel that makes a plan.
+struct PlanFamily {
+  using Variant = PlanVariant;
+  using Arguments = PlanArguments;
+  static constexpr const char* name = "the plan kernel";
+  static constexpr bool starts_early = false;
+  static constexpr int min_blocks = 0;
+
+  template <typename Visit>
+  static constexpr void for_each_group(Visit visit);
+};
+
+template <PlanVariant V>
+struct PlanBody;  // kernel.h
+
+struct PlanGroup {
+  using Family = PlanFamily;
+  static constexpr std::array variants{PlanVariant{}};
+  template <PlanVariant V>
+  using Body = PlanBody<V>;
+};
+
+template <typename Visit>
+constexpr void PlanFamily::for_each_group(Visit visit) {
+  visit.template operator()<PlanGroup>();
 }
 
 constexpr auto all_variants() {

@@ -1,5 +1,0 @@
-#include "apps/sim/make_forward_kernels.h"
-
-namespace tandem::sim {
-template std::span<const Kernel> kernels<96, forward::Purpose::best>();
-}  // namespace tandem::sim

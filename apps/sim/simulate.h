@@ -1,0 +1,47 @@
+// How a launch record runs on the software Hopper.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "apps/sim/machine.h"
+#include "core/tensor_list.h"
+#include "launch/kernel.h"
+#include "launch/record.h"
+
+namespace tandem::sim {
+
+template <typename Family>
+using Handle = void (*)(const typename Family::Arguments&);
+template <typename Group>
+using SimTable = launch::Table<typename Group::Family, Handle<typename Group::Family>>;
+
+/// A group's kernels (kernels.h).
+template <typename Group>
+SimTable<Group> sim_kernels();
+
+/// Runs one kernel, which may touch these buffers.
+template <typename Family>
+hw::sim::Report simulate(launch::Record<Family> record, const std::vector<hw::sim::Buffer>& buffers,
+                         const Machine& machine) {
+  if (record.blocks == 0) return {};
+  const auto* kernel = launch::find_kernel<Family, Handle<Family>>(
+      record.variant, []<typename Group>() { return sim_kernels<Group>(); });
+  if (kernel == nullptr)
+    throw std::invalid_argument(std::string("a variant that is not compiled for the simulator, of ") +
+                                Family::name);
+  for (std::size_t i = 0; i < record.map_count; ++i) {
+    const auto& [name, tensor, box, map] = record.maps[i];
+    record.arguments.*map = encode(tensor, box);
+  }
+  hw::sim::LaunchConfig config = machine.launch_config();
+  config.blocks = record.blocks;
+  config.threads = record.variant.threads();
+  config.shared_bytes = kernel->shared_bytes;
+  config.early = Family::starts_early;
+  config.buffers = buffers;
+  return hw::sim::launch(config, [&record, kernel] { kernel->handle(record.arguments); });
+}
+
+}  // namespace tandem::sim

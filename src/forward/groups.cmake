@@ -1,0 +1,6 @@
+# The groups of table.h.
+set(groups ListGroup)
+foreach(head_dim 64 96 128 192 256)
+  list(APPEND groups "Group<${head_dim}, Purpose::best>" "Group<${head_dim}, Purpose::varlen>"
+       "Group<${head_dim}, Purpose::study>")
+endforeach()

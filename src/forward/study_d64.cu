@@ -1,6 +1,0 @@
-// Forward kernels for study, head dim 64.
-#include "forward/trampoline.cuh"
-
-namespace tandem::forward {
-template std::span<const Kernel> kernels<64, Purpose::study>();
-}  // namespace tandem::forward

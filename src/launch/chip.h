@@ -1,0 +1,57 @@
+// The chip as operations run kernels on it: what a launch needs of it, and how a launch record is enqueued.
+#pragma once
+
+#include <cstddef>
+
+#include "core/status.h"
+#include "core/tensor_list.h"
+#include "hw/cuda/device.h"
+#include "launch/chip_kernels.h"
+#include "launch/record.h"
+
+namespace tandem::launch {
+
+/// The current device with a stream of it.
+class Chip {
+ public:
+  explicit Chip(void* stream) : stream_(stream) {}
+
+  /// OK if the current device can run the kernels and reach all memory of a call. To be asked before anything
+  /// else.
+  core::Status open(const core::TensorList& tensors) {
+    if (core::Status s = hw::hopper_device(&device_); !s.ok()) return s;
+    for (const core::ListedTensor& tensor : tensors)
+      if (core::Status s = hw::check_memory(tensor.address_name().c_str(), tensor.region.data); !s.ok())
+        return s;
+    return {};
+  }
+  int sm_count() const { return device_.sm_count; }
+
+  /// Enqueues one kernel. It may begin before the one ahead of it in the stream has ended, and waits by
+  /// itself.
+  template <typename Family>
+  core::Status run(Record<Family> record) const {
+    if (record.blocks == 0) return {};
+    for (std::size_t i = 0; i < record.map_count; ++i) {
+      const auto& [name, tensor, box, map] = record.maps[i];
+      if (core::Status s = hw::encode(name, tensor, box, &(record.arguments.*map)); !s.ok()) return s;
+    }
+    const auto& kernel = *find_kernel<Family, const void*>(
+        record.variant, []<typename Group>() { return chip_kernels<Group>(); });
+    if (kernel.shared_bytes > 0)
+      if (core::Status s = hw::allow_shared_bytes(kernel.handle, device_.ordinal, kernel.shared_bytes);
+          !s.ok())
+        return s;
+    void* parameters[] = {&record.arguments};
+    return hw::enqueue(
+        Family::name,
+        {kernel.handle, record.blocks, record.variant.threads(), kernel.shared_bytes, Family::starts_early},
+        parameters, stream_);
+  }
+
+ private:
+  hw::Device device_{};
+  void* stream_;
+};
+
+}  // namespace tandem::launch
