@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "apps/sim/simulate.h"
 #include "decode/plan.h"
@@ -59,14 +60,15 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
   if (record.blocks == 0) return {};
   poison_partials(memory);
   choose_long_step(machine, record.arguments);
-  return simulate(record, buffers_of_step(problem, memory), machine);
+  return simulate(std::move(record), buffers_of_step(problem, memory), machine);
 }
 
 hw::sim::Report simulate_plan(const DecodeProblem& problem, const DecodeVariant& variant,
                               const DecodeMemory& memory, const Machine& machine) {
   auto record = decode::make_plan_record(problem, variant, machine.multiprocessors, memory.plan.data());
   choose_long_step(machine, record.arguments.step);
-  return simulate(record, buffers_of(decode::memory_of_planning(problem, memory.plan.data())), machine);
+  return simulate(std::move(record), buffers_of(decode::memory_of_planning(problem, memory.plan.data())),
+                  machine);
 }
 
 }  // namespace tandem::sim

@@ -23,7 +23,7 @@ SimTable<Group> sim_kernels();
 
 /// Runs one kernel, which may touch these buffers.
 template <typename Family>
-hw::sim::Report simulate(launch::Record<Family> record, const std::vector<hw::sim::Buffer>& buffers,
+hw::sim::Report simulate(launch::Record<Family>&& record, const std::vector<hw::sim::Buffer>& buffers,
                          const Machine& machine) {
   if (record.blocks == 0) return {};
   const auto* kernel = launch::find_kernel<Family, Handle<Family>>(

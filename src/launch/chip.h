@@ -30,7 +30,7 @@ class Chip {
   /// Enqueues one kernel. It may begin before the one ahead of it in the stream has ended, and waits by
   /// itself.
   template <typename Family>
-  core::Status run(Record<Family> record) const {
+  core::Status run(Record<Family>&& record) const {
     if (record.blocks == 0) return {};
     for (std::size_t i = 0; i < record.map_count; ++i) {
       const auto& [name, tensor, box, map] = record.maps[i];

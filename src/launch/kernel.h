@@ -67,7 +67,7 @@ template <typename Family>
 std::vector<typename Family::Variant> variants_of() {
   std::vector<typename Family::Variant> all;
   Family::for_each_group(
-      [&all]<typename Group>() { all.insert(all.end(), Group::variants.begin(), Group::variants.end()); });
+      [&all]<typename Group>() { for (const auto& variant : Group::variants) all.push_back(variant); });
   return all;
 }
 
