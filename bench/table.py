@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tables of measured rates into the documents, between two marks each: from bench/results/h200/forward.csv and
 backward.csv the README's figures and rates, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
-docs/performance.md.
+docs/performance/forward.md.
 
 With --check it writes nothing and sees that the documents already say so: exit code 1 if not, 77 if nothing was measured.
 """
@@ -88,8 +88,8 @@ def beyond(rows):
 # (what to write between the marks, document, file of results)
 TABLES = [(rates, ROOT / "README.md", RESULTS / "forward.csv"),
           (backward_rates, ROOT / "README.md", RESULTS / "backward.csv"),
-          (ablation, ROOT / "docs/performance.md", RESULTS / "ablation.csv"),
-          (beyond, ROOT / "docs/performance.md", RESULTS / "beyond.csv")]
+          (ablation, ROOT / "docs/performance/forward.md", RESULTS / "ablation.csv"),
+          (beyond, ROOT / "docs/performance/forward.md", RESULTS / "beyond.csv")]
 
 
 def main():

@@ -14,7 +14,7 @@ extern "C" {
 
 /* How the matrix products and the softmax of a forward kernel overlap. */
 typedef enum tandem_overlap {
-  TANDEM_OVERLAP_AUTO = 0,       /* what measures best for the shape (docs/performance.md) */
+  TANDEM_OVERLAP_AUTO = 0,       /* what measures best for the shape */
   TANDEM_OVERLAP_SERIAL = 1,     /* FlashAttention-3's Algorithm 1: each product is waited for at once */
   TANDEM_OVERLAP_TWO_STAGE = 2,  /* Algorithm 2: the softmax of a block while P V of the block before runs */
   TANDEM_OVERLAP_THREE_STAGE = 3 /* Algorithm 4: and while Q K^T of the block after runs */

@@ -11,7 +11,7 @@ namespace tandem::forward {
 template <ForwardVariant V>
 inline constexpr bool rescales_in_line = V.head_dim <= 128;
 
-/// What measures better where registers are scarcest, by what ptxas makes of it (docs/performance.md):
+/// What measures better where registers are scarcest, by what ptxas makes of it (docs/performance/ptxas.md):
 /// queries go back after the loop; and tiles do not pass into one another.
 template <ForwardVariant V>
 inline constexpr bool queries_kept_longer = (V.head_dim == 256) && (V.turn == TurnPolicy::free) &&

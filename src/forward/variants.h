@@ -16,7 +16,7 @@ constexpr MaskKind mask_kind(Attention attention) {
 }
 
 /// One line of the table: for this attention, with a cap or without, from `min_keys` keys on, what measures
-/// best (docs/performance.md). Lines may share a kernel.
+/// best (docs/performance/forward.md). Lines may share a kernel.
 struct Recipe {
   Attention attention;
   bool softcap;

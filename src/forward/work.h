@@ -34,7 +34,7 @@ inline constexpr bool walks_apart = (V.overlap == Overlap::two_stage) && (V.mask
 
 /// Last key first, a causal mask's diagonal comes before the loop over full blocks, where it overlaps with
 /// nothing anyway. Wide heads lose more by it: tiles that run at the same time begin at different keys then,
-/// and fetch more at once (docs/performance.md).
+/// and fetch more at once (docs/performance/archive.md).
 template <ForwardVariant V>
 inline constexpr core::Direction direction =
     V.head_dim <= 128 ? core::Direction::last_key_first : core::Direction::first_key_first;
