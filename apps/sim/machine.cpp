@@ -22,6 +22,8 @@ hw::TensorMap encode(const core::Tensor& tensor, hw::BoxRows box) {
   std::copy_n(request.dims, 4, spec.dims);
   std::copy_n(request.stride_bytes, 3, spec.stride_bytes);
   std::copy_n(request.box, 4, spec.box);
+  spec.swizzle = request.swizzle;
+  spec.element_bytes = static_cast<std::uint32_t>(core::size_of(tensor.dtype));
   return hw::sim::encode_tensor_map(spec);
 }
 

@@ -8,56 +8,10 @@
 #include "forward/variant.h"
 #include "forward/work.h"
 #include "hw/hw.h"
+#include "tile/output_row.h"
 #include "tile/softmax.h"
 
 namespace tandem::forward {
-
-/// Transposes a 4 x 4 matrix of words over the four lanes of a quad: lane t's word b becomes lane b's word t.
-TANDEM_DEVICE void transpose_quad(std::uint32_t (&words)[4]) {
-  const std::uint32_t lane = hw::lane_index();
-  TANDEM_UNROLL
-  for (int distance = 1; distance <= 2; distance *= 2) {
-    const bool upper = (lane & distance) != 0;
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const int low = distance == 1 ? 2 * i : i, high = low + distance;
-      const std::uint32_t sent = upper ? words[low] : words[high];
-      const std::uint32_t received = hw::shuffle_xor(sent, distance);
-      (upper ? words[low] : words[high]) = received;
-    }
-  }
-}
-
-/// One row of a thread's output as 16-byte pieces: each thread holds two of every eight columns; the quad
-/// exchanges them so that lane t of it has all eight of every fourth group.
-template <ForwardVariant V>
-struct OutputRow {
-  static constexpr int pieces = V.head_dim / 32;
-  std::uint32_t words[pieces][4];
-
-  /// Row `half` (0: upper, 1: lower) of the accumulators.
-  TANDEM_DEVICE OutputRow(const float (&output)[V.head_dim / 2], int half) {
-    TANDEM_UNROLL
-    for (int p = 0; p < pieces; ++p) {
-      TANDEM_UNROLL
-      for (int g = 0; g < 4; ++g) {
-        const int j = 4 * (4 * p + g) + 2 * half;
-        words[p][g] = hw::pack<V.operand>(output[j], output[j + 1]);
-      }
-      transpose_quad(words[p]);
-    }
-  }
-
-  /// Stores the columns that exist.
-  TANDEM_DEVICE void store(std::uint16_t* row, int head_dim) const {
-    const int lane_in_quad = static_cast<int>(hw::lane_index() % 4);
-    TANDEM_UNROLL
-    for (int p = 0; p < pieces; ++p) {
-      const int column = 32 * p + 8 * lane_in_quad;
-      if (column < head_dim) hw::store_global(row + column, words[p]);
-    }
-  }
-};
 
 /// Where rows of a tile stand in the tensors that are written.
 struct OutputRows {
@@ -87,9 +41,10 @@ TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, 
                                 const float (&output)[V.head_dim / 2]) {
   // All exchanges before any store: stores keep their order, and would make the exchanges wait for one
   // another.
-  const OutputRow<V> upper(output, 0), lower(output, 1);
+  using Row = tile::OutputRow<V.operand, V.head_dim>;
+  const Row upper(output, 0), lower(output, 1);
   const auto rows = output_rows_of<V>(args, work);
-  const auto store = [&](const OutputRow<V>& values, int at) {
+  const auto store = [&](const Row& values, int at) {
     if (rows.exists(at)) values.store(address_of<std::uint16_t>(args.o, rows, at), args.head_dim);
   };
   store(upper, row);

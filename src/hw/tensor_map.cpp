@@ -52,17 +52,22 @@ TensorMapRequest tensor_map_request(const core::Tensor& tensor, BoxRows box) {
     return tensor.shape[i] > 1 ? static_cast<std::uint64_t>(tensor.stride[i]) * element
                                : std::uint64_t{alignment};
   };
+  constexpr std::uint32_t row_bytes = 128;
+  const auto columns = static_cast<std::uint32_t>(row_bytes / element);
+  const Swizzle swizzle = tensor.dtype == TANDEM_FP32 ? Swizzle::none : Swizzle::bytes128;
   const auto heads = static_cast<std::uint32_t>(std::min(box.heads, box.rows));
   const std::uint32_t positions = static_cast<std::uint32_t>(box.rows) / heads;
   if (box.heads == 1)
     return {tensor.data,
             {dim(3), dim(1), dim(2), dim(0)},
             {stride(1), stride(2), stride(0)},
-            {64, positions, 1, 1}};
+            {columns, positions, 1, 1},
+            swizzle};
   return {tensor.data,
           {dim(3), dim(2), dim(1), dim(0)},
           {stride(2), stride(1), stride(0)},
-          {64, heads, positions, 1}};
+          {columns, heads, positions, 1},
+          swizzle};
 }
 
 }  // namespace tandem::hw

@@ -27,9 +27,11 @@ struct TensorMapRequest {
   std::uint64_t dims[4];
   std::uint64_t stride_bytes[3];  ///< of all but the innermost dimension
   std::uint32_t box[4];
+  Swizzle swizzle;
 };
 
-/// A map of the tensor (shape b, s, h, d) with the 128-byte swizzle.
+/// A map of the tensor (shape b, s, h, d) with the 128-byte swizzle; of fp32, boxes are rows of 32 columns as
+/// they are, without a swizzle.
 TensorMapRequest tensor_map_request(const core::Tensor& tensor, BoxRows box);
 
 }  // namespace tandem::hw

@@ -26,6 +26,13 @@ struct RingPosition {
   int slot = 0;
   std::uint32_t parity = 0;
 
+  /// Of use number `use`, from 0 on, of a ring of a power of two of slots: for who walks several rings in
+  /// step, and would keep them all in registers.
+  TANDEM_DEVICE static RingPosition of(int use) {
+    static_assert((stages & (stages - 1)) == 0);
+    return {use % stages, static_cast<std::uint32_t>(use) / stages % 2u};
+  }
+
   TANDEM_DEVICE void advance() {
     slot = slot + 1 == stages ? 0 : slot + 1;
     parity ^= slot == 0 ? 1u : 0u;

@@ -50,10 +50,10 @@ struct alignas(atom_bytes) SharedTile {
     return base.advanced((step / steps_per_panel) * panel_bytes + (step % steps_per_panel) * k_step * 2);
   }
 
-  /// The tile as an MN-major operand (rows are K), at K step `step`.
-  TANDEM_DEVICE hw::MatrixDescriptor mn_major(int step) const {
-    const auto base = hw::MatrixDescriptor::make(hw::shared_address(&panel[0][0][0]), panel_bytes, atom_bytes,
-                                                 hw::Swizzle::bytes128);
+  /// The tile as an MN-major operand (rows are K), at K step `step`, from the columns of panel `first` on.
+  TANDEM_DEVICE hw::MatrixDescriptor mn_major(int step, int first = 0) const {
+    const auto base = hw::MatrixDescriptor::make(hw::shared_address(&panel[first][0][0]), panel_bytes,
+                                                 atom_bytes, hw::Swizzle::bytes128);
     return base.advanced(step * k_step * row_bytes);
   }
 };

@@ -103,17 +103,20 @@ Status device_error(const std::string& what, cudaError_t error) {
 
 Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorMap* map) {
   const TensorMapRequest request = tensor_map_request(tensor, box);
-  const CUtensorMapDataType type =
-      tensor.dtype == TANDEM_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const CUtensorMapDataType type = tensor.dtype == TANDEM_FP32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                   : tensor.dtype == TANDEM_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const CUtensorMapSwizzle swizzle =
+      request.swizzle == Swizzle::none ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B;
   const cuuint32_t element_strides[4] = {1, 1, 1, 1};
   // A row of a box is one line of L2. Promotion to two lines fetches the neighbour's as well, which another
   // box asks for at the same time: measured 6 % of the bandwidth of HBM.
   CUtensorMap encoded;
   static_assert(sizeof(encoded) == sizeof(*map));
-  const CUresult result = tensor_map_encoder()(
-      &encoded, type, 4, request.address, request.dims, request.stride_bytes, request.box, element_strides,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      tensor_map_encoder()(&encoded, type, 4, request.address, request.dims, request.stride_bytes,
+                           request.box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return {TANDEM_DEVICE_ERROR, std::string("the driver refused a tensor map for ") + name +
                                      " (cuTensorMapEncodeTiled, error " + std::to_string(result) + ")"};

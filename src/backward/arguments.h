@@ -1,0 +1,77 @@
+// What the kernels of the backward pass are told at run time.
+#pragma once
+
+#include <cstdint>
+
+#include "backward/statistics.h"
+#include "core/mask.h"
+#include "core/schedule.h"
+#include "hw/types.h"
+
+namespace tandem::backward {
+
+/// A tensor that is accessed with ordinary loads and stores; strides in elements.
+struct TensorView {
+  void* data;
+  std::int64_t batch_stride, row_stride, head_stride;
+
+  template <typename Element>
+  constexpr Element* row(int batch, int row, int head) const {
+    return static_cast<Element*>(data) + batch * batch_stride + row * row_stride + head * head_stride;
+  }
+};
+
+/// The problem without the queries that see no key and the keys that nobody sees, which all are first ones.
+struct Extent {
+  int q_len, k_len;
+  int q_heads, head_dim;  ///< columns that exist, at most the variant's
+  int padded_q_len;
+  core::BasicMask<std::int32_t> mask;
+};
+
+/// Of the kernels with products.
+struct BackwardArguments {
+  hw::TensorMap q, dout, k, v;  ///< boxes of 64 columns x the rows of a tile in shared memory
+  hw::TensorMap dq_sums;        ///< fp32, boxes of one part (sums.h); where the variant adds them
+  TensorView dq, dk, dv;        ///< 16-bit
+  Statistics statistics;
+  core::Schedule schedule;  ///< of tiles of keys or of queries
+  core::Divisor group;      ///< query heads per key/value head
+  Extent extent;
+  float scale;         ///< of dQ and dK
+  float scale_log2;    ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;  ///< softcap: scores become tanh(score_to_cap * score)
+};
+
+/// Threads of a block of each of the kernels below: a warpgroup, for 64 rows.
+inline constexpr int small_threads = hw::warpgroup_size;
+
+/// Of the preprocessing.
+struct PrepareArguments {
+  TensorView o, dout;  ///< 16-bit
+  TensorView lse;      ///< fp32
+  TensorView dlse;     ///< fp32; data == nullptr: 0
+  Statistics statistics;
+  void* dq_sums;  ///< cleared; nullptr: nobody adds
+  core::Divisor row_blocks, q_heads;
+  Extent extent;
+};
+
+/// Of the postprocessing.
+struct FinishArguments {
+  const float* dq_sums;
+  TensorView dq;
+  core::Divisor row_blocks, q_heads;
+  Extent extent;
+  float scale;
+};
+
+/// Of rows that are 0 because nobody sees them.
+struct ClearArguments {
+  TensorView tensor;
+  core::Divisor heads, rows;
+  int count;  ///< rows of all heads and batch entries
+  int head_dim;
+};
+
+}  // namespace tandem::backward

@@ -1,0 +1,126 @@
+// A consumer warpgroup of a tile of keys: 64 of them (Algorithm 3, lines 14-29).
+#pragma once
+
+#include "backward/gradients.h"
+#include "backward/keys_shared.h"
+#include "backward/work.h"
+
+namespace tandem::backward {
+
+/// What a consumer keeps in registers, and where it stands in the rings.
+template <BackwardVariant V>
+struct KeysState {
+  const BackwardArguments& args;
+  KeysShared<V>& shared;
+  int consumer;
+  KeyLimits limits;
+  int step;  ///< of the walk: blocks that are behind
+  float dk[V.head_dim / 2], dv[V.head_dim / 2];
+
+  /// In the rings of Q and dO.
+  TANDEM_DEVICE tile::RingPosition<V.stages> at() const { return tile::RingPosition<V.stages>::of(step); }
+};
+
+/// Where the dS that is shared as number `number` lies, from 0 on.
+template <BackwardVariant V>
+TANDEM_DEVICE tile::RingPosition<DqTiles<V>::slots> ds_at(int number) {
+  return tile::RingPosition<DqTiles<V>::slots>::of(number);
+}
+
+template <BackwardVariant V>
+inline constexpr bool adds_dq = V.dq_sums == DqSums::added;
+
+/// Line 21, transposed: starts S^T = K Q^T of a block of queries, which has to be full.
+template <BackwardVariant V>
+TANDEM_DEVICE void start_scores(KeysState<V>& state, int slot, float (&scores)[V.block_m / 2]) {
+  hw::wgmma_fence();
+  tile::start_scores<V.operand>(scores, state.shared.k[state.consumer], state.shared.q[slot]);
+  hw::wgmma_commit();
+}
+
+/// Line 23, transposed: starts dP^T = V dO^T.
+template <BackwardVariant V>
+TANDEM_DEVICE void start_dp(KeysState<V>& state, float (&dp)[V.block_m / 2]) {
+  hw::wgmma_fence();
+  tile::start_scores<V.operand>(dp, state.shared.v[state.consumer], state.shared.dout[state.at().slot]);
+  hw::wgmma_commit();
+}
+
+/// Line 26: starts dV += P^T dO.
+template <BackwardVariant V>
+TANDEM_DEVICE void start_dv(KeysState<V>& state, const tile::Probabilities<V.block_m>& p) {
+  hw::wgmma_fence();
+  tile::start_output<V.operand>(state.dv, p, state.shared.dout[state.at().slot]);
+  hw::wgmma_commit();
+}
+
+/// Line 27: starts dK += dS^T Q.
+template <BackwardVariant V>
+TANDEM_DEVICE void start_dk(KeysState<V>& state, const tile::Probabilities<V.block_m>& ds) {
+  hw::wgmma_fence();
+  tile::start_output<V.operand>(state.dk, ds, state.shared.q[state.at().slot]);
+  hw::wgmma_commit();
+}
+
+/// The warpgroup's dS for all consumers' products.
+template <BackwardVariant V>
+TANDEM_DEVICE void share_ds(KeysState<V>& state, int number, const tile::Probabilities<V.block_m>& ds) {
+  auto& dq = state.shared.dq;
+  const int first = tile::warpgroup_rows * state.consumer + 16 * static_cast<int>(hw::warp_index() % 4);
+  const auto at = ds_at<V>(number);
+  dq.ds_ring.wait_emptied(at);
+  store_fragments(dq.ds[at.slot], first, ds);
+  dq.ds_ring.fill(at);
+}
+
+/// Line 28, the product: starts the consumer's part of dQ = dS K, over the keys of all consumers.
+template <BackwardVariant V>
+TANDEM_DEVICE void start_dq(KeysState<V>& state, int number, float (&dq)[part_accumulators]) {
+  constexpr int row_blocks = V.block_m / part_rows, steps_of_tile = tile::warpgroup_rows / tile::k_step;
+  const int row_block = state.consumer % row_blocks, panel = state.consumer / row_blocks;
+  const auto at = ds_at<V>(number);
+  state.shared.dq.ds_ring.wait_filled(at);
+  hw::wgmma_fence();
+  TANDEM_UNROLL
+  for (int step = 0; step < V.block_n / tile::k_step; ++step) {
+    hw::wgmma_ss<V.operand, part_columns, hw::Major::mn, hw::Major::mn>(
+        dq, state.shared.dq.ds[at.slot].mn_major(step, row_block),
+        state.shared.k[step / steps_of_tile].mn_major(step % steps_of_tile, panel),
+        step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
+  }
+  hw::wgmma_commit();
+}
+
+/// Line 28, the rest: the part of dQ to shared memory, for the writer. `number`: parts before it.
+template <BackwardVariant V>
+TANDEM_DEVICE void hand_over_dq(KeysState<V>& state, int number, const float (&dq)[part_accumulators]) {
+  struct alignas(16) Quad {
+    float value[4];
+  };
+  auto& ring = state.shared.dq.part_ring[state.consumer];
+  float* part = state.shared.dq.part[state.consumer].value;
+  const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size);
+  const auto at = tile::RingPosition<1>::of(number);
+  ring.wait_emptied(at);
+  TANDEM_UNROLL
+  for (int quad = 0; quad < part_accumulators / 4; ++quad) {
+    *reinterpret_cast<Quad*>(part + place_in_part(thread, quad)) = {
+        {dq[4 * quad], dq[4 * quad + 1], dq[4 * quad + 2], dq[4 * quad + 3]}};
+  }
+  ring.fill(at);
+}
+
+/// The block of dO is done with, its product too.
+template <BackwardVariant V>
+TANDEM_DEVICE void release_dout(KeysState<V>& state) {
+  hw::sync_warp();  // lanes have read statistics that came with it
+  tile::release_slot(state.shared.dout_ring, state.at());
+}
+/// The same of Q.
+template <BackwardVariant V>
+TANDEM_DEVICE void release_q(KeysState<V>& state) {
+  hw::sync_warp();
+  tile::release_slot(state.shared.q_ring, state.at());
+}
+
+}  // namespace tandem::backward

@@ -1,0 +1,84 @@
+// The producer warpgroup of a tile of keys: Algorithm 3's producer (lines 5-13) and its dQ writers (lines
+// 30-34).
+#pragma once
+
+#include "backward/keys_shared.h"
+#include "backward/work.h"
+
+namespace tandem::backward {
+
+/// Calls `visit(head, block)` for each step of the walk: the blocks of queries of one head after another.
+template <typename Visit>
+TANDEM_DEVICE void for_each_step(const BackwardArguments& args, const KeyWork& work, const Visit& visit) {
+  const int group = args.group.value();
+  for (int head = work.kv_head * group; head < (work.kv_head + 1) * group; ++head) {
+    for (int block = work.blocks.begin; block < work.blocks.end; ++block) visit(head, block);
+  }
+}
+
+/// One thread. Tiles of the same head read the same queries at the same time, so L2 is to keep those.
+template <BackwardVariant V, typename Shared>
+TANDEM_DEVICE void produce(const BackwardArguments& args, Shared& shared, const KeyWork& work) {
+  using KeyTile = typename Shared::KeyTile;
+  using QueryTile = typename Shared::QueryTile;
+  tile::RingPosition<1> keys_at;
+  tile::RingPosition<V.stages> at;
+  const auto load_keys = [&](auto& tiles, auto& ring, const hw::TensorMap& map) {
+    tile::acquire_slot(ring, keys_at, Shared::key_tiles * KeyTile::bytes);
+    for (int i = 0; i < Shared::key_tiles; ++i) {
+      tile::load_tile(tiles[i], map, ring.full[0],
+                      {0, work.first_key + i * tile::warpgroup_rows, work.kv_head, work.batch},
+                      hw::CachePolicy::evict_first);
+    }
+  };
+  // Lines 10-12: a block of Q or dO, with its statistics.
+  const auto load_queries = [&](auto& tiles, auto& ring, const hw::TensorMap& map, auto& slots,
+                                const float* statistics, hw::BoxOrigin origin) {
+    tile::acquire_slot(ring, at, QueryTile::bytes + slots[0].bytes);
+    tile::load_tile(tiles[at.slot], map, ring.full[at.slot], origin, hw::CachePolicy::evict_last);
+    hw::copy_in(slots[at.slot].value, statistics, slots[0].bytes, ring.full[at.slot]);
+  };
+
+  load_keys(shared.k, shared.k_ring, args.k);  // lines 7, 8
+  bool first = true;
+  for_each_step(args, work, [&](int head, int block) {  // line 9
+    const hw::BoxOrigin origin{0, block * V.block_m, head, work.batch};
+    const std::int64_t statistics = statistics_at(args.extent, work.batch, head, origin.s);
+    load_queries(shared.q, shared.q_ring, args.q, shared.lse_log2, args.statistics.lse_log2 + statistics,
+                 origin);
+    if (first) load_keys(shared.v, shared.v_ring, args.v);  // lines 7, 8: before they are needed
+    first = false;
+    load_queries(shared.dout, shared.dout_ring, args.dout, shared.delta, args.statistics.delta + statistics,
+                 origin);
+    at.advance();
+  });
+}
+
+/// Which part of the sums a consumer's part of dQ is: of 64 queries of a block, or of 64 columns.
+template <BackwardVariant V>
+TANDEM_DEVICE int part_of(const Extent& extent, int batch, int head, int block, int consumer) {
+  constexpr int row_blocks_a_block = V.block_m / part_rows;
+  static_assert(row_blocks_a_block * parts_of_rows(V.head_dim) == V.consumers);
+  const int row_block = block * row_blocks_a_block + consumer % row_blocks_a_block;
+  return part_number(batch * extent.q_heads + head, extent.padded_q_len / part_rows, row_block, V.head_dim,
+                     consumer / row_blocks_a_block);
+}
+
+/// One thread for each consumer: lines 31-34 for its parts of dQ.
+template <BackwardVariant V>
+TANDEM_DEVICE void write_dq(const BackwardArguments& args, KeysShared<V>& shared, const KeyWork& work,
+                            int consumer) {
+  auto& ring = shared.dq.part_ring[consumer];
+  tile::RingPosition<1> at;
+  for_each_step(args, work, [&](int head, int block) {  // line 31
+    const int part = part_of<V>(args.extent, work.batch, head, block, consumer);
+    ring.wait_filled(at);  // line 32
+    hw::reduce_add_box(args.dq_sums, {0, part * part_box_rows, 0, 0}, shared.dq.part[consumer].value);  // 33
+    hw::commit_stores();
+    hw::wait_stores_read<0>();
+    hw::barrier_arrive(ring.emptied[0]);
+    at.advance();
+  });
+}
+
+}  // namespace tandem::backward

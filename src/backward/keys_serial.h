@@ -1,0 +1,48 @@
+// Algorithm 3's main loop as printed: each product is waited for where the paper does. Only different
+// warpgroups, the producer and the dQ writers overlap.
+#pragma once
+
+#include "backward/keys_consumer.h"
+
+namespace tandem::backward {
+
+/// Lines 19-28 for one block of queries.
+template <BackwardVariant V, BlockKind kind>
+TANDEM_DEVICE void serial_block(KeysState<V>& state, int block) {
+  KeysShared<V>& shared = state.shared;
+  float scores[V.block_m / 2], dp[V.block_m / 2];
+  tile::Probabilities<V.block_m> p, ds;
+
+  tile::wait_full(shared.q_ring, state.at());     // lines 19, 20 (L)
+  start_scores(state, state.at().slot, scores);   // line 21
+  tile::wait_full(shared.dout_ring, state.at());  // lines 22, 20 (D)
+  start_dp(state, dp);                            // line 23
+  hw::wgmma_wait<1>();
+  exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m,
+                                   shared.lse_log2[state.at().slot].value, scores, p);  // line 24
+  hw::wgmma_wait<0>();
+  differentiate<V, V.block_m>(shared.delta[state.at().slot].value, scores, dp, p, ds);  // line 25
+  share_ds(state, state.step, ds);
+  start_dv(state, p);   // line 26
+  start_dk(state, ds);  // line 27
+  hw::wgmma_wait<0>();
+  release_dout(state);
+  release_q(state);
+
+  float dq[part_accumulators];
+  start_dq(state, state.step, dq);  // line 28
+  hw::wgmma_wait<0>();
+  shared.dq.ds_ring.release(ds_at<V>(state.step));
+  hand_over_dq(state, state.step, dq);  // line 28
+  ++state.step;
+}
+
+/// Lines 18-29 for the queries of all heads of the group.
+template <BackwardVariant V>
+TANDEM_DEVICE void walk_serial(KeysState<V>& state, const KeyWork& work) {
+  for (int head = 0; head < state.args.group.value(); ++head) {
+    for_each_block<V>(work.blocks, [&]<BlockKind kind>(int block) { serial_block<V, kind>(state, block); });
+  }
+}
+
+}  // namespace tandem::backward

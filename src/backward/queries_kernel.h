@@ -1,0 +1,199 @@
+// The kernel of a tile of queries: dQ without sums in memory, and so with the same bits always. The products
+// S and dP are computed a second time for it.
+#pragma once
+
+#include "backward/gradients.h"
+#include "backward/keys_shared.h"
+
+namespace tandem::backward {
+
+template <BackwardVariant V>
+struct QueriesShared {
+  using QueryTile = tile::SharedTile<tile::warpgroup_rows, V.head_dim>;
+  using KeyTile = tile::SharedTile<V.block_n, V.head_dim>;
+  /// V has fewer slots where memory is short: a block of it is needed for one product, of K for two.
+  static constexpr int v_stages = V.head_dim == 256 ? V.stages - 1 : V.stages;
+
+  QueryTile q[V.consumers], dout[V.consumers];
+  KeyTile k[V.stages], v[v_stages];
+  tile::Ring<1> q_ring;  ///< q and dO of all consumers, once
+  tile::Ring<V.stages> k_ring;
+  tile::Ring<v_stages> v_ring;
+};
+
+/// What a consumer keeps in registers: of its 64 queries.
+template <BackwardVariant V>
+struct QueriesState {
+  const BackwardArguments& args;
+  QueriesShared<V>& shared;
+  int consumer;
+  int key_begin[2], key_end[2];  ///< keys that the thread's two queries see
+  float lse_log2[2], delta[2];
+  int step;  ///< of the walk: blocks that are behind
+  float dq[V.head_dim / 2];
+
+  TANDEM_DEVICE auto k_at() const { return tile::RingPosition<V.stages>::of(step); }
+  TANDEM_DEVICE auto v_at() const { return tile::RingPosition<QueriesShared<V>::v_stages>::of(step); }
+};
+
+/// One thread.
+template <BackwardVariant V>
+TANDEM_DEVICE void produce_for_queries(const BackwardArguments& args, QueriesShared<V>& shared,
+                                       const QueryWork& work) {
+  using QueryTile = typename QueriesShared<V>::QueryTile;
+  using KeyTile = typename QueriesShared<V>::KeyTile;
+  tile::RingPosition<V.stages> k_at;
+  tile::RingPosition<QueriesShared<V>::v_stages> v_at;
+  tile::acquire_slot(shared.q_ring, tile::RingPosition<1>{}, 2 * V.consumers * QueryTile::bytes);
+  for (int c = 0; c < V.consumers; ++c) {
+    const hw::BoxOrigin origin{0, work.first_query + c * tile::warpgroup_rows, work.head, work.batch};
+    tile::load_tile(shared.q[c], args.q, shared.q_ring.full[0], origin, hw::CachePolicy::evict_first);
+    tile::load_tile(shared.dout[c], args.dout, shared.q_ring.full[0], origin, hw::CachePolicy::evict_first);
+  }
+  const int kv_head = args.group.divide(work.head).quotient;
+  for (int block = work.blocks.begin; block < work.blocks.end; ++block) {
+    const hw::BoxOrigin origin{0, block * V.block_n, kv_head, work.batch};
+    tile::acquire_slot(shared.k_ring, k_at, KeyTile::bytes);
+    tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], origin,
+                    hw::CachePolicy::evict_last);
+    tile::acquire_slot(shared.v_ring, v_at, KeyTile::bytes);
+    tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], origin,
+                    hw::CachePolicy::evict_last);
+    k_at.advance();
+    v_at.advance();
+  }
+}
+
+/// S = Q K^T or dP = dO V^T of a block of keys.
+template <BackwardVariant V, typename QueryTile, typename KeyTile>
+TANDEM_DEVICE void start_row_scores(const QueryTile& queries, const KeyTile& keys,
+                                    float (&scores)[V.block_n / 2]) {
+  hw::wgmma_fence();
+  tile::start_scores<V.operand>(scores, queries, keys);
+  hw::wgmma_commit();
+}
+
+/// Scores become P, or with a cap P (1 - t^2): what dS is the product of dP - D with.
+template <BackwardVariant V, BlockKind kind>
+TANDEM_DEVICE void exponentiate_rows(const QueriesState<V>& state, float (&scores)[V.block_n / 2],
+                                     int first_key) {
+  const int own_key = first_key + 2 * static_cast<int>(hw::lane_index() % 4);
+  TANDEM_UNROLL
+  for (int j = 0; j < V.block_n / 2; ++j) {
+    const int i = tile::row_of_accumulator(j), key = own_key + tile::column_of_accumulator(j);
+    const float t = V.softcap ? hw::tanh(scores[j] * state.args.score_to_cap) : scores[j];
+    scores[j] = hw::exp2(hw::fma(t, state.args.scale_log2, -state.lse_log2[i]));
+    if constexpr (kind == BlockKind::masked) {
+      if (key < state.key_begin[i] || key >= state.key_end[i]) scores[j] = 0.f;
+    }
+    if constexpr (V.softcap) scores[j] *= hw::fma(-t, t, 1.f);
+  }
+}
+
+/// One block of keys, whose scores are there: dQ += dS K; and the scores of the next one, behind the
+/// last one the same once more, so that no product stands under a condition.
+template <BackwardVariant V, BlockKind kind>
+TANDEM_DEVICE void dq_block(QueriesState<V>& state, float (&scores)[V.block_n / 2], int block,
+                            bool has_next) {
+  QueriesShared<V>& shared = state.shared;
+  tile::Probabilities<V.block_n> ds;
+  {
+    float dp[V.block_n / 2];
+    if constexpr (V.softcap) exponentiate_rows<V, kind>(state, scores, block * V.block_n);  // for registers
+    tile::wait_full(shared.v_ring, state.v_at());
+    start_row_scores<V>(shared.dout[state.consumer], shared.v[state.v_at().slot], dp);
+    if constexpr (!V.softcap) exponentiate_rows<V, kind>(state, scores, block * V.block_n);
+    hw::wgmma_wait<0>();
+    tile::release_slot(shared.v_ring, state.v_at());
+    TANDEM_UNROLL
+    for (int j = 0; j < V.block_n / 2; ++j) scores[j] *= dp[j] - state.delta[tile::row_of_accumulator(j)];
+    tile::round_probabilities<V.operand>(ds, scores);
+  }
+  hw::wgmma_fence();
+  tile::start_output<V.operand>(state.dq, ds, shared.k[state.k_at().slot]);
+  hw::wgmma_commit();
+  const auto at = state.k_at();
+  if (has_next) {
+    ++state.step;
+    tile::wait_full(shared.k_ring, state.k_at());
+  }
+  start_row_scores<V>(shared.q[state.consumer], shared.k[state.k_at().slot], scores);
+  hw::wgmma_wait<1>();
+  tile::release_slot(shared.k_ring, at);
+  hw::wgmma_wait<0>();
+}
+
+template <BackwardVariant V>
+TANDEM_DEVICE void walk_for_dq(QueriesState<V>& state, const core::BlockRanges& blocks) {
+  float scores[V.block_n / 2];
+  int left = blocks.end - blocks.begin;
+  tile::wait_full(state.shared.k_ring, state.k_at());
+  start_row_scores<V>(state.shared.q[state.consumer], state.shared.k[0], scores);
+  hw::wgmma_wait<0>();
+  for_each_block<V>(blocks,
+                    [&]<BlockKind kind>(int block) { dq_block<V, kind>(state, scores, block, --left > 0); });
+}
+
+template <BackwardVariant V>
+TANDEM_DEVICE void consume_for_queries(const BackwardArguments& args, QueriesShared<V>& shared,
+                                       const QueryWork& work, int consumer) {
+  const Extent& extent = args.extent;
+  const int row = work.first_query + tile::warpgroup_rows * consumer +
+                  16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
+  QueriesState<V> state{args, shared, consumer, {}, {}, {}, {}, 0, {}};
+  TANDEM_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int query = row + 8 * i, group = query / statistics_group * statistics_group;
+    const auto keys = extent.mask.visible_keys(query, extent.q_len, extent.k_len);
+    state.key_begin[i] = keys.begin;
+    state.key_end[i] = keys.end;
+    const std::int64_t at =
+        statistics_at(extent, work.batch, work.head, group) + place_of_query(query % statistics_group);
+    state.lse_log2[i] = hw::load_global(args.statistics.lse_log2 + at);
+    state.delta[i] = hw::load_global(args.statistics.delta + at);
+  }
+  TANDEM_UNROLL
+  for (int i = 0; i < V.head_dim / 2; ++i) state.dq[i] = 0.f;
+  tile::wait_full(shared.q_ring, tile::RingPosition<1>{});
+  walk_for_dq(state, work.blocks);
+  store_gradient<V.operand>(args.dq, GradientRows{work.batch, work.head, row, extent.q_len}, extent.head_dim,
+                            args.scale, state.dq);
+}
+
+template <BackwardVariant V>
+TANDEM_DEVICE void init_query_barriers(QueriesShared<V>& shared) {
+  if (hw::thread_index() == 0) {
+    constexpr std::uint32_t consumer_warps = 4 * V.consumers;
+    shared.q_ring.init(consumer_warps);
+    shared.k_ring.init(consumer_warps);
+    shared.v_ring.init(consumer_warps);
+    hw::fence_barrier_init();
+  }
+  hw::sync_block();
+}
+
+/// The body of the kernel.
+template <BackwardVariant V>
+TANDEM_DEVICE void queries_kernel(const BackwardArguments& args) {
+  auto& shared = hw::shared_memory<QueriesShared<V>>();
+  static_assert(sizeof(shared) <= hw::max_shared_bytes);
+  init_query_barriers(shared);
+  hw::release_next_grid();
+  hw::wait_for_prior_grid();
+  const core::Tile tile = args.schedule.tile(static_cast<int>(hw::block_index()));
+  if (!tile.exists()) return;
+  const QueryWork work = query_work<V>(args, tile);
+
+  const int warpgroup = static_cast<int>(hw::warpgroup_index());
+  if (warpgroup == 0) {
+    hw::set_role("producer");
+    hw::release_registers<V.producer_registers>();
+    if (hw::warp_index() == 0 && hw::elect_one()) produce_for_queries<V>(args, shared, work);
+  } else {
+    hw::set_role("consumer");
+    hw::acquire_registers<V.consumer_registers>();
+    consume_for_queries<V>(args, shared, work, warpgroup - 1);
+  }
+}
+
+}  // namespace tandem::backward

@@ -1,0 +1,221 @@
+// The kernel of a tile of keys of wide heads: a warpgroup computes dV, the other dK, of the same 64 keys, for
+// the registers of both gradients of 64 keys are more than a warpgroup has. P goes from the first to the
+// second through shared memory. dQ is another kernel's.
+#pragma once
+
+#include "backward/gradients.h"
+#include "backward/keys_producer.h"
+
+namespace tandem::backward {
+
+/// P, or with a cap P (1 - t^2), rounded, as the threads of either warpgroup hold it.
+template <int queries>
+struct alignas(128) ProbabilitiesSlot {
+  tile::Chunk fragment[queries / tile::k_step][hw::warpgroup_size];
+};
+
+template <BackwardVariant V>
+struct RolesShared : KeysShared<V> {
+  static constexpr int p_slots = V.stages;
+  ProbabilitiesSlot<V.block_m> p[p_slots];
+  tile::Handover<p_slots> p_ring;
+};
+
+/// What both roles keep: where they stand, and one of the gradients.
+template <BackwardVariant V>
+struct RoleState {
+  const BackwardArguments& args;
+  RolesShared<V>& shared;
+  KeyLimits limits;
+  int step;  ///< of the walk: blocks that are behind
+  float gradient[V.head_dim / 2];
+
+  /// In the rings of Q, dO and P.
+  TANDEM_DEVICE tile::RingPosition<V.stages> at() const { return tile::RingPosition<V.stages>::of(step); }
+};
+
+/// Starts S^T = K Q^T (line 21) or dP^T = V dO^T (line 23).
+template <BackwardVariant V, typename KeyTile, typename QueryTile>
+TANDEM_DEVICE void start_role_scores(const KeyTile& keys, const QueryTile& queries,
+                                     float (&scores)[V.block_m / 2]) {
+  hw::wgmma_fence();
+  tile::start_scores<V.operand>(scores, keys, queries);
+  hw::wgmma_commit();
+}
+
+/// Starts dV += P^T dO (line 26) or dK += dS^T Q (line 27).
+template <BackwardVariant V, typename QueryTile>
+TANDEM_DEVICE void start_role_gradient(RoleState<V>& state, const tile::Probabilities<V.block_m>& fragments,
+                                       const QueryTile& queries) {
+  hw::wgmma_fence();
+  tile::start_output<V.operand>(state.gradient, fragments, queries);
+  hw::wgmma_commit();
+}
+
+/// The warp has read a slot of a ring, statistics too.
+template <int stages>
+TANDEM_DEVICE void release_role_slot(tile::Ring<stages>& ring, const tile::RingPosition<stages>& at) {
+  hw::sync_warp();
+  tile::release_slot(ring, at);
+}
+
+/// Rounded P, or its factor of dS, for the other role.
+template <BackwardVariant V>
+TANDEM_DEVICE void share_p(RoleState<V>& state, const float (&scores)[V.block_m / 2]) {
+  auto& slot = state.shared.p[state.at().slot];
+  const auto thread = hw::thread_index() % hw::warpgroup_size;
+  state.shared.p_ring.wait_emptied(state.at());
+  TANDEM_UNROLL
+  for (int g = 0; g < V.block_m / tile::k_step; ++g) {
+    tile::Chunk words;
+    TANDEM_UNROLL
+    for (int r = 0; r < 4; ++r)
+      words.words[r] = hw::pack<V.operand>(scores[8 * g + 2 * r], scores[8 * g + 2 * r + 1]);
+    slot.fragment[g][thread] = words;
+  }
+  state.shared.p_ring.fill(state.at());
+}
+
+/// The role of dV, of a block whose scores are there: lines 24 and 26, and 21 of the next block; behind
+/// the last one the same scores once more, so that no product stands under a condition.
+template <BackwardVariant V, BlockKind kind>
+TANDEM_DEVICE void dv_block(RoleState<V>& state, float (&scores)[V.block_m / 2], int block, bool has_next) {
+  RolesShared<V>& shared = state.shared;
+  tile::Probabilities<V.block_m> p;
+  exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m,
+                                   shared.lse_log2[state.at().slot].value, scores, p);  // line 24
+  share_p(state, scores);
+  const auto at = state.at();
+  release_role_slot(shared.q_ring, at);
+  tile::wait_full(shared.dout_ring, at);
+  start_role_gradient(state, p, shared.dout[at.slot]);  // line 26
+  if (has_next) {
+    ++state.step;
+    tile::wait_full(shared.q_ring, state.at());
+  }
+  start_role_scores<V>(shared.k[0], shared.q[state.at().slot], scores);  // line 21
+  hw::wgmma_wait<1>();
+  release_role_slot(shared.dout_ring, at);
+  hw::wgmma_wait<0>();
+}
+
+/// The role of dK, of a block whose dP is there: lines 25 and 27, and 23 of the next block.
+template <BackwardVariant V>
+TANDEM_DEVICE void dk_block(RoleState<V>& state, float (&dp)[V.block_m / 2], bool has_next) {
+  RolesShared<V>& shared = state.shared;
+  tile::Probabilities<V.block_m> ds;
+  const auto at = state.at();
+  const float* delta = shared.delta[at.slot].value;
+  const auto& p = shared.p[at.slot];
+  const auto thread = hw::thread_index() % hw::warpgroup_size;
+  shared.p_ring.wait_filled(at);
+  TANDEM_UNROLL
+  for (int g = 0; g < V.block_m / tile::k_step; ++g) {  // line 25
+    const FourQueries d = FourQueries::load(delta + g * statistics_group);
+    const tile::Chunk words = p.fragment[g][thread];
+    TANDEM_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      const int j = 8 * g + 2 * r;
+      const float low = hw::unpack_low<V.operand>(words.words[r]),
+                  high = hw::unpack_high<V.operand>(words.words[r]);
+      ds.fragment[g][r] = hw::pack<V.operand>(low * (dp[j] - d.of(j)), high * (dp[j + 1] - d.of(j + 1)));
+    }
+  }
+  shared.p_ring.release(at);
+  release_role_slot(shared.dout_ring, at);
+  tile::wait_full(shared.q_ring, at);
+  start_role_gradient(state, ds, shared.q[at.slot]);  // line 27
+  if (has_next) {
+    ++state.step;
+    tile::wait_full(shared.dout_ring, state.at());
+  }
+  start_role_scores<V>(shared.v[0], shared.dout[state.at().slot], dp);  // line 23
+  hw::wgmma_wait<1>();
+  release_role_slot(shared.q_ring, at);
+  hw::wgmma_wait<0>();
+}
+
+/// Lines 16-29 for dV.
+template <BackwardVariant V>
+TANDEM_DEVICE void walk_for_dv(RoleState<V>& state, const KeyWork& work) {
+  const core::BlockRanges& blocks = work.blocks;
+  int left = work.count() * state.args.group.value();
+  float scores[V.block_m / 2];
+  tile::wait_full(state.shared.k_ring, tile::RingPosition<1>{});  // line 17
+  tile::wait_full(state.shared.q_ring, state.at());               // line 19
+  start_role_scores<V>(state.shared.k[0], state.shared.q[0], scores);
+  hw::wgmma_wait<0>();
+  for (int head = 0; head < state.args.group.value(); ++head) {
+    for_each_block<V>(
+        blocks, [&]<BlockKind kind>(int block) { dv_block<V, kind>(state, scores, block, --left > 0); });
+  }
+}
+
+/// Lines 16-29 for dK.
+template <BackwardVariant V>
+TANDEM_DEVICE void walk_for_dk(RoleState<V>& state, const KeyWork& work) {
+  float dp[V.block_m / 2];
+  tile::wait_full(state.shared.v_ring, tile::RingPosition<1>{});  // line 17
+  tile::wait_full(state.shared.dout_ring, state.at());            // line 22
+  start_role_scores<V>(state.shared.v[0], state.shared.dout[0], dp);
+  hw::wgmma_wait<0>();
+  for (int left = work.count() * state.args.group.value(); left > 0; --left) dk_block(state, dp, left > 1);
+}
+
+template <BackwardVariant V>
+TANDEM_DEVICE void consume_in_role(const BackwardArguments& args, RolesShared<V>& shared, const KeyWork& work,
+                                   bool role_of_dv) {
+  const int own_key =
+      work.first_key + 16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
+  RoleState<V> state{args, shared, KeyLimits::of(args.extent, own_key), 0, {}};
+  TANDEM_UNROLL
+  for (int i = 0; i < V.head_dim / 2; ++i) state.gradient[i] = 0.f;  // line 16
+  const GradientRows rows{work.batch, work.kv_head, own_key, args.extent.k_len};
+  if (role_of_dv) {
+    walk_for_dv(state, work);
+    store_gradient<V.operand>(args.dv, rows, args.extent.head_dim, 1.f, state.gradient);
+  } else {
+    walk_for_dk(state, work);
+    store_gradient<V.operand>(args.dk, rows, args.extent.head_dim, args.scale, state.gradient);
+  }
+}
+
+template <BackwardVariant V>
+TANDEM_DEVICE void init_role_barriers(RolesShared<V>& shared) {
+  if (hw::thread_index() == 0) {
+    constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers;
+    shared.k_ring.init(warps);
+    shared.v_ring.init(warps);
+    shared.q_ring.init(consumer_warps);
+    shared.dout_ring.init(consumer_warps);
+    shared.p_ring.init(warps, warps);
+    hw::fence_barrier_init();
+  }
+  hw::sync_block();
+}
+
+/// The body of the kernel.
+template <BackwardVariant V>
+TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
+  auto& shared = hw::shared_memory<RolesShared<V>>();
+  static_assert(sizeof(shared) <= hw::max_shared_bytes && V.block_n == tile::warpgroup_rows);
+  init_role_barriers(shared);
+  hw::release_next_grid();
+  hw::wait_for_prior_grid();
+  const core::Tile tile = args.schedule.tile(static_cast<int>(hw::block_index()));
+  if (!tile.exists()) return;
+  const KeyWork work = key_work<V>(args, tile);
+
+  const int warpgroup = static_cast<int>(hw::warpgroup_index());
+  if (warpgroup == 0) {
+    hw::set_role("producer");
+    hw::release_registers<V.producer_registers>();
+    if (hw::warp_index() == 0 && hw::elect_one()) produce<V>(args, shared, work);
+  } else {
+    hw::set_role(warpgroup == 1 ? "dV" : "dK");
+    hw::acquire_registers<V.consumer_registers>();
+    consume_in_role<V>(args, shared, work, warpgroup == 1);
+  }
+}
+
+}  // namespace tandem::backward

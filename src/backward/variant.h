@@ -1,0 +1,41 @@
+// Variants: what a kernel of the backward pass is specialised on, as a value.
+#pragma once
+
+#include "hw/types.h"
+
+namespace tandem::backward {
+
+/// What a kernel computes of one tile, and in which order.
+enum class Kernel {
+  keys_serial,     ///< a tile of keys: dK, dV. Algorithm 3, each product is waited for as printed
+  keys_pipelined,  ///< the same; S of a block of queries and dQ of another run beside a third's softmax
+  keys_in_roles,   ///< the same for wide heads: one warpgroup computes dV, the other dK
+  queries,         ///< a tile of queries: dQ
+};
+
+/// Whether a kernel of a tile of keys adds its part of dQ to the sums of all tiles, in the order in which
+/// tiles come to it. If not, a kernel of tiles of queries computes dQ.
+enum class DqSums { none, added };
+
+/// The template argument of a kernel. Structural, so that values are types' arguments.
+struct BackwardVariant {
+  hw::Operand operand;
+  int head_dim;  ///< smaller head dims run padded: TMA fills with zeros, the epilogue stores what exists
+  bool softcap;
+  Kernel kernel;
+  DqSums dq_sums;
+  int block_m;  ///< queries of a block, or of a tile
+  int block_n;  ///< keys of a tile, or of a block
+  int stages;   ///< slots of the ring that the loop walks
+
+  static constexpr int consumers = 2;
+  static constexpr int threads = (1 + consumers) * hw::warpgroup_size;
+  /// setmaxnreg's budgets: together what the launch allots.
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+
+  constexpr bool is_of_keys() const { return kernel != Kernel::queries; }
+
+  friend constexpr bool operator==(const BackwardVariant&, const BackwardVariant&) = default;
+};
+
+}  // namespace tandem::backward

@@ -1,0 +1,141 @@
+// The Hopper backward against the oracle: every compiled variant, random problems, the same bits every time.
+#include <algorithm>
+#include <exception>
+#include <gtest/gtest.h>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "backward/launch.h"
+#include "tests/gpu/device_backward.h"
+
+namespace tandem::test {
+namespace {
+
+using backward::BackwardVariant;
+
+/// Cheap enough for the oracle on the CPU.
+void limit_work(ForwardCase& f) {
+  const auto work = [&] { return f.batch * f.q_heads * f.q_len * f.k_len * f.head_dim; };
+  constexpr std::int64_t limit = 12'000'000;
+  if (work() > limit) f.batch = 1;
+  if (work() > limit) f.q_heads = f.kv_heads;
+  if (work() > limit) f.q_heads = f.kv_heads = 1;
+}
+
+/// A problem for the choice that `deterministic`, dtype, head dim and cap lead to.
+BackwardCase random_case(std::uint64_t seed) {
+  BackwardCase c = random_tma_backward_case(seed, seed % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16, 420);
+  limit_work(c.forward);
+  return c;
+}
+
+/// One that the variant serves.
+BackwardCase case_for(const BackwardVariant& variant, std::uint64_t seed) {
+  BackwardCase c = random_case(seed);
+  ForwardCase& f = c.forward;
+  f.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+  f.head_dim = variant.head_dim - (seed % 4 == 0 ? 8 : 0);
+  f.softcap = variant.softcap ? 5.f : 0.f;
+  limit_work(f);
+  return c;
+}
+
+/// Runs `failure_of_number` for 0 ... count - 1 by all threads; the failures, one line each.
+template <typename FailureOf>
+std::string failures_among(int count, const FailureOf& failure_of_number) {
+  std::vector<std::string> failures(static_cast<std::size_t>(count));
+#pragma omp parallel for schedule(dynamic)
+  for (int i = 0; i < count; ++i) {
+    try {
+      failures[static_cast<std::size_t>(i)] = failure_of_number(i);
+    } catch (const std::exception& error) {
+      failures[static_cast<std::size_t>(i)] = error.what();
+    }
+  }
+  std::string all;
+  for (const std::string& failure : failures) all += failure.empty() ? "" : failure + "\n";
+  return all;
+}
+
+std::string described(const BackwardCase& c, const std::string& failure) {
+  std::ostringstream out;
+  if (!failure.empty()) out << c << ": " << failure;
+  return out.str();
+}
+
+TEST_F(HopperBackward, RandomProblemsMatchTheOracle) {
+  // Another seed: --gtest_random_seed.
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  EXPECT_EQ(failures_among(200,
+                           [&](int i) {
+                             const BackwardCase c = random_case(first + static_cast<std::uint64_t>(i));
+                             return described(c, failure_of(c, backward::choose(shapes_of(c))));
+                           }),
+            "");
+}
+
+class EveryBackwardVariant : public HopperBackward, public testing::WithParamInterface<BackwardVariant> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Built, EveryBackwardVariant, testing::ValuesIn(backward::all_variants()), [](const auto& info) {
+      const BackwardVariant& v = info.param;
+      static constexpr const char* kernels[] = {"keys_serial", "keys_pipelined", "keys_in_roles", "queries"};
+      return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" +
+             std::to_string(v.head_dim) + (v.softcap ? "_softcap_" : "_") +
+             kernels[static_cast<int>(v.kernel)] + (v.dq_sums == backward::DqSums::added ? "_added" : "");
+    });
+
+TEST_P(EveryBackwardVariant, MatchesTheOracle) {
+  EXPECT_EQ(failures_among(6,
+                           [&](int i) {
+                             const BackwardCase c = case_for(GetParam(), static_cast<std::uint64_t>(i) + 1);
+                             return described(c, failure_of(c, backward::choice_with(GetParam())));
+                           }),
+            "");
+}
+
+/// Lengths of several tiles of every kernel, which do not fill the last.
+BackwardCase long_case(std::int64_t head_dim) {
+  BackwardCase c;
+  c.forward.q_heads = 2;
+  c.forward.q_len = 700, c.forward.k_len = 900, c.forward.head_dim = head_dim;
+  c.forward.mask = core::Mask::causal();
+  return c;
+}
+
+TEST_F(HopperBackward, DeterministicResultsAreTheSameBitsUnderLoad) {
+  constexpr int runs = 1000;
+  for (const std::int64_t head_dim : {64, 96, 128, 192, 256}) {
+    BackwardCase c = long_case(head_dim);
+    c.deterministic = true;
+    const BackwardTensors tensors(c);
+    const DeviceBackward device(tensors, backward::choose(tensors.problem()));
+    const DeviceBackward load(tensors, backward::choose(tensors.problem()));
+    const Stream stream, other;
+    device.run(stream.get());
+    stream.wait();
+    const std::vector<std::byte> first = device.output_bytes();
+    int different = 0;
+    for (int i = 1; i < runs; ++i) {
+      if (i % 3 != 0) load.run(other.get());
+      device.run(stream.get());
+      stream.wait();
+      different += device.output_bytes() != first;
+    }
+    EXPECT_EQ(different, 0) << "of " << runs << " runs at head dim " << head_dim;
+  }
+}
+
+TEST_F(HopperBackward, DeterministicModeNeedsNoSumsInMemory) {
+  BackwardCase c = long_case(128);
+  const std::size_t free = backward::workspace_bytes(shapes_of(c));
+  c.deterministic = true;
+  const std::size_t deterministic = backward::workspace_bytes(shapes_of(c));
+  constexpr std::size_t rows = 2 * 768;
+  EXPECT_EQ(deterministic, rows * 8);
+  EXPECT_EQ(free, rows * (8 + 128 * 4));
+}
+
+}  // namespace
+}  // namespace tandem::test

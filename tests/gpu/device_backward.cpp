@@ -1,0 +1,121 @@
+#include "tests/gpu/device_backward.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "backward/launch.h"
+#include "cpu/backward.h"
+#include "tests/support/compare.h"
+#include "tests/support/standard.h"
+
+namespace tandem::test {
+namespace {
+
+DeviceMemory poisoned(std::size_t bytes) {
+  constexpr int nan_bytes = 0xff;
+  const std::vector<std::byte> cells(std::max<std::size_t>(bytes, 1), static_cast<std::byte>(nan_bytes));
+  return DeviceMemory(cells);
+}
+
+/// Different rows with gradients that are more than zeros, of queries and of keys, whichever are fewer.
+std::int64_t rows_that_count(const BackwardCase& c) {
+  const backward::Cropped cropped = backward::crop(shapes_of(c));
+  const core::BackwardProblem& p = cropped.problem;
+  if (cropped.empty()) return 0;
+  return p.batch() * std::min(p.q_len() * p.q_heads(), p.k_len() * p.kv_heads());
+}
+
+constexpr std::int64_t enough_rows = 400;
+
+/// Values of a gradient of several runs, to be judged together.
+struct Pool {
+  const char* name;
+  std::vector<double> result, standard, reference;
+
+  void add(const std::vector<double>& r, const std::vector<double>& s, const std::vector<double>& f) {
+    result.insert(result.end(), r.begin(), r.end());
+    standard.insert(standard.end(), s.begin(), s.end());
+    reference.insert(reference.end(), f.begin(), f.end());
+  }
+  std::string failure() const {
+    const Comparison comparison = compare(result, standard, reference);
+    std::ostringstream out;
+    if (!comparison) out << name << ": " << comparison << "; ";
+    return out.str();
+  }
+};
+
+}  // namespace
+
+DeviceBackward::DeviceBackward(const BackwardTensors& host, const backward::Choice& choice)
+    : q_(host.q.storage()),
+      k_(host.k.storage()),
+      v_(host.v.storage()),
+      o_(host.o.storage()),
+      lse_(host.lse.storage()),
+      dout_(host.dout.storage()),
+      dlse_(host.dlse.storage()),
+      dq_(host.dq.storage()),
+      dk_(host.dk.storage()),
+      dv_(host.dv.storage()),
+      workspace_(poisoned(backward::workspace_layout(backward::crop(host.problem()).problem, choice).end)),
+      problem_(host.problem()),
+      choice_(choice) {
+  problem_.q = host.q.view_at(q_.data());
+  problem_.k = host.k.view_at(k_.data());
+  problem_.v = host.v.view_at(v_.data());
+  problem_.o = host.o.view_at(o_.data());
+  problem_.lse = host.lse.view_at(lse_.data());
+  problem_.dout = host.dout.view_at(dout_.data());
+  if (host.setup.dlse) problem_.dlse = host.dlse.view_at(dlse_.data());
+  problem_.dq = host.dq.view_at(dq_.data());
+  problem_.dk = host.dk.view_at(dk_.data());
+  problem_.dv = host.dv.view_at(dv_.data());
+}
+
+void DeviceBackward::run(cudaStream_t stream) const {
+  const core::Status status = backward::launch_with(problem_, choice_, workspace_.data(), stream);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+void DeviceBackward::read_outputs(BackwardTensors& host) const {
+  dq_.read(host.dq.storage());
+  dk_.read(host.dk.storage());
+  dv_.read(host.dv.storage());
+}
+
+std::vector<std::byte> DeviceBackward::output_bytes() const {
+  std::vector<std::byte> bytes(dq_.bytes() + dk_.bytes() + dv_.bytes());
+  const std::span<std::byte> all(bytes);
+  dq_.read(all.first(dq_.bytes()));
+  dk_.read(all.subspan(dq_.bytes(), dk_.bytes()));
+  dv_.read(all.last(dv_.bytes()));
+  return bytes;
+}
+
+std::string failure_of(const BackwardCase& c, const backward::Choice& choice, cudaStream_t stream) {
+  const std::int64_t rows = rows_that_count(c), runs = rows == 0 ? 1 : (enough_rows + rows - 1) / rows;
+  Pool dq{"dq", {}, {}, {}}, dk{"dk", {}, {}, {}}, dv{"dv", {}, {}, {}};
+  std::ostringstream failure;
+  for (std::int64_t run = 0; run < runs; ++run) {
+    BackwardCase own = c;
+    own.forward.seed += static_cast<std::uint64_t>(run) * 1'000'003;
+    BackwardTensors tensors(own);
+    const cpu::ReferenceGradients reference = cpu::reference_gradients(tensors.problem());
+    const BackwardValues standard = standard_backward(tensors.problem());
+    tensors.poison_unseen_rows();
+    const DeviceBackward device(tensors, choice);
+    device.run(stream);
+    device.read_outputs(tensors);
+    dq.add(tensors.dq.values(), standard.dq, reference.dq);
+    dk.add(tensors.dk.values(), standard.dk, reference.dk);
+    dv.add(tensors.dv.values(), standard.dv, reference.dv);
+    for (const HostTensor* tensor : {&tensors.dq, &tensors.dk, &tensors.dv}) {
+      if (!tensor->guards_intact()) failure << "cells outside of a gradient were written; ";
+    }
+  }
+  failure << dq.failure() << dk.failure() << dv.failure();
+  return failure.str();
+}
+
+}  // namespace tandem::test
