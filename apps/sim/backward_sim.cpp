@@ -140,7 +140,7 @@ std::string name_of(const BackwardVariant& v) {
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
          (v.softcap ? " softcap " : " ") + kernels[static_cast<int>(v.kernel)] +
          (v.dq_sums == backward::DqSums::added ? " added " : " ") + std::to_string(v.block_m) + "x" +
-         std::to_string(v.block_n) + "x" + std::to_string(v.stages);
+         std::to_string(v.block_n) + "x" + std::to_string(v.q_stages) + "x" + std::to_string(v.stages);
 }
 
 hw::sim::Report simulate_backward(const core::BackwardProblem& problem, const backward::Choice& choice,

@@ -39,16 +39,24 @@ struct KeyLimits {
   }
 };
 
+/// Four of a thread's accumulators on their way through shared memory, in one access.
+struct alignas(16) AccumulatorQuad {
+  float value[4];
+
+  template <int count>
+  TANDEM_DEVICE static AccumulatorQuad of(const float (&accumulators)[count], int quad) {
+    const int j = 4 * quad;
+    return {{accumulators[j], accumulators[j + 1], accumulators[j + 2], accumulators[j + 3]}};
+  }
+};
+
 /// The statistics of the thread's four of sixteen queries, from the group's place on.
 struct FourQueries {
   float value[4];
 
   TANDEM_DEVICE static FourQueries load(const float* group) {
-    struct alignas(16) Words {
-      float value[4];
-    };
-    const auto* words = reinterpret_cast<const Words*>(group + 4 * (hw::lane_index() % 4));
-    return {{words->value[0], words->value[1], words->value[2], words->value[3]}};
+    const auto* quad = reinterpret_cast<const AccumulatorQuad*>(group + 4 * (hw::lane_index() % 4));
+    return {{quad->value[0], quad->value[1], quad->value[2], quad->value[3]}};
   }
   /// Of accumulator j.
   TANDEM_DEVICE float of(int j) const { return value[j / 4 % 2 * 2 + j % 2]; }

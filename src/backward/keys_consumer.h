@@ -17,8 +17,8 @@ struct KeysState {
   int step;  ///< of the walk: blocks that are behind
   float dk[V.head_dim / 2], dv[V.head_dim / 2];
 
-  /// In the rings of Q and dO.
-  TANDEM_DEVICE tile::RingPosition<V.stages> at() const { return tile::RingPosition<V.stages>::of(step); }
+  TANDEM_DEVICE auto q_at() const { return tile::RingPosition<V.q_stages>::of(step); }
+  TANDEM_DEVICE auto dout_at() const { return tile::RingPosition<V.stages>::of(step); }
 };
 
 /// Where the dS that is shared as number `number` lies, from 0 on.
@@ -42,7 +42,7 @@ TANDEM_DEVICE void start_scores(KeysState<V>& state, int slot, float (&scores)[V
 template <BackwardVariant V>
 TANDEM_DEVICE void start_dp(KeysState<V>& state, float (&dp)[V.block_m / 2]) {
   hw::wgmma_fence();
-  tile::start_scores<V.operand>(dp, state.shared.v[state.consumer], state.shared.dout[state.at().slot]);
+  tile::start_scores<V.operand>(dp, state.shared.v[state.consumer], state.shared.dout[state.dout_at().slot]);
   hw::wgmma_commit();
 }
 
@@ -50,7 +50,7 @@ TANDEM_DEVICE void start_dp(KeysState<V>& state, float (&dp)[V.block_m / 2]) {
 template <BackwardVariant V>
 TANDEM_DEVICE void start_dv(KeysState<V>& state, const tile::Probabilities<V.block_m>& p) {
   hw::wgmma_fence();
-  tile::start_output<V.operand>(state.dv, p, state.shared.dout[state.at().slot]);
+  tile::start_output<V.operand>(state.dv, p, state.shared.dout[state.dout_at().slot]);
   hw::wgmma_commit();
 }
 
@@ -58,7 +58,7 @@ TANDEM_DEVICE void start_dv(KeysState<V>& state, const tile::Probabilities<V.blo
 template <BackwardVariant V>
 TANDEM_DEVICE void start_dk(KeysState<V>& state, const tile::Probabilities<V.block_m>& ds) {
   hw::wgmma_fence();
-  tile::start_output<V.operand>(state.dk, ds, state.shared.q[state.at().slot]);
+  tile::start_output<V.operand>(state.dk, ds, state.shared.q[state.q_at().slot]);
   hw::wgmma_commit();
 }
 
@@ -94,19 +94,14 @@ TANDEM_DEVICE void start_dq(KeysState<V>& state, int number, float (&dq)[part_ac
 /// Line 28, the rest: the part of dQ to shared memory, for the writer. `number`: parts before it.
 template <BackwardVariant V>
 TANDEM_DEVICE void hand_over_dq(KeysState<V>& state, int number, const float (&dq)[part_accumulators]) {
-  struct alignas(16) Quad {
-    float value[4];
-  };
   auto& ring = state.shared.dq.part_ring[state.consumer];
   float* part = state.shared.dq.part[state.consumer].value;
   const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size);
   const auto at = tile::RingPosition<1>::of(number);
   ring.wait_emptied(at);
   TANDEM_UNROLL
-  for (int quad = 0; quad < part_accumulators / 4; ++quad) {
-    *reinterpret_cast<Quad*>(part + place_in_part(thread, quad)) = {
-        {dq[4 * quad], dq[4 * quad + 1], dq[4 * quad + 2], dq[4 * quad + 3]}};
-  }
+  for (int quad = 0; quad < part_accumulators / 4; ++quad)
+    *reinterpret_cast<AccumulatorQuad*>(part + place_in_part(thread, quad)) = AccumulatorQuad::of(dq, quad);
   ring.fill(at);
 }
 
@@ -114,13 +109,13 @@ TANDEM_DEVICE void hand_over_dq(KeysState<V>& state, int number, const float (&d
 template <BackwardVariant V>
 TANDEM_DEVICE void release_dout(KeysState<V>& state) {
   hw::sync_warp();  // lanes have read statistics that came with it
-  tile::release_slot(state.shared.dout_ring, state.at());
+  tile::release_slot(state.shared.dout_ring, state.dout_at());
 }
 /// The same of Q.
 template <BackwardVariant V>
 TANDEM_DEVICE void release_q(KeysState<V>& state) {
   hw::sync_warp();
-  tile::release_slot(state.shared.q_ring, state.at());
+  tile::release_slot(state.shared.q_ring, state.q_at());
 }
 
 }  // namespace tandem::backward

@@ -17,22 +17,22 @@ template <BackwardVariant V, BlockKind kind>
 TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_m / 2], int block,
                                    bool has_next) {
   KeysShared<V>& shared = state.shared;
-  const int step = state.step, slot = state.at().slot;
+  const int step = state.step;
   tile::Probabilities<V.block_m> p, ds;
   {
     float dp[V.block_m / 2];
-    tile::wait_full(shared.dout_ring, state.at());  // lines 22, 20 (D)
-    if constexpr (!V.softcap) start_dp(state, dp);  // line 23
-    exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m, shared.lse_log2[slot].value,
-                                     scores, p);        // line 24
-    if constexpr (rounds_early<V>) start_dv(state, p);  // line 26
+    tile::wait_full(shared.dout_ring, state.dout_at());  // lines 22, 20 (D)
+    if constexpr (!V.softcap) start_dp(state, dp);       // line 23
+    exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m,
+                                     shared.lse_log2[state.q_at().slot].value, scores, p);  // line 24
+    if constexpr (rounds_early<V>) start_dv(state, p);                                      // line 26
     if constexpr (V.softcap) {
       hw::wgmma_wait<0>();  // P and dP together are more than the registers hold
       start_dp(state, dp);  // line 23
     }
     hw::wgmma_wait<rounds_early<V> && !V.softcap ? 1 : 0>();
-    differentiate<V, V.block_m>(shared.delta[slot].value, scores, dp, p, ds);  // line 25
-    if constexpr (!rounds_early<V>) start_dv(state, p);                        // line 26
+    differentiate<V, V.block_m>(shared.delta[state.dout_at().slot].value, scores, dp, p, ds);  // line 25
+    if constexpr (!rounds_early<V>) start_dv(state, p);                                        // line 26
   }
   if constexpr (adds_dq<V>) share_ds(state, number_of_first_ds + step, ds);
   start_dk(state, ds);  // line 27
@@ -45,9 +45,9 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
   release_q(state);
   if (has_next) {
     ++state.step;
-    tile::wait_full(shared.q_ring, state.at());  // line 19 of the next block
+    tile::wait_full(shared.q_ring, state.q_at());  // line 19 of the next block
   }
-  start_scores(state, state.at().slot, scores);  // line 21 of the next block
+  start_scores(state, state.q_at().slot, scores);  // line 21 of the next block
   if constexpr (adds_dq<V>) {
     hw::wgmma_wait<1>();
     shared.dq.ds_ring.release(ds_at<V>(step));
@@ -72,8 +72,8 @@ TANDEM_DEVICE void walk_pipelined(KeysState<V>& state, const KeyWork& work) {
   int left = work.count() * state.args.group.value();
   float scores[V.block_m / 2];
   if constexpr (adds_dq<V>) share_ds(state, 0, tile::Probabilities<V.block_m>{});
-  tile::wait_full(state.shared.q_ring, state.at());  // line 19
-  start_scores(state, state.at().slot, scores);      // line 21
+  tile::wait_full(state.shared.q_ring, state.q_at());  // line 19
+  start_scores(state, state.q_at().slot, scores);      // line 21
   hw::wgmma_wait<0>();
   for (int head = 0; head < state.args.group.value(); ++head) {
     for_each_block<V>(blocks, [&]<BlockKind kind>(int block) {

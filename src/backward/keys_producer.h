@@ -22,7 +22,8 @@ TANDEM_DEVICE void produce(const BackwardArguments& args, Shared& shared, const 
   using KeyTile = typename Shared::KeyTile;
   using QueryTile = typename Shared::QueryTile;
   tile::RingPosition<1> keys_at;
-  tile::RingPosition<V.stages> at;
+  tile::RingPosition<V.q_stages> q_at;
+  tile::RingPosition<V.stages> dout_at;
   const auto load_keys = [&](auto& tiles, auto& ring, const hw::TensorMap& map) {
     tile::acquire_slot(ring, keys_at, Shared::key_tiles * KeyTile::bytes);
     for (int i = 0; i < Shared::key_tiles; ++i) {
@@ -32,11 +33,12 @@ TANDEM_DEVICE void produce(const BackwardArguments& args, Shared& shared, const 
     }
   };
   // Lines 10-12: a block of Q or dO, with its statistics.
-  const auto load_queries = [&](auto& tiles, auto& ring, const hw::TensorMap& map, auto& slots,
+  const auto load_queries = [&](auto& tiles, auto& ring, auto& at, auto& slots, const hw::TensorMap& map,
                                 const float* statistics, hw::BoxOrigin origin) {
     tile::acquire_slot(ring, at, QueryTile::bytes + slots[0].bytes);
     tile::load_tile(tiles[at.slot], map, ring.full[at.slot], origin, hw::CachePolicy::evict_last);
     hw::copy_in(slots[at.slot].value, statistics, slots[0].bytes, ring.full[at.slot]);
+    at.advance();
   };
 
   load_keys(shared.k, shared.k_ring, args.k);  // lines 7, 8
@@ -44,13 +46,12 @@ TANDEM_DEVICE void produce(const BackwardArguments& args, Shared& shared, const 
   for_each_step(args, work, [&](int head, int block) {  // line 9
     const hw::BoxOrigin origin{0, block * V.block_m, head, work.batch};
     const std::int64_t statistics = statistics_at(args.extent, work.batch, head, origin.s);
-    load_queries(shared.q, shared.q_ring, args.q, shared.lse_log2, args.statistics.lse_log2 + statistics,
-                 origin);
+    load_queries(shared.q, shared.q_ring, q_at, shared.lse_log2, args.q,
+                 args.statistics.lse_log2 + statistics, origin);
     if (first) load_keys(shared.v, shared.v_ring, args.v);  // lines 7, 8: before they are needed
     first = false;
-    load_queries(shared.dout, shared.dout_ring, args.dout, shared.delta, args.statistics.delta + statistics,
-                 origin);
-    at.advance();
+    load_queries(shared.dout, shared.dout_ring, dout_at, shared.delta, args.dout,
+                 args.statistics.delta + statistics, origin);
   });
 }
 

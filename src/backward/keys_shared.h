@@ -41,12 +41,13 @@ struct KeysShared {
   static constexpr int key_tiles = V.block_n / tile::warpgroup_rows;  // of one consumer each, but in roles
 
   KeyTile k[key_tiles], v[key_tiles];
-  QueryTile q[V.stages], dout[V.stages];
+  QueryTile q[V.q_stages], dout[V.stages];
   std::conditional_t<V.dq_sums == DqSums::added, DqTiles<V>, NoDqTiles> dq;
-  StatisticsSlot<V.block_m> lse_log2[V.stages];  ///< comes with q
-  StatisticsSlot<V.block_m> delta[V.stages];     ///< comes with dO
-  tile::Ring<1> k_ring, v_ring;                  ///< of one use: a tile has one block of keys
-  tile::Ring<V.stages> q_ring, dout_ring;
+  StatisticsSlot<V.block_m> lse_log2[V.q_stages];  ///< comes with q
+  StatisticsSlot<V.block_m> delta[V.stages];       ///< comes with dO
+  tile::Ring<1> k_ring, v_ring;                    ///< of one use: a tile has one block of keys
+  tile::Ring<V.q_stages> q_ring;
+  tile::Ring<V.stages> dout_ring;
 };
 
 }  // namespace tandem::backward

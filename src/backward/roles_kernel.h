@@ -8,10 +8,11 @@
 
 namespace tandem::backward {
 
-/// P, or with a cap P (1 - t^2), rounded, as the threads of either warpgroup hold it.
+/// P, or with a cap P (1 - t^2), as the threads of either warpgroup hold it as accumulators: four of each
+/// thread after four of each. fp32, for dS is rounded too, and both roundings would show.
 template <int queries>
 struct alignas(128) ProbabilitiesSlot {
-  tile::Chunk fragment[queries / tile::k_step][hw::warpgroup_size];
+  AccumulatorQuad quad[queries / 8][hw::warpgroup_size];
 };
 
 template <BackwardVariant V>
@@ -59,20 +60,14 @@ TANDEM_DEVICE void release_role_slot(tile::Ring<stages>& ring, const tile::RingP
   tile::release_slot(ring, at);
 }
 
-/// Rounded P, or its factor of dS, for the other role.
+/// P, or its factor of dS, for the other role.
 template <BackwardVariant V>
 TANDEM_DEVICE void share_p(RoleState<V>& state, const float (&scores)[V.block_m / 2]) {
   auto& slot = state.shared.p[state.at().slot];
   const auto thread = hw::thread_index() % hw::warpgroup_size;
   state.shared.p_ring.wait_emptied(state.at());
   TANDEM_UNROLL
-  for (int g = 0; g < V.block_m / tile::k_step; ++g) {
-    tile::Chunk words;
-    TANDEM_UNROLL
-    for (int r = 0; r < 4; ++r)
-      words.words[r] = hw::pack<V.operand>(scores[8 * g + 2 * r], scores[8 * g + 2 * r + 1]);
-    slot.fragment[g][thread] = words;
-  }
+  for (int q = 0; q < V.block_m / 8; ++q) slot.quad[q][thread] = AccumulatorQuad::of(scores, q);
   state.shared.p_ring.fill(state.at());
 }
 
@@ -112,13 +107,15 @@ TANDEM_DEVICE void dk_block(RoleState<V>& state, float (&dp)[V.block_m / 2], boo
   TANDEM_UNROLL
   for (int g = 0; g < V.block_m / tile::k_step; ++g) {  // line 25
     const FourQueries d = FourQueries::load(delta + g * statistics_group);
-    const tile::Chunk words = p.fragment[g][thread];
     TANDEM_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      const int j = 8 * g + 2 * r;
-      const float low = hw::unpack_low<V.operand>(words.words[r]),
-                  high = hw::unpack_high<V.operand>(words.words[r]);
-      ds.fragment[g][r] = hw::pack<V.operand>(low * (dp[j] - d.of(j)), high * (dp[j + 1] - d.of(j + 1)));
+    for (int half = 0; half < 2; ++half) {
+      const AccumulatorQuad quad = p.quad[2 * g + half][thread];
+      TANDEM_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const int j = 8 * g + 4 * half + 2 * r;
+        ds.fragment[g][2 * half + r] = hw::pack<V.operand>(quad.value[2 * r] * (dp[j] - d.of(j)),
+                                                           quad.value[2 * r + 1] * (dp[j + 1] - d.of(j + 1)));
+      }
     }
   }
   shared.p_ring.release(at);

@@ -13,7 +13,7 @@ struct Recipe {
   Kernel kernel;
   DqSums dq_sums;
   bool softcap;
-  int block_m, block_n, stages;
+  int block_m, block_n, q_stages, stages;
 };
 
 /// Up to head dim 128 a tile of keys adds its parts of dQ; where the same bits are wanted always, and for
@@ -25,17 +25,18 @@ constexpr auto recipes() {
   using enum DqSums;
   if constexpr (head_dim <= 128) {
     constexpr int block_m = head_dim == 64 ? 128 : 64;
-    return std::array{Recipe{keys_pipelined, added, false, block_m, 128, 2},
-                      Recipe{keys_pipelined, added, true, block_m, 128, 2},
-                      Recipe{keys_pipelined, none, false, block_m, 128, 2},
-                      Recipe{keys_pipelined, none, true, block_m, 128, 2},
-                      Recipe{queries, none, false, 128, 64, 2},
-                      Recipe{queries, none, true, 128, 64, 2},
-                      Recipe{keys_serial, added, false, block_m, 128, 2}};
+    return std::array{Recipe{keys_pipelined, added, false, block_m, 128, 2, 2},
+                      Recipe{keys_pipelined, added, true, block_m, 128, 2, 2},
+                      Recipe{keys_pipelined, none, false, block_m, 128, 2, 2},
+                      Recipe{keys_pipelined, none, true, block_m, 128, 2, 2},
+                      Recipe{queries, none, false, 128, 64, 1, 2},
+                      Recipe{queries, none, true, 128, 64, 1, 2},
+                      Recipe{keys_serial, added, false, block_m, 128, 2, 2}};
   } else {
-    return std::array{Recipe{keys_in_roles, none, false, 64, 64, 2},
-                      Recipe{keys_in_roles, none, true, 64, 64, 2}, Recipe{queries, none, false, 128, 64, 2},
-                      Recipe{queries, none, true, 128, head_dim == 256 ? 48 : 64, 2}};
+    return std::array{Recipe{keys_in_roles, none, false, 64, 64, 2, 2},
+                      Recipe{keys_in_roles, none, true, 64, 64, 2, 2},
+                      Recipe{queries, none, false, 128, 64, 1, 2},
+                      Recipe{queries, none, true, 128, head_dim == 256 ? 48 : 64, 1, 2}};
   }
 }
 
@@ -47,7 +48,8 @@ constexpr auto built() {
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
-      variants[i++] = {operand, head_dim, r.softcap, r.kernel, r.dq_sums, r.block_m, r.block_n, r.stages};
+      variants[i++] = {operand,   head_dim,  r.softcap,  r.kernel, r.dq_sums,
+                       r.block_m, r.block_n, r.q_stages, r.stages};
     }
   }
   return variants;

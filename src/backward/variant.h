@@ -24,9 +24,10 @@ struct BackwardVariant {
   bool softcap;
   Kernel kernel;
   DqSums dq_sums;
-  int block_m;  ///< queries of a block, or of a tile
-  int block_n;  ///< keys of a tile, or of a block
-  int stages;   ///< slots of the ring that the loop walks
+  int block_m;   ///< queries of a block, or of a tile
+  int block_n;   ///< keys of a tile, or of a block
+  int q_stages;  ///< slots of Q, where the loop walks queries
+  int stages;    ///< slots of dO, or of K and V
 
   static constexpr int consumers = 2;
   static constexpr int threads = (1 + consumers) * hw::warpgroup_size;

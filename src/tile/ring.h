@@ -26,10 +26,9 @@ struct RingPosition {
   int slot = 0;
   std::uint32_t parity = 0;
 
-  /// Of use number `use`, from 0 on, of a ring of a power of two of slots: for who walks several rings in
-  /// step, and would keep them all in registers.
+  /// Of use number `use`, from 0 on: for who walks several rings in step, and would keep all positions in
+  /// registers.
   TANDEM_DEVICE static RingPosition of(int use) {
-    static_assert((stages & (stages - 1)) == 0);
     return {use % stages, static_cast<std::uint32_t>(use) / stages % 2u};
   }
 
