@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "api/message.h"
+#include "backward/launch.h"
 #include "decode/launch.h"
 #include "decode/plan.h"
 #include "forward/launch.h"
@@ -28,13 +28,12 @@ core::Status launch_hopper(const core::ForwardProblem& problem, void* workspace,
   if (core::Status s = forward::launch(steps.parts, steps.parts_workspace, stream); !s.ok()) return s;
   return merge::launch(steps.merge, stream);
 }
-core::Status hopper_supports(const core::BackwardProblem&) {
-  return unsupported(
-      "backend TANDEM_BACKEND_HOPPER has no backward pass yet; use TANDEM_BACKEND_CPU with host memory");
+core::Status hopper_supports(const core::BackwardProblem& problem) { return backward::supported(problem); }
+std::size_t hopper_workspace(const core::BackwardProblem& problem) {
+  return backward::workspace_bytes(problem);
 }
-std::size_t hopper_workspace(const core::BackwardProblem&) { return 0; }
-core::Status launch_hopper(const core::BackwardProblem& problem, void*, void*) {
-  return hopper_supports(problem);
+core::Status launch_hopper(const core::BackwardProblem& problem, void* workspace, void* stream) {
+  return backward::launch(problem, workspace, stream);
 }
 core::Status hopper_supports(const core::DecodeProblem& problem) { return decode::supported(problem); }
 std::size_t hopper_workspace(const core::DecodeProblem& problem) { return decode::workspace_bytes(problem); }

@@ -49,14 +49,19 @@ TANDEM_DEVICE QueryWork query_work(const BackwardArguments& args, const core::Ti
                              extent.k_len, V.block_n)};
 }
 
-/// Calls `visit.operator()<kind>(block)` for each block in order: masked, full, masked. With a cap, whose
-/// tanh costs more than the mask, all are masked: loops apart would cost registers that are not there.
+/// Whether blocks that need the mask have loops apart from those in which every pair counts. Not where such
+/// loops cost registers that are not there: with a cap, whose tanh takes longer than the mask anyway, and
+/// where dQ is widest.
+template <BackwardVariant V>
+inline constexpr bool peels_masked_blocks = !V.softcap && !(V.kernel == Kernel::queries && V.head_dim == 256);
+
+/// Calls `visit.operator()<kind>(block)` for each block in order: masked, full, masked.
 template <BackwardVariant V, typename Visit>
 TANDEM_DEVICE void for_each_block(const core::BlockRanges& blocks, const Visit& visit) {
   const auto masked = [&](int begin, int end) {
     for (int block = begin; block < end; ++block) visit.template operator()<BlockKind::masked>(block);
   };
-  if constexpr (V.softcap) {
+  if constexpr (!peels_masked_blocks<V>) {
     masked(blocks.begin, blocks.end);
   } else {
     masked(blocks.begin, blocks.full_begin);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <exception>
 #include <gtest/gtest.h>
-#include <ostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -77,14 +77,16 @@ TEST_F(HopperBackward, RandomProblemsMatchTheOracle) {
 
 class EveryBackwardVariant : public HopperBackward, public testing::WithParamInterface<BackwardVariant> {};
 
-INSTANTIATE_TEST_SUITE_P(
-    Built, EveryBackwardVariant, testing::ValuesIn(backward::all_variants()), [](const auto& info) {
-      const BackwardVariant& v = info.param;
-      static constexpr const char* kernels[] = {"keys_serial", "keys_pipelined", "keys_in_roles", "queries"};
-      return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" +
-             std::to_string(v.head_dim) + (v.softcap ? "_softcap_" : "_") +
-             kernels[static_cast<int>(v.kernel)] + (v.dq_sums == backward::DqSums::added ? "_added" : "");
-    });
+std::string variant_name(const testing::TestParamInfo<BackwardVariant>& info) {
+  const BackwardVariant& v = info.param;
+  static constexpr const char* kernels[] = {"keys_serial", "keys_pipelined", "keys_in_roles", "queries"};
+  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
+         (v.softcap ? "_softcap_" : "_") + kernels[static_cast<int>(v.kernel)] +
+         (v.dq_sums == backward::DqSums::added ? "_added" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Built, EveryBackwardVariant, testing::ValuesIn(backward::all_variants()),
+                         variant_name);
 
 TEST_P(EveryBackwardVariant, MatchesTheOracle) {
   EXPECT_EQ(failures_among(6,
