@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Breaks the kernels on purpose, one way at a time, and counts what the software Hopper catches.
 
-Each mutant is one textual change of a copy of the sources (tools/mutants.py); the copy is built and the tests of the
+Each mutant of the list (tools/mutants.py) is one change of a copy of the sources; the copy is built and the tests of the
 mutant's kernels, forward or decode, run in the simulator. A mutant is caught if a test fails or never ends. Writes a
-CSV row per mutant and prints the score.
+CSV row per mutant and prints the score. With --draw N --seed S the mutants are drawn instead, over all code of the device
+and all that plans it (tools/mutation/drawn.py), and built and tested in small (tools/mutation/workshop.py).
 tools/mutate_gpu.py does the same on a GPU, and tools/mutate_table.py puts the two side by side.
 """
 
@@ -18,6 +19,8 @@ import sys
 import time
 
 from mutants import MUTANTS
+from mutation import drawn, located
+from mutation.workshop import Workshop
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "apps", "tests", "bench", "tools", "examples", "python", "LICENSE")
@@ -80,22 +83,22 @@ def build_and_test(build, kernel, runs, limit):
 
 
 def check_table():
-    """Mutants whose text the sources no longer have, exactly once: the table is stale."""
-    stale = [m for m in MUTANTS if (ROOT / m.file).read_text().count(m.old) != 1]
-    for mutant in stale:
-        print(f"stale: {mutant.name}: {mutant.file} has not exactly one {mutant.old!r}", file=sys.stderr)
-    return not stale
-
-
-def mutated(mutant):
-    """The text of the mutant's file, changed."""
-    return (ROOT / mutant.file).read_text().replace(mutant.old, mutant.new)
+    """Whether the sources have the place of every mutant; says of which not."""
+    stale = 0
+    for mutant in MUTANTS:
+        try:
+            mutant.text()
+        except located.Stale as why:
+            stale += 1
+            print(f"stale: {mutant.name}: {why}", file=sys.stderr)
+    return stale == 0
 
 
 def run_mutant(mutant, copies, arguments):
     source, build = copies[mutant.head_dim]
     file = source / mutant.file
-    original = replace_once(file, mutant.old, mutant.new)
+    original = file.read_text()
+    file.write_text(mutant.text())
     began = time.monotonic()
     try:
         outcome, by = build_and_test(build, mutant.kernel, arguments.runs, arguments.limit)
@@ -105,16 +108,42 @@ def run_mutant(mutant, copies, arguments):
             "outcome": outcome, "by": by.splitlines()[0] if by else "", "seconds": f"{time.monotonic() - began:.0f}"}
 
 
+def run_drawn(arguments):
+    """Draws mutants, tests them, and writes a row for each; prints those that nothing caught."""
+    workshop = Workshop(ROOT, arguments.build, arguments.work, arguments.limit, arguments.runs)
+    files = [file for file in drawn.device_files(ROOT) if workshop.reaches(file)]
+    caught = built = 0
+    with open(arguments.out, "w", newline="") as out:
+        table = csv.writer(out, lineterminator="\n")
+        table.writerow(("seed", "operator", "file", "function", "what", "outcome", "by"))
+        for mutant in drawn.draw(ROOT, files, arguments.draw, arguments.seed):
+            outcome, by = workshop.outcome(mutant)
+            table.writerow((arguments.seed, mutant.operator, mutant.file, mutant.function, mutant.what, outcome, by))
+            out.flush()
+            print(f"{outcome}: {mutant.name} ({by})" if by else f"{outcome}: {mutant.name}", flush=True)
+            caught += outcome == "caught"
+            built += outcome != "did not build"
+    print(f"seed {arguments.seed}: caught {caught} of {built}; {arguments.draw - built} did not build")
+    return caught, built
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for the copies and their builds")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="CSV file for the table")
     parser.add_argument("--only", default="", help="run mutants whose name contains this")
+    parser.add_argument("--draw", type=int, default=0, help="draw so many mutants instead")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cpu", help="of a draw: the build to draw upon")
+    parser.add_argument("--at-least", type=float, default=0, help="of a draw: fail where a smaller part is caught")
     parser.add_argument("--runs", type=int, default=3, help="problems per variant and policy (default 3)")
     parser.add_argument("--limit", type=int, default=300, help="seconds for one mutant's tests (default 300)")
     arguments = parser.parse_args()
     if not check_table():
         return 2
+    if arguments.draw:
+        caught, built = run_drawn(arguments)
+        return 0 if caught >= arguments.at_least * built else 1
     chosen = [m for m in MUTANTS if arguments.only in m.name]
     copies = {d: copy_sources(d, arguments.work) for d in sorted({m.head_dim for m in chosen})}
     for kernel, head_dim in dict.fromkeys((m.kernel, m.head_dim) for m in chosen):

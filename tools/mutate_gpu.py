@@ -28,7 +28,7 @@ import threading
 import time
 
 import mutants
-from mutate import ROOT, check_table, mutated
+from mutate import ROOT, check_table
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 FIELDS = ("mutant", "kind", "file", "head_dim", "plain", *TOOLS, "seconds")
@@ -94,12 +94,12 @@ class Probe:
 
 def variants_of(mutant):
     """Two variants that meet the changed line, or the one that does."""
-    pairs = {mutants.SERIAL: (("serial", "pingpong"), ("serial", "free")),
-             mutants.TWO: (("two_stage", "free"), ("two_stage", "pingpong")),
-             mutants.THREE: (("three_stage", "free"), ("three_stage", "pingpong")),
-             mutants.TURN: (("serial", "pingpong", 192), ("two_stage", "pingpong")),  # of three consumers, and of two
-             mutants.VARIANT: (("serial", "pingpong", 192),)}  # the registers of three consumers
-    chosen = pairs.get(mutant.file, (("serial", "pingpong"), ("two_stage", "free")))
+    pairs = {"overlap_serial": (("serial", "pingpong"), ("serial", "free")),
+             "overlap_two_stage": (("two_stage", "free"), ("two_stage", "pingpong")),
+             "overlap_three_stage": (("three_stage", "free"), ("three_stage", "pingpong")),
+             "turn": (("serial", "pingpong", 192), ("two_stage", "pingpong")),  # of three consumers, and of two
+             "variant": (("serial", "pingpong", 192),)}  # the registers of three consumers
+    chosen = pairs.get(pathlib.Path(mutant.file).stem, (("serial", "pingpong"), ("two_stage", "free")))
     return tuple(Variant(mutant.head_dim, *pair) for pair in chosen)
 
 
@@ -187,7 +187,7 @@ class Builder:
         if probe.mutant:  # every include of a header in src is written from src, so the first folder that has it wins
             changed = folder / probe.mutant.file
             changed.parent.mkdir(parents=True)
-            changed.write_text(mutated(probe.mutant))
+            changed.write_text(probe.mutant.text())
             includes.insert(0, f"-I{folder / 'src'}")
         failure = self.failure_of(["nvcc", *CUDA_FLAGS, *includes, "-MD", "-MF", depends, "-c", source, "-o", made])
         if not failure and probe.mutant and str(changed) not in depends.read_text():
