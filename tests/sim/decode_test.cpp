@@ -13,7 +13,7 @@
 #include "core/dtype.h"
 #include "decode/plan.h"
 #include "decode/table.h"
-#include "tests/sim/runs.h"
+#include "tests/sim/decode_draws.h"
 #include "tests/support/compare.h"
 #include "tests/support/decode_case.h"
 
@@ -42,17 +42,9 @@ class Workspace {
   std::vector<Block> blocks_;
 };
 
-/// A step that the variant serves: groups that fill a row tile, or one and a bit of the next.
-DecodeCase draw_case(const DecodeVariant& variant, std::uint64_t seed) {
-  const auto dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  DecodeCase c = test::random_decode_case(seed, dtype, variant.head_dim);
-  test::Random random(seed + 77);
-  const auto most_rows = static_cast<std::uint64_t>(variant.columns + variant.columns / 4);
-  const std::int64_t group = 1 + static_cast<std::int64_t>(random() % most_rows) / c.q_len;
-  c.kv_heads = std::min<std::int64_t>(c.kv_heads, 2);
-  c.q_heads = c.kv_heads * group;
-  if (variant.algorithm == Algorithm::plain && c.lengths.size() > 3) c.lengths.resize(3);
-  return c;
+/// Of what a test with a shape of its own leaves to chance.
+std::uint64_t seed_for(const DecodeVariant& variant, std::uint64_t number) {
+  return test::seed_of(sim::name_of(variant), number);
 }
 
 /// Runs the step on these tensors; a fault fails the test.
@@ -157,9 +149,11 @@ struct Step {
   const DecodeVariant& variant;
   DecodeCase c;
   Workspace& workspace;
+  int multiprocessors = 0;  ///< 0: the run's
   DecodeTensors before{c};
 
-  void check(const sim::Machine& machine) const {
+  void check(sim::Machine machine) const {
+    if (multiprocessors > 0) machine.multiprocessors = multiprocessors;
     expect_correct(run(variant, c, workspace, machine), before);
   }
   friend std::ostream& operator<<(std::ostream& out, const Step& step) { return out << step.c; }
@@ -167,7 +161,7 @@ struct Step {
 
 TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
   test::for_each_run("sim_decode_test --gtest_filter=Variants/DecodeOnSim", 4, [this](std::uint64_t seed) {
-    return Step{GetParam(), draw_case(GetParam(), seed), workspace_};
+    return Step{GetParam(), test::draw_case(GetParam(), seed), workspace_, test::multiprocessors_of(seed)};
   });
 }
 
@@ -185,7 +179,7 @@ std::vector<std::int32_t> plan_of(const DecodeVariant& variant, const DecodeTens
 
 TEST_P(DecodeSharesOnSim, APlanIsWhatEveryBlockFindsForItself) {
   for (std::uint64_t seed = 1; seed <= 2; ++seed) {
-    DecodeCase c = draw_case(GetParam(), seed);
+    DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), seed));
     if (seed == 2) {  // of three windows, with a sequence of several units
       c.lengths.assign(70, 3), c.lengths[40] = 300, c.capacity = 512;
       c.kv_heads = c.q_heads = 1;
@@ -204,7 +198,7 @@ TEST_P(DecodeSharesOnSim, APlanIsWhatEveryBlockFindsForItself) {
 
 /// A step over one key/value head: what a block walks is what a sequence costs.
 DecodeCase step_of(const DecodeVariant& variant, std::vector<std::int32_t> lengths) {
-  DecodeCase c = draw_case(variant, 5);
+  DecodeCase c = test::draw_case(variant, seed_for(variant, 5));
   c.lengths = std::move(lengths), c.new_len = 0, c.capacity = 1024, c.page_size = 0, c.split_size = 0;
   c.batch_index = false, c.mask = core::Mask::full();
   c.q_len = c.kv_heads = c.q_heads = 1;
@@ -268,7 +262,7 @@ TEST_P(DecodeSharesOnSim, ALongStepLeavesNoMultiprocessorOver) {
 }
 
 TEST_P(DecodeSharesOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
-  DecodeCase c = draw_case(GetParam(), 7);
+  DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 7));
   c.lengths = {300, 64, 0, 450};
   c.page_size = 16, c.capacity = 480, c.split_size = 64, c.batch_index = false;
   SCOPED_TRACE(testing::PrintToString(c));
@@ -291,13 +285,13 @@ TEST_P(DecodeSharesOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
 }
 
 TEST_P(DecodeSharesOnSim, ManyBlocksShareOneStream) {
-  DecodeCase c = draw_case(GetParam(), 5);
-  c.lengths = {2000}, c.page_size = 64, c.capacity = 2048, c.split_size = 0, c.batch_index = false;
+  DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
+  c.lengths = {2600}, c.page_size = 64, c.capacity = 2624, c.split_size = 0, c.batch_index = false;
   c.mask = core::Mask::causal();
   c.q_heads /= c.kv_heads, c.kv_heads = 1;
   SCOPED_TRACE(testing::PrintToString(c));
   sim::Machine machine;
-  machine.multiprocessors = 14;  // more than are merged at once
+  machine.multiprocessors = 20;  // more than are merged at once
   expect_correct(run(GetParam(), c, workspace_, machine), DecodeTensors(c));
 }
 
@@ -321,7 +315,7 @@ TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
 }
 
 TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
-  DecodeCase c = draw_case(GetParam(), 5);
+  DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
   c.lengths = {60}, c.new_len = 9, c.capacity = 128, c.page_size = 16, c.split_size = 64;
   c.batch_index = false, c.mask = core::Mask::full();
   c.q_len = 1, c.kv_heads = 1, c.q_heads = GetParam().columns + 1;  // two row tiles, two splits
@@ -333,7 +327,7 @@ TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
 }
 
 TEST_P(DecodeSharesOnSim, AShareEndsOneStreamAndBeginsAnother) {
-  DecodeCase c = draw_case(GetParam(), 5);
+  DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
   c.lengths = {500, 300}, c.new_len = 0, c.capacity = 512, c.page_size = 0, c.split_size = 0;
   c.batch_index = false, c.mask = core::Mask::full();
   c.q_heads /= c.kv_heads, c.kv_heads = 1;

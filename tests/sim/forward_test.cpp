@@ -13,7 +13,7 @@
 
 #include "apps/sim/forward_sim.h"
 #include "forward/plan.h"
-#include "tests/sim/runs.h"
+#include "tests/sim/forward_draws.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/standard.h"
@@ -24,63 +24,6 @@ namespace {
 using forward::ForwardVariant;
 using forward::MaskKind;
 using test::ForwardCase;
-
-/// Lengths around the tile's: 0, ragged, a few tiles.
-std::int64_t draw_length(test::Random& random, int block, int most_blocks) {
-  const std::uint64_t kind = random() % 8;
-  if (kind == 0) return static_cast<std::int64_t>(random() % 3);
-  if (kind == 1) return block * static_cast<std::int64_t>(1 + random() % 2);
-  return static_cast<std::int64_t>(1 + random() % (most_blocks * block + block / 2));
-}
-
-/// What is left to draw once lengths and heads are.
-void draw_rest(ForwardCase& c, const ForwardVariant& variant, test::Random& random) {
-  c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 8));
-  c.mask = test::random_mask(random, c.q_len, c.k_len);
-  if (variant.mask == MaskKind::prefix) c.mask.left = core::Mask::unlimited;
-  if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
-  c.lse = random() % 4 != 0;
-  c.q = test::random_tma_layout(random);
-  c.k = test::random_tma_layout(random);
-  c.v = test::random_tma_layout(random);
-  c.o = test::random_tma_layout(random);
-  c.lse_layout = test::random_tma_layout(random);
-}
-
-/// A problem that the variant serves.
-ForwardCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
-  test::Random random(seed);
-  ForwardCase c;
-  c.seed = seed;
-  c.q_len = draw_length(random, variant.block_m, 2);
-  c.k_len = draw_length(random, variant.block_n, 5);
-  c.batch = 1 + static_cast<std::int64_t>(random() % 2);
-  c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
-  c.q_heads = c.kv_heads * (1 + static_cast<std::int64_t>(random() % 2));
-  draw_rest(c, variant, random);
-  return c;
-}
-
-/// One with few queries of grouped heads, packed. Four seeds in a row draw packs of other sizes for the next
-/// variant, so that all sizes are drawn.
-ForwardCase draw_packed_case(const ForwardVariant& variant, std::uint64_t seed) {
-  const std::vector<ForwardVariant> variants = sim::forward_variants();
-  const auto number = std::find(variants.begin(), variants.end(), variant) - variants.begin();
-  const std::int64_t heads = std::int64_t{2} << (seed + 4 * static_cast<std::uint64_t>(number)) % 6;
-  test::Random random(seed);
-  ForwardCase c;
-  c.seed = seed;
-  c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
-  c.q_heads = c.kv_heads * heads * (heads <= 4 && random() % 4 == 0 ? 3 : 1);
-  c.k_len = draw_length(random, variant.block_n, 2);
-  const auto most_queries = static_cast<std::uint64_t>(5 * variant.block_m / 2 / heads);
-  do {
-    c.q_len = 1 + static_cast<std::int64_t>(random() % most_queries);
-  } while (forward::tiling_of(test::shapes_of(c), variant).packing.heads() != heads);
-  draw_rest(c, variant, random);
-  return c;
-}
 
 /// The tolerance rule; where it is the largest error that is too large, the standard's counts as no less than
 /// half a unit in the last place of the largest output: over a few elements, chance lets it round better than
@@ -134,13 +77,14 @@ INSTANTIATE_TEST_SUITE_P(Variants, ForwardOnSim, testing::ValuesIn(sim::forward_
                          test::test_name<ForwardVariant>);
 
 TEST_P(ForwardOnSim, EqualsTheOracleUnderEveryPolicy) {
-  test::for_each_run("sim_forward_test --gtest_filter=Variants/ForwardOnSim", 3,
-                     [](std::uint64_t seed) { return Problem(GetParam(), draw_case(GetParam(), seed)); });
+  test::for_each_run("sim_forward_test --gtest_filter=Variants/ForwardOnSim", 3, [](std::uint64_t seed) {
+    return Problem(GetParam(), test::draw_case(GetParam(), seed));
+  });
 }
 
 TEST_P(ForwardOnSim, PackedHeadsEqualTheOracleUnderEveryPolicy) {
   test::for_each_run("sim_forward_test --gtest_filter=Variants/ForwardOnSim", 3, [](std::uint64_t seed) {
-    return Problem(GetParam(), draw_packed_case(GetParam(), seed));
+    return Problem(GetParam(), test::draw_packed_case(GetParam(), seed));
   });
 }
 
@@ -148,7 +92,7 @@ TEST_P(ForwardOnSim, PackedHeadsEqualTheOracleUnderEveryPolicy) {
 // together.
 TEST_P(ForwardOnSim, LanesStayTogetherInTilesThatSeeNoKey) {
   const ForwardVariant& variant = GetParam();
-  ForwardCase c = draw_case(variant, 1);
+  ForwardCase c = test::draw_case(variant, test::seed_of(sim::name_of(variant), 1));
   c.batch = c.q_heads = c.kv_heads = 1;
   c.q_len = 6 * variant.block_m;
   c.k_len = 0;
@@ -165,7 +109,7 @@ TEST_P(ForwardOnSim, LanesStayTogetherInTilesThatSeeNoKey) {
 // One key more than queries: the first rows of a tile may see two blocks fewer than its last ones.
 TEST_P(ForwardOnSim, SeveralBlocksPassByBetweenTiles) {
   const ForwardVariant& variant = GetParam();
-  ForwardCase c = draw_case(variant, 2);
+  ForwardCase c = test::draw_case(variant, test::seed_of(sim::name_of(variant), 2));
   c.batch = c.q_heads = c.kv_heads = 1;
   c.q_len = 3 * variant.block_m, c.k_len = c.q_len + 1;
   c.mask = core::Mask::causal();

@@ -24,25 +24,37 @@ std::string test_name(const testing::TestParamInfo<Variant>& info) {
   return name;
 }
 
-/// Calls `problem_of(seed)` for each seed, and `problem.check(machine)` of what it returns (printable) under
-/// each policy, on 1 to `most_multiprocessors`; ends at the first failure. $TANDEM_SIM_RUNS says how many
-/// seeds, $TANDEM_SIM_SEED which one alone. `suite`: the running test's, for the command that replays it, as
-/// in "sim_forward_test
-/// --gtest_filter=Variants/ForwardOnSim".
+/// How many problems each test draws: $TANDEM_SIM_RUNS, or a few.
+inline std::uint64_t drawn_runs() { return number_from_environment("TANDEM_SIM_RUNS", 4); }
+
+/// The seed of a test's `number`th draw. `test` names the variant too, as GoogleTest does
+/// ("EqualsTheOracle/bf16_d64"), so that each variant draws problems of its own. Below it stands the number.
+inline std::uint64_t seed_of(const std::string& test, std::uint64_t number) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : test) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash << 16 | number;
+}
+inline std::uint64_t number_of(std::uint64_t seed) { return seed & 0xffff; }
+
+/// Calls `problem_of(seed)` for each draw's seed, and `problem.check(machine)` of what it returns (printable)
+/// under each policy, on 1 to `most_multiprocessors`; ends at the first failure. $TANDEM_SIM_RUNS says how
+/// many draws, $TANDEM_SIM_SEED which one alone. `suite`: the running test's, for the command that replays
+/// it, as in "sim_forward_test --gtest_filter=Variants/ForwardOnSim".
 template <typename ProblemOf>
 void for_each_run(const std::string& suite, std::uint64_t most_multiprocessors, const ProblemOf& problem_of) {
   using hw::sim::Policy;
-  const std::uint64_t runs = number_from_environment("TANDEM_SIM_RUNS", 4);
+  const std::uint64_t runs = drawn_runs();
   const std::uint64_t only = number_from_environment("TANDEM_SIM_SEED", 0);
   const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
-  for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : runs); ++seed) {
+  for (std::uint64_t number = only != 0 ? only : 1; number <= (only != 0 ? only : runs); ++number) {
+    const std::uint64_t seed = seed_of(test, number);
     const auto problem = problem_of(seed);
     for (const Policy policy : {Policy::eager, Policy::late, Policy::random}) {
       sim::Machine machine;
       machine.policy = policy;
       machine.seed = seed;
       machine.multiprocessors = 1 + static_cast<int>(seed % most_multiprocessors);
-      machine.replay = "TANDEM_SIM_SEED=" + std::to_string(seed) + " bin/" + suite + "." + test;
+      machine.replay = "TANDEM_SIM_SEED=" + std::to_string(number) + " bin/" + suite + "." + test;
       SCOPED_TRACE(testing::Message()
                    << problem << "\npolicy " << hw::sim::name_of(policy) << "\nreplay: " << machine.replay);
       problem.check(machine);

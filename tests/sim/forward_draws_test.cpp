@@ -1,0 +1,139 @@
+// What the problems that the forward's tests draw have: no feature of the interface may be missing.
+#include "tests/sim/forward_draws.h"
+
+#include <bit>
+
+#include "tests/sim/coverage.h"
+
+namespace tandem {
+namespace {
+
+using forward::ForwardVariant;
+using forward::MaskKind;
+using test::Coverage;
+using test::ForwardCase;
+
+/// Whether a length is so many elements from a multiple of the block.
+bool off_the_edge(std::int64_t length, int block, int by) {
+  return length > block / 2 && (length - by) % block == 0;
+}
+
+/// What a mask does to the rows of a problem.
+struct MaskEffect {
+  bool hides_earlier = false, hides_later = false;  ///< of rows that see a key
+  bool empties_rows = false, leaves_rows = false;
+
+  explicit MaskEffect(const ForwardCase& c) {
+    for (std::int64_t query = 0; query < c.q_len; ++query) {
+      const auto seen = c.mask.visible_keys(query, c.q_len, c.k_len);
+      const bool empty = seen.begin >= seen.end;
+      (empty ? empties_rows : leaves_rows) = true;
+      hides_earlier |= !empty && seen.begin > 0;
+      hides_later |= !empty && seen.end < c.k_len;
+    }
+  }
+};
+
+void count_mask(Coverage& coverage, const std::string& kind, const ForwardVariant& v, const ForwardCase& c) {
+  const MaskEffect effect(c);
+  const bool causal = c.mask.left == core::Mask::unlimited && c.mask.right == 0;
+  coverage.count(kind, "mask full", c.mask.is_full());
+  coverage.count(kind, "mask causal", causal && c.q_len > 1);
+  coverage.count(kind, "mask ends at a distance", c.mask.right > 0 && effect.hides_later);
+  if (v.mask == MaskKind::band) {
+    coverage.count(kind, "window that bites", effect.hides_earlier);
+    coverage.count(kind, "window that bites on both sides", effect.hides_earlier && effect.hides_later);
+  }
+  coverage.count(kind, "some rows see no key", effect.empties_rows && effect.leaves_rows);
+  coverage.count(kind, "no row sees a key", c.q_len > 0 && !effect.leaves_rows);
+}
+
+void count_lengths(Coverage& coverage, const std::string& kind, const ForwardVariant& v,
+                   const ForwardCase& c) {
+  coverage.count(kind, "no key", c.k_len == 0);
+  for (const int by : {-1, 0, 1}) {
+    const std::string edge = by < 0    ? " one short of a block"
+                             : by == 0 ? " at a block's end"
+                                       : " one beyond it";
+    coverage.count(kind, "queries" + edge, off_the_edge(c.q_len, v.block_m, by));
+    coverage.count(kind, "keys" + edge, off_the_edge(c.k_len, v.block_n, by));
+  }
+  coverage.count(kind, "queries ragged", c.q_len % v.block_m != 0);
+  coverage.count(kind, "keys ragged", c.k_len % v.block_n != 0);
+  coverage.count(kind, "one key block", c.k_len > 0 && c.k_len <= v.block_n);
+  coverage.count(kind, "more key blocks than stages", c.k_len > v.block_n * v.kv_stages);
+  coverage.count(kind, "several tiles a head", c.q_len > v.block_m);
+}
+
+void count_options(Coverage& coverage, const std::string& kind, const ForwardVariant& v,
+                   const ForwardCase& c) {
+  for (const std::int64_t batch : {1, 2, 3})
+    coverage.count(kind, "batch " + std::to_string(batch), c.batch == batch);
+  const std::int64_t group = c.q_heads / c.kv_heads;
+  for (const std::int64_t heads : {1, 2, 3})
+    coverage.count(kind, "groups of " + std::to_string(heads), group == heads);
+  coverage.count(kind, "several groups", c.kv_heads > 1 && group > 1);
+  coverage.count(kind, "head dim of the variant", c.head_dim == v.head_dim);
+  coverage.count(kind, "head dim below the variant's", c.head_dim < v.head_dim);
+  coverage.count(kind, "lse", c.lse);
+  coverage.count(kind, "no lse", !c.lse);
+  coverage.count(kind, "scale given", c.scale > 0);
+  coverage.count(kind, "gaps between rows", c.q.row_gap > 0 && c.k.row_gap > 0 && c.o.row_gap > 0);
+}
+
+void count_packs(Coverage& coverage, const std::string& kind, const ForwardVariant& v, const ForwardCase& c) {
+  const int heads = forward::tiling_of(test::shapes_of(c), v).packing.heads();
+  for (int size = 2; size <= 64; size *= 2)
+    coverage.count(kind, "packs of " + std::to_string(size), heads == size);
+  coverage.count(kind, "packs that are no whole group", c.q_heads / c.kv_heads > heads);
+  coverage.count(kind, "several tiles a pack", heads > 1 && c.q_len * heads > v.block_m);
+  coverage.count(kind, "ragged packs", heads > 1 && c.q_len * heads % v.block_m != 0);
+}
+
+std::string kind_of(const ForwardVariant& v) {
+  static constexpr const char* overlaps[] = {"serial", "two-stage", "three-stage"};
+  return std::string(overlaps[static_cast<int>(v.overlap)]) + (v.mask == MaskKind::prefix ? " p" : " b");
+}
+
+/// Calls `visit(variant, seed)` for the draws of a test.
+template <typename Visit>
+void for_each_draw(const char* name, const Visit& visit) {
+  std::size_t place = 0;
+  for (const ForwardVariant& v : sim::forward_variants()) {
+    const std::string test = std::string(name) + "/" + test::test_name<ForwardVariant>({v, place++});
+    for (std::uint64_t number = 1; number <= test::drawn_runs(); ++number)
+      visit(v, test::seed_of(test, number));
+  }
+}
+
+TEST(ForwardDraws, HaveEveryFeatureForEveryKindOfKernel) {
+  Coverage coverage;
+  for_each_draw("EqualsTheOracleUnderEveryPolicy", [&](const ForwardVariant& v, std::uint64_t seed) {
+    const ForwardCase c = test::draw_case(v, seed);
+    count_mask(coverage, kind_of(v), v, c);
+    count_lengths(coverage, kind_of(v), v, c);
+    count_options(coverage, kind_of(v), v, c);
+  });
+  for_each_draw("PackedHeadsEqualTheOracleUnderEveryPolicy",
+                [&](const ForwardVariant& v, std::uint64_t seed) {
+                  const ForwardCase c = test::draw_packed_case(v, seed);
+                  count_packs(coverage, kind_of(v), v, c);
+                  coverage.count(kind_of(v), "packed, mask causal", c.mask.right == 0 && c.q_len > 1);
+                  if (v.mask == MaskKind::band)
+                    coverage.count(kind_of(v), "packed, window that bites", MaskEffect(c).hides_earlier);
+                });
+  std::cout << coverage;
+  EXPECT_EQ(coverage.missing(), "");
+}
+
+TEST(ForwardDraws, AreRarelyEmpty) {
+  int drawn = 0, empty = 0;
+  for_each_draw("EqualsTheOracleUnderEveryPolicy", [&](const ForwardVariant& v, std::uint64_t seed) {
+    ++drawn;
+    empty += test::draw_case(v, seed).q_len == 0 ? 1 : 0;
+  });
+  EXPECT_LE(10 * empty, drawn);
+}
+
+}  // namespace
+}  // namespace tandem
