@@ -85,6 +85,19 @@ TEST_P(Faults, BytesReadBeforeTheirBarrier) {
       "in phase 0 of barrier 0");
 }
 
+TEST_P(Faults, BytesWrittenBeforeTheirBarrier) {
+  expect(
+      Rule::use_before_wait,
+      [&] {
+        init();
+        if (first_thread()) {
+          load_expected(shared().a);
+          shared().a[0][0] = 0;
+        }
+      },
+      "may still write");
+}
+
 TEST_P(Faults, ProductOfBytesThatHaveNotLanded) {
   expect(
       Rule::use_before_wait,

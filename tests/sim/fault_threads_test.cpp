@@ -121,6 +121,11 @@ TEST_P(ThreadFaults, SharedStoreAndLoadWithoutABarrier) {
   });
 }
 
+TEST_P(ThreadFaults, TwoThreadsThatStoreToTheSamePlace) {
+  expect(
+      Rule::shared_race, [] { shared().words[hw::thread_index() / 2] = 1; }, "writes");
+}
+
 TEST_P(ThreadFaults, SharedStoreOverAValueThatOthersMayStillRead) {
   expect(Rule::shared_race, [] {
     shared().words[hw::thread_index()] = 1;

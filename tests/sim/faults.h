@@ -55,6 +55,8 @@ class Faults : public testing::TestWithParam<Policy> {
                      const std::string& words = "") {
     const Report report = hw::sim::launch(config_, body);
     ASSERT_FALSE(report.ok()) << "no fault; expected " << hw::sim::name_of(rules[0]);
+    RecordProperty("check_" + std::to_string(checks_++),
+                   report.fault->check);  // for every_check_is_reached.py
     EXPECT_NE(std::find(rules.begin(), rules.end(), report.fault->rule), rules.end()) << report.text();
     EXPECT_NE(report.text().find("at tests/sim/"), std::string::npos) << report.text();
     EXPECT_NE(report.text().find(words), std::string::npos) << report.text();
@@ -99,6 +101,7 @@ class Faults : public testing::TestWithParam<Policy> {
     hw::wgmma_commit();
   }
 
+  int checks_ = 0;  ///< faults that the test has met
   LaunchConfig config_;
   hw::TensorMap map_;
   std::vector<std::uint16_t> memory_;

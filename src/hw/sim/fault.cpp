@@ -77,9 +77,11 @@ std::string describe(const BarrierRecord& barrier) {
          ", in phase " + std::to_string(barrier.phases) + ")";
 }
 
-void record(Rule rule, const Thread* subject, const std::string& what, const std::vector<Related>& related) {
+void record(Rule rule, const Thread* subject, const std::string& what, const std::vector<Related>& related,
+            std::source_location check) {
   if (machine.report.fault) return;
-  Fault fault{rule, std::string(name_of(rule)) + ": ", {}};
+  const std::string noticed = in_repository(check.file_name()) + ":" + std::to_string(check.line());
+  Fault fault{rule, std::string(name_of(rule)) + ": ", {}, noticed};
   fault.text += subject != nullptr ? describe(*subject) + " " + what + "\n" : what + "\n";
   if (subject != nullptr) fault.lines = source_lines(subject->code);
   const auto add_lines = [&](const std::vector<std::string>& lines) {
@@ -97,8 +99,9 @@ void record(Rule rule, const Thread* subject, const std::string& what, const std
   machine.report.fault = std::move(fault);
 }
 
-void fail(Rule rule, const std::string& what, const std::vector<Related>& related) {
-  record(rule, machine.running, what, related);
+void fail(Rule rule, const std::string& what, const std::vector<Related>& related,
+          std::source_location check) {
+  record(rule, machine.running, what, related, check);
   abandon();
 }
 

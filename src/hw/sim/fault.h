@@ -38,6 +38,7 @@ struct Fault {
   Rule rule;
   std::string text;                ///< rule, what happened, who, where, how to replay
   std::vector<std::string> lines;  ///< source lines of the thread that met it, innermost first: "file:line"
+  std::string check;               ///< of the simulator, which noticed: "src/hw/sim/wgmma.cpp:56"
 };
 
 /// Source lines of a code address, innermost inlined function first; needs debug information and binutils.

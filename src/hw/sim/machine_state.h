@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <random>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -265,10 +266,12 @@ struct Related {
   const void* code;
 };
 /// Records the running thread's fault and stops the launch.
-[[noreturn]] void fail(Rule rule, const std::string& what, const std::vector<Related>& related = {});
+[[noreturn]] void fail(Rule rule, const std::string& what, const std::vector<Related>& related = {},
+                       std::source_location check = std::source_location::current());
 /// Records a fault of `subject` (null: of the block) without leaving the caller.
 void record(Rule rule, const Thread* subject, const std::string& what,
-            const std::vector<Related>& related = {});
+            const std::vector<Related>& related = {},
+            std::source_location check = std::source_location::current());
 std::string describe(const Thread& thread);
 std::string describe(const BarrierRecord& barrier);
 
