@@ -122,7 +122,7 @@ TEST_P(ForwardOnSim, SeveralBlocksPassByBetweenTiles) {
 // The reference of the exponents is rounded; what that costs may not add up over the blocks.
 TEST_P(ForwardOnSim, EqualScoresWeighTheSameInEveryBlock) {
   const ForwardVariant& variant = GetParam();
-  ForwardCase c = draw_case(variant, 1);
+  ForwardCase c = test::draw_case(variant, test::seed_of(sim::name_of(variant), 1));
   c.batch = c.q_heads = c.kv_heads = 1;
   c.q_len = 3, c.k_len = 16 * variant.block_n, c.mask = core::Mask::full();
   c.scale = 1, c.softcap = variant.softcap ? 60'000.f : 0.f, c.lse = true;
