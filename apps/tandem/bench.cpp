@@ -5,6 +5,7 @@
 #include <memory>
 #include <ostream>
 
+#include "backward_call.h"
 #include "element.h"
 #include "options.h"
 #include "report.h"
@@ -69,6 +70,21 @@ std::vector<BenchCase> cases_of(const BenchOptions& options) {
   return cases;
 }
 
+double teraflops(double flops, const Timing& timing) {
+  return timing.median_ms > 0 ? flops / timing.median_ms * 1e-9 : 0;
+}
+
+BenchRow time_backward(Place& place, const BenchCase& shape, const Call& forward,
+                       const BenchOptions& options) {
+  BackwardCall call;
+  call.forward = forward;
+  call.dout = normal_tensor(shape.dtype, forward.q.shape);
+  call.deterministic = options.deterministic;
+  PreparedBackward prepared(place, call);
+  const Timing timing = measure([&](int runs) { return prepared.time(runs); }, options.timing);
+  return {shape, forward.backend, timing, teraflops(flops_of(call), timing), 0};
+}
+
 BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, const BenchOptions& options) {
   Call call;
   call.backend = backend;
@@ -76,11 +92,12 @@ BenchRow run_case(Place& place, tandem_backend backend, const BenchCase& shape, 
   call.k = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
   call.v = normal_tensor(shape.dtype, {shape.batch, shape.k_len, shape.kv_heads, shape.head_dim});
   call.mask = shape.mask;
+  if (options.backward) return time_backward(place, shape, call, options);
   if (options.study.asks()) call.study = options.study.c_study();
   PreparedCall prepared(place, call);
   const Timing result = measure([&](int runs) { return prepared.time(runs); }, options.timing);
   const bool asynchronous = backend == TANDEM_BACKEND_HOPPER;
-  return {shape, backend, result, result.median_ms > 0 ? flops_of(call) / result.median_ms * 1e-9 : 0,
+  return {shape, backend, result, teraflops(flops_of(call), result),
           options.host && asynchronous ? prepared.host_microseconds() : 0};
 }
 
@@ -94,11 +111,12 @@ constexpr const char* csv_header =
 
 void write_csv(std::ostream& out, const BenchRow& row, const BenchOptions& options) {
   const BenchCase& c = row.shape;
-  out << "fwd," << name_of(c.dtype) << "," << c.head_dim << "," << (c.mask.kind == TANDEM_MASK_CAUSAL ? 1 : 0)
-      << "," << c.batch << "," << c.q_heads << "," << c.kv_heads << "," << c.q_len << "," << c.k_len
-      << ",tandem," << fixed(row.timing.median_ms, 4) << "," << fixed(row.timing.min_ms, 4) << ","
-      << general(row.tflops, 4) << ",\"" << name_of(row.backend) << " " << spelled(c.mask)
-      << options.study.arguments() << "\"," << options.commit << "," << options.clock
+  out << (options.backward ? "bwd," : "fwd,") << name_of(c.dtype) << "," << c.head_dim << ","
+      << (c.mask.kind == TANDEM_MASK_CAUSAL ? 1 : 0) << "," << c.batch << "," << c.q_heads << ","
+      << c.kv_heads << "," << c.q_len << "," << c.k_len << ",tandem," << fixed(row.timing.median_ms, 4) << ","
+      << fixed(row.timing.min_ms, 4) << "," << general(row.tflops, 4) << ",\"" << name_of(row.backend) << " "
+      << spelled(c.mask) << options.study.arguments() << (options.deterministic ? " deterministic" : "")
+      << "\"," << options.commit << "," << options.clock
       << std::endl;  // row by row, so that an interrupted run keeps what it measured
 }
 
@@ -165,6 +183,15 @@ void add_shape_options(CLI::App& command, BenchOptions& options) {
       ->capture_default_str();
 }
 
+/// After those that it excludes.
+void add_backward_options(CLI::App& command, BenchOptions& options) {
+  CLI::Option* backward =
+      command.add_flag("--backward", options.backward, "Time the backward call instead, after one forward");
+  for (const char* name : {"--decode", "--overlap", "--turn", "--host"})
+    backward->excludes(command.get_option(name));
+  command.add_flag("--deterministic", options.deterministic, "The same bits in every run")->needs(backward);
+}
+
 /// The lists of --decode, and what does not go with it.
 void add_decode_options(CLI::App& command, BenchOptions& options) {
   CLI::Option* decode = command.add_flag("--decode", options.decode,
@@ -220,6 +247,7 @@ void add_bench(CLI::App& app, Exit& result) {
   command->add_flag("--host", options->host,
                     "Also show how long a call keeps the caller's thread, in microseconds (Hopper)");
   add_decode_options(*command, *options);
+  add_backward_options(*command, *options);
   command->add_option("--backend", options->backend, "auto: hopper where it can run, else cpu")
       ->check(backend_validator())
       ->type_name("BACKEND")
@@ -248,7 +276,8 @@ void add_bench(CLI::App& app, Exit& result) {
   command->footer(
       "Times: milliseconds, CUDA events on Hopper, wall clock on the CPU. rate: TFLOP/s of the median run, "
       "counting\n"
-      "4 x batch x heads x head dim x visible query-key pairs. Inputs are normally distributed. Caches stay "
+      "4 x batch x heads x head dim x visible query-key pairs, 10 x with --backward. Inputs are normally "
+      "distributed. Caches stay "
       "warm.");
   add_matrix_rates_option(*command, *options);
   command->callback([options, command, &result] {

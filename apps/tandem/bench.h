@@ -17,7 +17,7 @@ struct BenchOptions {
   std::string backend = "auto", grid, csv, commit = built_commit(), clock;
   StudyOptions study;
   TimingOptions timing;
-  bool wgmma = false, decode = false, plan = false, host = false;
+  bool wgmma = false, decode = false, backward = false, deterministic = false, plan = false, host = false;
   std::vector<std::int64_t> cache{8192}, page_size{0}, tokens{1}, split_size{0};
   std::vector<std::string> kernel{"auto"};
 };

@@ -4,6 +4,8 @@
 #include <memory>
 #include <random>
 
+#include "backward_cases.h"
+#include "backward_verify.h"
 #include "cases.h"
 #include "decode_cases.h"
 #include "decode_verify.h"
@@ -19,7 +21,7 @@ struct CheckOptions {
   int cases = 200;
   std::string backend = "auto";
   double time_limit = 60;
-  bool decode = false;
+  bool decode = false, backward = false;
   std::string kernel = "auto";
   StudyOptions study;
 };
@@ -56,6 +58,12 @@ Trial try_decode(Place& place, DecodeCall call, const CheckOptions& options) {
   return {described(call), verify(call, prepared.fetch())};
 }
 
+Trial try_backward(Place& place, const BackwardCall& call) {
+  PreparedBackward prepared(place, call);
+  prepared.enqueue();
+  return {described(call), verify(call, prepared.fetch())};
+}
+
 /// Case of a seed. Kernels for study have no cap on the scores, so where one is asked for no case has.
 Call make_case(std::uint64_t seed, tandem_backend backend, const StudyOptions& study) {
   Call call = random_call(seed, backend);
@@ -67,14 +75,16 @@ Call make_case(std::uint64_t seed, tandem_backend backend, const StudyOptions& s
 }
 
 Trial try_case(Place& place, std::uint64_t seed, tandem_backend backend, const CheckOptions& options) {
-  return options.decode ? try_decode(place, random_step(seed, backend), options)
-                        : try_forward(place, make_case(seed, backend, options.study));
+  if (options.decode) return try_decode(place, random_step(seed, backend), options);
+  if (options.backward) return try_backward(place, random_backward(seed, backend));
+  return try_forward(place, make_case(seed, backend, options.study));
 }
 
 void report_failure(std::uint64_t seed, const Trial& trial, tandem_backend backend,
                     const CheckOptions& options) {
   std::cout << "FAILED  " << trial.description << "\n  " << trial.verdict.complaint
             << "\n  replay: tandem check " << (options.decode ? "--decode " : "")
+            << (options.backward ? "--backward " : "")
             << (options.kernel != "auto" ? "--kernel " + options.kernel + " " : "") << "--backend "
             << name_of(backend) << options.study.arguments() << " --cases 1 --seed " << seed << std::endl;
 }
@@ -130,6 +140,8 @@ void add_check(CLI::App& app, Exit& result) {
       ->capture_default_str();
   CLI::Option* decode =
       command->add_flag("--decode", options->decode, "Check decoding steps against caches instead");
+  CLI::Option* backward = command->add_flag("--backward", options->backward, "Check backward calls instead");
+  for (const char* name : {"--decode", "--overlap", "--turn"}) backward->excludes(command->get_option(name));
   command->add_option("--kernel", options->kernel, "Which kernel of --decode, for study")
       ->needs(decode)
       ->check(CLI::IsMember({"auto", "plain", "shared_p", "register_p"}))

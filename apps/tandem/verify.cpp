@@ -118,7 +118,7 @@ Values run_standard(const Call& call) {
   return values;
 }
 
-Verdict judge(const Judged& judged) {
+Verdict judge(const Judged& judged, const Allowance& allowance) {
   const Values& exact = judged.exact;
   Verdict verdict;
   verdict.error = compare(judged.result.o, exact.o);
@@ -127,8 +127,9 @@ Verdict judge(const Judged& judged) {
   if (has_lse) verdict.lse_max_abs = lse_error(judged.result.lse, exact.lse);
 
   const double scatter = 3 / std::sqrt(std::max<double>(1, static_cast<double>(exact.o.size())));
-  const double rmse_limit = 1.1 * (1 + scatter) * verdict.standard.rmse + 5e-7 * root_mean_square(exact.o);
-  const double max_limit = 2 * verdict.standard.max_abs + 1e-5;
+  const double rmse_limit =
+      1.1 * (1 + scatter) * verdict.standard.rmse + 5e-7 * root_mean_square(exact.o) + allowance.noise;
+  const double max_limit = allowance.max_factor * verdict.standard.max_abs + 1e-5;
   const double lse_limit = has_lse ? std::max(1e-4, 2 * lse_error(judged.standard.lse, exact.lse)) : 0;
   std::ostringstream complaint;
   complaint.precision(3);

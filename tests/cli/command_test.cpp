@@ -56,6 +56,9 @@ TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
       {{"bench", "--decode", "--kernel", "fast"}, "fast"},
       {{"bench", "--decode", "--tokens", "9", "--cache", "8"}, "q.shape[1] (sequence length) is 9"},
       {{"check", "--kernel", "plain"}, "--decode"},
+      {{"check", "--decode", "--backward"}, "--backward"},
+      {{"bench", "--backward", "--host"}, "--backward"},
+      {{"bench", "--deterministic"}, "--backward"},
       {{"bench", "--heads", "6", "--kv-heads", "4", "--seqlen", "8"}, "heads"},
   };
   for (const auto& [arguments, word] : mistakes) {
@@ -131,6 +134,24 @@ TEST(Check, DecodingStepsAreWithinTolerance) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome;
     EXPECT_THAT(outcome.out, HasSubstr("25 of 25 cases within tolerance"));
   }
+}
+
+TEST(Check, BackwardCallsAreWithinTolerance) {
+  for (const char* backend : {"cpu", "reference"}) {
+    const Outcome outcome =
+        run_tool({"check", "--backward", "--backend", backend, "--seed", "1", "--cases", "25"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome;
+    EXPECT_THAT(outcome.out, HasSubstr("25 of 25 cases within tolerance"));
+  }
+}
+
+TEST(Bench, TimesBackwardCallsAsRowsOfTheirOwnKind) {
+  const Outcome outcome =
+      run_tool({"bench", "--backward", "--deterministic", "--backend", "cpu", "--heads", "2", "--seqlen",
+                "64", "--head-dim", "16", "--repeats", "1", "--commit", "abc", "--csv", "-"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("bwd,bf16,16,0,1,2,2,64,64,tandem,"), HasSubstr("full deterministic")));
 }
 
 TEST(Check, AWrongStepPrintsACommandThatReplaysIt) {
