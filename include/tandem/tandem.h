@@ -181,9 +181,8 @@ TANDEM_API tandem_status tandem_backward_workspace(const tandem_backward_args* a
 /* Runs one backward call. workspace, stream: as in tandem_forward.
  *
  * Empty problems are no errors. A query that sees no key, or whose lse is -inf, gets dq = 0 and has no part
- * in dk and dv; a key that nobody sees gets dk = dv = 0. Nothing else that such a row holds counts, be it
- * NaN.
- */
+ * in dk and dv; a key that nobody sees gets dk = dv = 0. Rows that the mask hides altogether may hold NaN;
+ * where lse is -inf for another reason, Hopper needs finite q and dout. */
 TANDEM_API tandem_status tandem_backward(const tandem_backward_args* args, void* workspace,
                                          size_t workspace_bytes, void* stream);
 

@@ -27,9 +27,9 @@ def attention64(q, k, v, scale, mask, softcap=0.0):
     return np.einsum("bihj,bjhd->bihd", weights, v) / np.where(total == 0, 1, total)[..., None], lse
 
 
-def gradients64(q, k, v, dout, dlse, scale, mask, softcap=0.0):
-    """dq, dk, dv in float64; dlse may be None."""
-    q, k, v, dout = (x.astype(np.float64) for x in (q, k, v, dout))
+def gradients64(inputs, gradients, scale, mask, softcap=0.0):
+    """dq, dk, dv in float64 for inputs (q, k, v) and gradients (dout, dlse), of which dlse may be None."""
+    (q, k, v, dout), dlse = (x.astype(np.float64) for x in (*inputs, gradients[0])), gradients[1]
     group = q.shape[2] // k.shape[2]
     kv_shape = k.shape
     o, lse = attention64(q, k, v, scale, mask, softcap)

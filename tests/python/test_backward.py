@@ -25,12 +25,12 @@ class BackwardTest(unittest.TestCase):
     def normal(self, *shape, dtype=np.float32):
         return self.rng.standard_normal(shape).astype(dtype)
 
-    def check(self, q, k, v, mask, scale=None, softcap=0.0, with_dlse=False, **options):
-        options |= {"scale": scale, "softcap": softcap}
+    def check(self, q, k, v, mask, with_dlse=False, **options):
         forward = {name: value for name, value in options.items() if name != "deterministic"}
         out, lse = tandem.forward(q, k, v, return_lse=True, **forward)
         dout, dlse = self.normal(*q.shape, dtype=q.dtype), self.normal(*q.shape[:3]) if with_dlse else None
-        expected = gradients64(q, k, v, dout, dlse, scale or q.shape[-1] ** -0.5, mask, softcap)
+        expected = gradients64((q, k, v), (dout, dlse), options.get("scale", q.shape[-1] ** -0.5), mask,
+                               options.get("softcap", 0.0))
         results = tandem.backward(q, k, v, out, lse, dout, dlse=dlse, **options)
         tolerance = {"float32": 1e-4, "float16": 5e-2}[q.dtype.name]
         for name, like, result, reference in zip(OUTPUTS, (q, k, v), results, expected):
@@ -66,7 +66,7 @@ class BackwardTest(unittest.TestCase):
         into = {name: room[:, :, :, i].transpose(0, 2, 1, 3) for i, name in enumerate(OUTPUTS)}
         results = tandem.backward(q, k, v, out, lse, dout, **into)
         for name, result, expected in zip(OUTPUTS, results,
-                                          gradients64(q, k, v, dout, None, 0.25, visible(40, 40, None, None))):
+                                          gradients64((q, k, v), (dout, None), 0.25, visible(40, 40, None, None))):
             self.assertIs(result, into[name])
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
