@@ -39,7 +39,8 @@ typedef enum tandem_status {
   TANDEM_WORKSPACE_TOO_SMALL = 3, /* see tandem_forward_workspace and its like */
   TANDEM_NO_DEVICE = 4,           /* no driver, no GPU, or a GPU that is not Hopper */
   TANDEM_DEVICE_ERROR = 5,        /* the CUDA driver refused a call; the message carries its own */
-  TANDEM_INTERNAL_ERROR = 6       /* a defect in Tandem; please report it */
+  TANDEM_INTERNAL_ERROR = 6,      /* a defect in Tandem; please report it */
+  TANDEM_OUT_OF_MEMORY = 7        /* no host memory for what a call needs beside its workspace */
 } tandem_status;
 
 typedef enum tandem_dtype { TANDEM_BF16 = 1, TANDEM_FP16 = 2, TANDEM_FP32 = 3 } tandem_dtype;
@@ -118,7 +119,7 @@ typedef struct tandem_forward_args {
   tandem_tensor o;           /* b, sq, q_heads, d; written; dtype of q */
   tandem_tensor lse;         /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   const tandem_mask* mask;   /* NULL: every query sees every key */
-  float scale;               /* > 0; 0 means 1 / sqrt(d) */
+  float scale;               /* > 0, at most 2.3e38; 0 means 1 / sqrt(d) */
   float softcap;             /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
   const tandem_study* study; /* NULL: the kernel that measures best */
   const tandem_varlen* varlen; /* NULL: all sequences have the lengths of the tensors */
@@ -242,7 +243,7 @@ typedef struct tandem_decode_args {
   tandem_tensor o;             /* b, sq, q_heads, d; written; dtype of q */
   tandem_tensor lse;           /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   const tandem_mask* mask;     /* NULL: every query sees every key */
-  float scale;                 /* > 0; 0 means 1 / sqrt(d) */
+  float scale;                 /* > 0, at most 2.3e38; 0 means 1 / sqrt(d) */
   float softcap;               /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
   int64_t split_size; /* 0: keys are dealt out for speed. A multiple of 64: fixed splits of that many keys, so
                          that a sequence's result is the same to the bit in any batch. The CPU's always is */

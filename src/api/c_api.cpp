@@ -1,6 +1,8 @@
 // The C ABI boundary: no exception crosses it, and every failure leaves its words with the calling thread.
 #include <cstddef>
 #include <exception>
+#include <new>
+#include <stdexcept>
 #include <string_view>
 
 #include <tandem/tandem.h>
@@ -18,12 +20,21 @@ void keep(std::string_view words) {
   last_error[kept] = '\0';
 }
 
+tandem_status no_memory() {
+  keep("host memory ran out, of which the reference backend needs some for each thread; use fewer tokens");
+  return TANDEM_OUT_OF_MEMORY;
+}
+
 template <typename Body>
 tandem_status guarded(Body&& body) noexcept {
   try {
     const core::Status status = body();
     if (!status.ok()) keep(status.message());
     return status.code();
+  } catch (const std::bad_alloc&) {
+    return no_memory();
+  } catch (const std::length_error&) {
+    return no_memory();
   } catch (const std::exception& defect) {
     keep(defect.what());
   } catch (...) {
@@ -111,6 +122,8 @@ const char* tandem_status_name(tandem_status status) {
       return "TANDEM_DEVICE_ERROR";
     case TANDEM_INTERNAL_ERROR:
       return "TANDEM_INTERNAL_ERROR";
+    case TANDEM_OUT_OF_MEMORY:
+      return "TANDEM_OUT_OF_MEMORY";
   }
   return "an unknown status";
 }

@@ -1,5 +1,6 @@
 #include "api/checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -15,6 +16,8 @@ using core::Tensor;
 namespace {
 
 constexpr std::int64_t max_head_dim = 256;
+/// Of scores: times log2 e it has to be a float.
+constexpr float max_factor = 2.3e38f;
 constexpr const char* dimension_names[] = {"batch", "sequence length", "heads", "head dim"};
 
 bool is_dtype(int number) { return number >= TANDEM_BF16 && number <= TANDEM_FP32; }
@@ -76,6 +79,10 @@ Status read_study(const tandem_study* given, tandem_study* known) {
 }
 
 void drop_unused_strides(Tensor& tensor) {
+  if (is_empty(tensor)) {
+    std::fill_n(tensor.stride, 3, tensor.shape[3]);
+    tensor.stride[3] = 1;
+  }
   for (int i = 0; i < 4; ++i)
     if (tensor.shape[i] == 1) tensor.stride[i] = 0;
 }
@@ -120,6 +127,12 @@ Status check_scales(float scale, float softcap) {
     return invalid("scale is ", scale, "; it has to be finite and > 0, or 0 for 1 / sqrt(head dim)");
   if (!std::isfinite(softcap) || softcap < 0)
     return invalid("softcap is ", softcap, "; it has to be finite and > 0, or 0 for none");
+  if (scale > max_factor) return invalid("scale is ", scale, "; it has to be at most ", max_factor);
+  if (softcap > max_factor)
+    return invalid("softcap is ", softcap, "; it has to be at most ", max_factor, ", or 0 for none");
+  if (const float largest = scale > 0 ? scale : 1.0f; softcap > 0 && !std::isfinite(largest / softcap))
+    return invalid("softcap is ", softcap, " with scale ", scale,
+                   "; scale / softcap has to be finite, or softcap 0 for none");
   return {};
 }
 

@@ -77,7 +77,8 @@ core::Status read_mask(const tandem_mask* given, tandem_mask* known);
 /// The struct for study is of one size: it is no part of the stable interface.
 core::Status read_study(const tandem_study* given, tandem_study* known);
 
-/// Strides of dimensions of size 1 become 0.
+/// Strides of dimensions of size 1 become 0. Those of a tensor without elements, which no address depends on,
+/// become what every backend takes.
 void drop_unused_strides(core::Tensor& tensor);
 
 /// Variable lengths: the struct's own numbers, and that the tensors fit them.

@@ -170,6 +170,9 @@ Status check_cache(const Known& known) {
     return invalid("cache.k.shape[1] (", known.paged() ? "page size" : "capacity",
                    ") is 0; it has to be 1 token or more");
   if (!known.paged()) {
+    if (cache.k.shape[1] > core::Mask::max_length)
+      return invalid("cache.k.shape[1] (capacity) is ", cache.k.shape[1], "; it has to be at most ",
+                     core::Mask::max_length, " tokens");
     if (cache.batch_index == nullptr && cache.k.shape[0] < batch)
       return invalid("cache.k.shape[0] (entries) is ", cache.k.shape[0], ", less than q.shape[0] (batch), ",
                      batch, "; every sequence needs an entry of its own, or cache.batch_index");

@@ -58,7 +58,8 @@ TEST(CHeader, StatusNames) {
   EXPECT_STREQ(tandem_status_name(TANDEM_NO_DEVICE), "TANDEM_NO_DEVICE");
   EXPECT_STREQ(tandem_status_name(TANDEM_DEVICE_ERROR), "TANDEM_DEVICE_ERROR");
   EXPECT_STREQ(tandem_status_name(TANDEM_INTERNAL_ERROR), "TANDEM_INTERNAL_ERROR");
-  EXPECT_STREQ(tandem_status_name(static_cast<tandem_status>(7)), "an unknown status");
+  EXPECT_STREQ(tandem_status_name(TANDEM_OUT_OF_MEMORY), "TANDEM_OUT_OF_MEMORY");
+  EXPECT_STREQ(tandem_status_name(static_cast<tandem_status>(8)), "an unknown status");
 }
 
 TEST(Info, SaysWhatIsHereOrWhyItIsNot) {

@@ -189,6 +189,13 @@ std::vector<Mistake> cache_mistakes() {
       {"NoPagesPerSequence",
        [](DecodeRequest& r) { r.cache.pages_per_sequence = 0; },
        {"cache.pages_per_sequence is 0", "1 slot or more"}},
+      {"CapacityOfNoEntries",
+       [](DecodeRequest& r) {
+         r.args.rotary = nullptr;
+         r.cache.page_table = nullptr;
+         for (tandem_tensor* tensor : {&r.cache.k, &r.cache.v}) tensor->shape[0] = 0, tensor->shape[1] = huge;
+       },
+       {"cache.k.shape[1] (capacity) is 4611686018427387904", "at most"}},
       {"CapacityOverflows",
        [](DecodeRequest& r) { r.cache.pages_per_sequence = huge; },
        {"cache.pages_per_sequence is 4611686018427387904", "pages of 8 tokens"}},

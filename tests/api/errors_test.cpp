@@ -99,6 +99,13 @@ std::vector<Mistake> option_mistakes() {
       {"ScaleNaN", [](Request& r) { r.args.scale = nan; }, {"scale is nan", "finite"}},
       {"SoftcapNegative", [](Request& r) { r.args.softcap = -30; }, {"softcap is -30", "> 0"}},
       {"SoftcapInfinite", [](Request& r) { r.args.softcap = infinity; }, {"softcap is inf", "finite"}},
+      {"ScaleTooLarge", [](Request& r) { r.args.scale = 2.4e38f; }, {"scale is 2.4e+38", "at most 2.3e+38"}},
+      {"SoftcapTooLarge",
+       [](Request& r) { r.args.softcap = 3e38f; },
+       {"softcap is 3e+38", "at most 2.3e+38"}},
+      {"SoftcapTooSmallForTheScale",
+       [](Request& r) { r.args.scale = 2, r.args.softcap = 1e-39f; },
+       {"softcap is 1e-39 with scale 2", "finite"}},
       {"SoftcapNaN", [](Request& r) { r.args.softcap = nan; }, {"softcap is nan", "finite"}},
   };
 }
@@ -310,6 +317,18 @@ TEST(ForwardErrors, NullArguments) {
   EXPECT_EQ(tandem_forward_workspace(nullptr, &bytes), TANDEM_INVALID_ARGUMENT);
   EXPECT_THAT(tandem_last_error(), HasSubstr("args is NULL"));
   EXPECT_EQ(bytes, 17u);
+}
+
+TEST(ForwardErrors, MemoryThatTheReferenceCantHave) {
+  Request request;
+  request.args.backend = TANDEM_BACKEND_REFERENCE;
+  for (tandem_tensor* tensor : {&request.args.k, &request.args.v}) {
+    tensor->shape[1] = huge >> 10;  // one row, over and over
+    tensor->stride[1] = 0;
+  }
+  EXPECT_EQ(request.run(), TANDEM_OUT_OF_MEMORY);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("host memory"));
+  EXPECT_TRUE(request.outputs_untouched());
 }
 
 TEST(ForwardErrors, NowhereToPutTheWorkspaceSize) {

@@ -78,6 +78,21 @@ TEST_P(EmptyProblem, WithoutKeysGivesZerosAndMinusInfinity) {
   EXPECT_TRUE(request.tensors.o.guards_intact() && request.tensors.lse.guards_intact());
 }
 
+TEST_P(EmptyProblem, TensorsWithoutElementsHaveAnyStrides) {
+  constexpr std::int64_t odd[] = {0, -3, 7, 0};
+  Request no_queries = empty(small_case()), no_keys = empty(small_case());
+  for (tandem_tensor* tensor : {&no_queries.args.q, &no_queries.args.o, &no_queries.args.lse}) {
+    tensor->shape[1] = 0;
+    std::copy_n(odd, 4, tensor->stride);
+  }
+  for (tandem_tensor* tensor : {&no_keys.args.k, &no_keys.args.v}) {
+    tensor->shape[1] = 0;
+    std::copy_n(odd, 4, tensor->stride);
+  }
+  EXPECT_EQ(no_queries.run(), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(no_keys.run(), TANDEM_OK) << tandem_last_error();
+}
+
 INSTANTIATE_TEST_SUITE_P(OnTheHost, EmptyProblem,
                          ::testing::Values(TANDEM_BACKEND_AUTO, TANDEM_BACKEND_CPU,
                                            TANDEM_BACKEND_REFERENCE));
