@@ -1,6 +1,7 @@
 // tandem attend: attention over the tensors of a safetensors file, compared with what is expected.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -155,7 +156,7 @@ class Report {
   /// Prints all and tells whether every layer was within tolerance.
   bool finish(std::ostream& out) const {
     table_.print(out);
-    out << complaints_;
+    for (const std::string& complaint : complaints_) out << printable(complaint) << "\n";
     return complaints_.empty();
   }
 
@@ -172,28 +173,27 @@ class Report {
   void complain(const LayerResult& result) {
     const std::string where = result.layer.empty() ? "the output" : "layer " + result.layer;
     if (result.expected && !(result.expected->error.max_abs <= result.expected->limit)) {
-      complaints_ += where + " is " + scientific(result.expected->error.max_abs) + " away from " +
-                     name_in_layer(options_.names.expect, result.layer) + "; allowed are " +
-                     scientific(result.expected->limit) +
-                     " (--tolerance). Do --mask and --scale fit the model?\n";
+      complaints_.push_back(where + " is " + scientific(result.expected->error.max_abs) + " away from " +
+                            name_in_layer(options_.names.expect, result.layer) + "; allowed are " +
+                            scientific(result.expected->limit) +
+                            " (--tolerance). Do --mask and --scale fit the model?");
     }
     if (result.oracle && !result.oracle->complaint.empty()) {
-      complaints_ += where + " against the oracle: " + result.oracle->complaint + "\n";
+      complaints_.push_back(where + " against the oracle: " + result.oracle->complaint);
     }
   }
 
   const AttendOptions& options_;
   Table table_;
-  std::string complaints_;
+  std::vector<std::string> complaints_;
 };
 
-void write_output(const AttendOptions& options, const std::vector<StoredTensor>& tensors,
-                  tandem_backend backend) {
+void write_output(SafetensorsWriter& writer, const AttendOptions& options,
+                  const std::vector<StoredTensor>& tensors, tandem_backend backend) {
   std::vector<NamedTensor> named;
   for (const StoredTensor& tensor : tensors)
     named.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
-  write_safetensors(options.output, named,
-                    {{"tandem", tandem_version()}, {"backend", name_of(backend)}, {"mask", options.mask}});
+  writer.write(named, {{"tandem", tandem_version()}, {"backend", name_of(backend)}, {"mask", options.mask}});
 }
 
 /// fp32 goes to the CPU even where Hopper could serve; tells how to change that.
@@ -204,7 +204,7 @@ void hint_at_hopper(const AttendOptions& options, const Call& call) {
 
 void print_metadata(const SafetensorsFile& file) {
   for (const auto& [key, value] : file.header().metadata) {
-    if (value.size() <= 120) std::cout << key << ": " << value << "\n";
+    if (value.size() <= 120) std::cout << printable(key) << ": " << printable(value) << "\n";
   }
 }
 
@@ -215,18 +215,44 @@ void check_names(const AttendOptions& options) {
                     "'" + options.names.q + "' and '" + name +
                         "' do not go together: put {} for the layer's number in all names, or in none");
     }
+    if (!is_tensor_name(name)) {
+      throw Failure(Exit::usage,
+                    "'" + name + "' can't be a tensor's name: names are UTF-8, not __metadata__");
+    }
   }
   if (options.o_name == options.lse_name) {
     throw Failure(Exit::usage, "--o-name and --lse-name are both '" + options.o_name + "'; choose two names");
   }
 }
 
+/// What the command line asks for is right on the smallest problem; what is wrong later is the file's fault.
+void check_attention_options(const AttendOptions& options) {
+  const HostTensor one = HostTensor::poisoned(TANDEM_BF16, {1, 1, 1, 8}, Layout::bshd());
+  Call call;
+  call.q = call.k = call.v = one;
+  call.mask = parse_mask(options.mask);
+  call.scale = options.scale;
+  call.softcap = options.softcap;
+  const std::unique_ptr<Place> place = make_place(call.backend);
+  PreparedCall(*place, call);
+}
+
+void check_files(const AttendOptions& options) {
+  std::error_code error;
+  if (!options.output.empty() && std::filesystem::equivalent(options.file, options.output, error))
+    throw Failure(Exit::usage, "-o " + options.output + " is the input file; choose another");
+}
+
 Exit run_attend(AttendOptions options) {
   if (options.o_name.empty()) options.o_name = sibling_of(options.names.q, "o");
   if (options.lse_name.empty()) options.lse_name = sibling_of(options.names.q, "lse");
   check_names(options);
+  check_attention_options(options);
+  check_files(options);
   const SafetensorsFile file(options.file);
   const std::vector<std::string> layers = find_layers(file, options.names);
+  std::optional<SafetensorsWriter> writer;
+  if (!options.output.empty()) writer.emplace(options.output);
   print_metadata(file);
   Report report(options);
   std::vector<StoredTensor> tensors;
@@ -238,7 +264,7 @@ Exit run_attend(AttendOptions options) {
     report.add(result);
     backend = result.call.backend;
     if (i == 0) hint_at_hopper(options, result.call);
-    if (options.output.empty()) continue;
+    if (!writer) continue;
     const Layout layout = layout_of(options);
     tensors.push_back(stored(name_in_layer(options.o_name, layers[i]), result.output.o, layout, true));
     if (options.lse)
@@ -246,7 +272,7 @@ Exit run_attend(AttendOptions options) {
   }
   progress.clear();
   const bool ok = report.finish(std::cout);
-  if (!options.output.empty()) write_output(options, tensors, backend);
+  if (writer) write_output(*writer, options, tensors, backend);
   return ok ? Exit::ok : Exit::check_failed;
 }
 
@@ -279,11 +305,13 @@ void add_attention_options(CLI::App& command, AttendOptions& options) {
       ->type_name("MASK")
       ->capture_default_str();
   command.add_option("--scale", options.scale, "Factor on the scores (default: 1 / sqrt(head dim))")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number())
+      ->type_name("NUMBER");
   command
       .add_option("--softcap", options.softcap,
                   "Scores become softcap * tanh(score / softcap) (default: off)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number())
+      ->type_name("NUMBER");
   command.add_flag("--lse", options.lse, "Also write the log-sum-exp, fp32, without head dim");
   command
       .add_option("--dtype", options.dtype,
@@ -309,7 +337,8 @@ void add_attend(CLI::App& app, Exit& result) {
       ->add_option("--tolerance", options->tolerance,
                    "Largest error allowed against --expect (default: 4 roundings, in the coarsest dtype in\n"
                    "use or in the file, of the largest |v|)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from_zero())
+      ->type_name("NUMBER");
   command
       ->add_option("--repeats", options->timing.repeats,
                    "Timed runs of each layer, of which the median counts")

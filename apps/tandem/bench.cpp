@@ -263,7 +263,8 @@ void add_bench(CLI::App& app, Exit& result) {
   command
       ->add_option("--budget", options->timing.budget_seconds,
                    "Seconds for one shape; slow ones get fewer runs")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
+      ->type_name("NUMBER")
       ->capture_default_str();
   command
       ->add_option("--csv", options->csv,

@@ -125,6 +125,7 @@ void add_check(CLI::App& app, Exit& result) {
   command
       ->add_option("--seed", options->seed,
                    "Seed of the first case; case i uses seed + i (default: random, printed)")
+      ->check(seed_validator())
       ->type_name("INTEGER");
   command->add_option("--cases", options->cases, "Number of cases")
       ->check(CLI::Range(1, 1'000'000'000))
@@ -136,7 +137,8 @@ void add_check(CLI::App& app, Exit& result) {
       ->capture_default_str();
   add_study_options(*command, options->study);
   command->add_option("--time-limit", options->time_limit, "Start no further case after this many seconds")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
+      ->type_name("NUMBER")
       ->capture_default_str();
   CLI::Option* decode =
       command->add_flag("--decode", options->decode, "Check decoding steps against caches instead");

@@ -100,9 +100,13 @@ HostTensor read_tensor(const SafetensorsFile& file, const std::string& name, con
   }
   Shape shape{};
   for (std::size_t i = 0; i < 4; ++i) shape[static_cast<std::size_t>(layout.order[i])] = entry.shape[i];
-  HostTensor tensor = HostTensor::poisoned(dtype, shape, layout);
-  tensor.storage = file.read(entry);
-  return tensor;
+  try {
+    HostTensor tensor = HostTensor::poisoned(dtype, shape, layout);
+    tensor.storage = file.read(entry);
+    return tensor;
+  } catch (const Failure& failure) {  // a shape with a 0 may be too large beside it
+    throw Failure(Exit::bad_input, file.path() + ": tensor '" + name + "': " + failure.what());
+  }
 }
 
 StoredTensor stored(const std::string& name, const HostTensor& tensor, const Layout& layout, bool columns) {

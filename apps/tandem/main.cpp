@@ -2,6 +2,7 @@
 #include <new>
 
 #include "options.h"
+#include "report.h"
 
 namespace {
 
@@ -16,10 +17,38 @@ constexpr const char* exit_codes =
     "  4  the backend is not built, has no device, or does not serve this\n"
     "  5  anything else: output not written, out of memory, device error\n";
 
-int fail(Exit code, const std::string& message) {
+Exit fail(Exit code, const std::string& message) {
   std::cout.flush();
-  std::cerr << "tandem: " << message << "\n";
-  return static_cast<int>(code);
+  std::cerr << "tandem: " << tandem::cli::printable(message) << "\n";
+  return code;
+}
+
+/// In one line, with the place of the help.
+Exit fail(const CLI::App& app, const CLI::ParseError& error) {
+  std::string help = "tandem";
+  for (const CLI::App* command : app.get_subcommands()) help += " " + command->get_name();
+  return fail(Exit::usage, std::string(error.what()) + "; see " + help + " --help");
+}
+
+/// Parses, and with that runs the subcommand, which leaves its code in `result`.
+Exit run(CLI::App& app, int argc, char** argv, const Exit& result) {
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty()) return fail(Exit::usage, "a subcommand is missing; see tandem --help");
+    return result;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) return fail(app, error);
+    app.exit(error);  // prints the help or the version
+    return Exit::ok;
+  } catch (const tandem::cli::Failure& failure) {
+    return fail(failure.code, failure.what());
+  } catch (const std::bad_alloc&) {
+    return fail(Exit::other, "out of memory; choose smaller shapes or fewer layers");
+  } catch (const std::length_error&) {
+    return fail(Exit::other, "out of memory; choose smaller shapes or fewer layers");
+  } catch (const std::exception& error) {
+    return fail(Exit::other, error.what());
+  }
 }
 
 }  // namespace
@@ -36,19 +65,8 @@ int main(int argc, char** argv) {
   tandem::cli::add_bench(app, result);
   tandem::cli::add_info(app, result);
   tandem::cli::add_sim(app, result);
-  try {
-    app.parse(argc, argv);
-    if (app.get_subcommands().empty()) return fail(Exit::usage, "a subcommand is missing; see tandem --help");
-    return static_cast<int>(result);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(Exit::usage);
-  } catch (const tandem::cli::Failure& failure) {
-    return fail(failure.code, failure.what());
-  } catch (const std::bad_alloc&) {
-    return fail(Exit::other, "out of memory; choose smaller shapes or fewer layers");
-  } catch (const std::length_error&) {
-    return fail(Exit::other, "out of memory; choose smaller shapes or fewer layers");
-  } catch (const std::exception& error) {
-    return fail(Exit::other, error.what());
-  }
+  Exit code = run(app, argc, argv, result);
+  if (!std::cout.flush() && (code == Exit::ok || code == Exit::check_failed))
+    code = fail(Exit::other, "can't write all of the output to stdout");
+  return static_cast<int>(code);
 }

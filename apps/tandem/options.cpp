@@ -1,6 +1,8 @@
 #include "options.h"
 
 #include <charconv>
+#include <cmath>
+#include <cstdint>
 
 #include <tandem/attention.hpp>
 
@@ -23,6 +25,22 @@ std::int64_t window_side(std::string_view digits, const std::string& text) {
     throw bad_mask(text);
   }
   return value;
+}
+
+/// All of `text` as a number; false where it is none or does not fit.
+template <typename Number>
+bool read_number(const std::string& text, Number* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+CLI::Validator number_validator(const std::string& what, bool (*allowed)(float)) {
+  const auto complaint = [what, allowed](const std::string& text) -> std::string {
+    float value = 0;
+    if (read_number(text, &value) && std::isfinite(value) && allowed(value)) return "";
+    return "'" + text + "' is not a number " + what + " within a float's range";
+  };
+  return {complaint, what};
 }
 
 }  // namespace
@@ -69,6 +87,22 @@ CLI::Validator mask_validator() {
     }
   };
   return {complaint, mask_form};
+}
+
+CLI::Validator positive_number() {
+  return number_validator("> 0", [](float value) { return value > 0; });
+}
+
+CLI::Validator number_from_zero() {
+  return number_validator(">= 0", [](float value) { return value >= 0; });
+}
+
+CLI::Validator seed_validator() {
+  const auto complaint = [](const std::string& text) -> std::string {
+    std::uint64_t value = 0;
+    return read_number(text, &value) ? "" : "'" + text + "' is not a whole number from 0 to 2^64 - 1";
+  };
+  return {complaint, ""};
 }
 
 CLI::Validator dtype_validator() { return CLI::IsMember({"bf16", "fp16", "fp32"}); }

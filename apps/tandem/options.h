@@ -29,6 +29,11 @@ tandem_backend parse_backend(const std::string& text);
 CLI::Validator mask_validator();
 CLI::Validator dtype_validator();
 CLI::Validator backend_validator();
+/// Finite numbers that a float holds; above 0, also as a float.
+CLI::Validator positive_number();
+CLI::Validator number_from_zero();
+/// Whole numbers below 2^64.
+CLI::Validator seed_validator();
 
 /// Which Hopper kernel is asked for, as users spell it.
 struct StudyOptions {

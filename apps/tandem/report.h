@@ -12,12 +12,16 @@ namespace tandem::cli {
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  /// Cells are made printable.
+  void add(std::vector<std::string> row);
   void print(std::ostream& out) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
 };
+
+/// `text` with its control characters spelled, as \x1b: names in a file may hold what a terminal would obey.
+std::string printable(const std::string& text);
 
 std::string fixed(double value, int digits);    ///< 12.34
 std::string scientific(double value);           ///< 1.23e-04

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <unistd.h>
+#include <utility>
 
 #include "failure.h"
 
@@ -30,21 +34,55 @@ std::uint64_t element_bytes(const std::string& dtype) {
   return found == sizes.end() ? 0 : found->second;
 }
 
-/// Parses JSON and refuses what the parser alone lets through: a key twice in one object, and deep nesting.
-json parse_strictly(std::string_view text) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&keys](int depth, json::parse_event_t event, json& value) {
-    if (depth > 4) throw bad("the header nests deeper than the format allows");
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw bad("the header has the name '" + value.get<std::string>() + "' twice");
-    }
+/// Refuses what the JSON parser alone lets through: a key twice in one object, and deep nesting. (Its
+/// callback could do that too, in time that grows with the square of the number of tensors.)
+class Watch : public nlohmann::json_sax<json> {
+ public:
+  bool start_object(std::size_t) override {
+    keys_.emplace_back();
+    return deepen();
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    --depth_;
     return true;
-  };
+  }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second) throw bad("the header has the name '" + name + "' twice");
+    return true;
+  }
+  bool start_array(std::size_t) override { return deepen(); }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    throw bad(std::string("the header is not JSON: ") + error.what());
+  }
+
+ private:
+  bool deepen() {
+    if (++depth_ > 4) throw bad("the header nests deeper than the format allows");
+    return true;
+  }
+
+  std::vector<std::set<std::string>> keys_;
+  int depth_ = 0;
+};
+
+json parse_strictly(std::string_view text) {
+  Watch watch;
+  json::sax_parse(text, &watch);
   try {
-    return json::parse(text, watch);
-  } catch (const json::exception& error) {
+    return json::parse(text);
+  } catch (const json::exception& error) {  // a number beyond all limits
     throw bad(std::string("the header is not JSON: ") + error.what());
   }
 }
@@ -136,11 +174,13 @@ Failure cannot_open(const std::string& path, const std::string& why) {
 std::string encoded_header(const std::vector<NamedTensor>& tensors, const Metadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
+  auto& entries = header.get_ref<nlohmann::ordered_json::object_t&>();
   std::uint64_t position = 0;
   for (const NamedTensor& tensor : tensors) {
     const std::uint64_t end = position + tensor.bytes.size();
-    header[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {position, end}}};
+    entries.emplace_back(tensor.name, nlohmann::ordered_json{{"dtype", tensor.dtype},
+                                                             {"shape", tensor.shape},
+                                                             {"data_offsets", {position, end}}});
     position = end;
   }
   std::string text = header.dump();
@@ -148,19 +188,19 @@ std::string encoded_header(const std::vector<NamedTensor>& tensors, const Metada
   return text;
 }
 
-void write_all(const std::string& path, const std::vector<NamedTensor>& tensors, const Metadata& metadata) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  const std::string header = encoded_header(tensors, metadata);
-  std::array<char, length_bytes> length{};
-  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(header.size() >> (8 * i));
-  out.write(length.data(), length.size());
-  out.write(header.data(), static_cast<std::streamsize>(header.size()));
-  for (const NamedTensor& tensor : tensors) {
-    out.write(reinterpret_cast<const char*>(tensor.bytes.data()),
-              static_cast<std::streamsize>(tensor.bytes.size()));
+Failure cannot_write(const std::string& path) {
+  return {Exit::other, "can't write " + path + ": " + std::strerror(errno)};
+}
+
+void write_bytes(int file, const void* bytes, std::size_t count, const std::string& path) {
+  const char* at = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const ssize_t written = ::write(file, at, count);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw cannot_write(path);
+    at += written;
+    count -= static_cast<std::size_t>(written);
   }
-  out.close();
-  if (!out) throw Failure(Exit::other, "can't write " + path + ": " + std::strerror(errno));
 }
 
 }  // namespace
@@ -218,23 +258,48 @@ std::vector<std::byte> SafetensorsFile::read(const TensorEntry& entry) const {
   return bytes;
 }
 
-void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                       const Metadata& metadata) {
+SafetensorsWriter::SafetensorsWriter(const std::string& path) : path_(path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    return write_all(path, tensors, metadata);  // a device or a pipe must not be replaced by a file
-  }
-  const std::string partial = path + ".partial";
+  const bool replaceable = !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+  if (replaceable) partial_ = path + ".partial";
+  // What stands there is of a run that was interrupted, or a link that must not be followed.
+  if (replaceable) ::unlink(partial_.c_str());
+  const int how = O_WRONLY | O_CLOEXEC | (replaceable ? O_CREAT | O_EXCL | O_NOFOLLOW : 0);
+  file_ = ::open((replaceable ? partial_ : path_).c_str(), how, 0666);
+  if (file_ < 0) throw cannot_write(path_);
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (file_ >= 0) ::close(file_);
+  if (!partial_.empty()) ::unlink(partial_.c_str());
+}
+
+void SafetensorsWriter::write(const std::vector<NamedTensor>& tensors, const Metadata& metadata) {
+  const std::string header = encoded_header(tensors, metadata);
+  std::array<char, length_bytes> length{};
+  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(header.size() >> (8 * i));
+  write_bytes(file_, length.data(), length.size(), path_);
+  write_bytes(file_, header.data(), header.size(), path_);
+  for (const NamedTensor& tensor : tensors)
+    write_bytes(file_, tensor.bytes.data(), tensor.bytes.size(), path_);
+  if (::close(std::exchange(file_, -1)) != 0) throw cannot_write(path_);
+  if (partial_.empty()) return;
+  if (std::rename(partial_.c_str(), path_.c_str()) != 0) throw cannot_write(path_);
+  partial_.clear();
+}
+
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                       const Metadata& metadata) {
+  SafetensorsWriter(path).write(tensors, metadata);
+}
+
+bool is_tensor_name(const std::string& name) {
   try {
-    write_all(partial, tensors, metadata);
-    std::filesystem::rename(partial, path);
-  } catch (const std::filesystem::filesystem_error& failure) {
-    std::filesystem::remove(partial, error);
-    throw Failure(Exit::other, "can't write " + path + ": " + failure.code().message());
-  } catch (const Failure&) {
-    std::filesystem::remove(partial, error);
-    throw;
+    static_cast<void>(json(name).dump());
+    return name != "__metadata__";
+  } catch (const json::exception&) {
+    return false;
   }
 }
 

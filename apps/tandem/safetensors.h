@@ -52,8 +52,30 @@ struct NamedTensor {
   std::span<const std::byte> bytes;
 };
 
-/// Writes a file, replacing an older one only when all is written. Throws Failure(Exit::other).
+/// A file that appears only when all of it is written, in place of an older one. Until then it is
+/// PATH.partial, which is made at once: where nothing can be written that is known before the work.
+class SafetensorsWriter {
+ public:
+  /// Throws Failure(Exit::other).
+  explicit SafetensorsWriter(const std::string& path);
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  /// Once. Throws Failure(Exit::other).
+  void write(const std::vector<NamedTensor>& tensors, const Metadata& metadata);
+
+ private:
+  std::string path_;
+  std::string partial_;  ///< "" where the file is a device or a pipe, and written itself
+  int file_;
+};
+
+/// Both at once.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                        const Metadata& metadata);
+
+/// Whether a tensor may have this name in a file: UTF-8, and not that of the metadata.
+bool is_tensor_name(const std::string& name);
 
 }  // namespace tandem::cli

@@ -94,8 +94,8 @@ void write_timeline(const hw::sim::Trace& trace, const std::string& path) {
 std::string replay(const SimOptions& o, std::uint64_t seed) {
   const auto number = [](std::int64_t n) { return " " + std::to_string(n); };
   return "tandem sim --batch" + number(o.batch) + " --heads" + number(o.q_heads) + " --kv-heads" +
-         number(o.kv_heads) + " --sq" + number(o.q_len) + " --sk" + number(o.k_len) + " --dim" +
-         number(o.head_dim) + " --dtype " + o.dtype + " --mask " + o.mask + " --softcap " +
+         number(o.kv_heads) + " --seqlen" + number(o.q_len) + " --seqlen-k" + number(o.k_len) +
+         " --head-dim" + number(o.head_dim) + " --dtype " + o.dtype + " --mask " + o.mask + " --softcap " +
          std::to_string(o.softcap) + " --blocks" + number(o.multiprocessors) + o.study.arguments() +
          " --policy " + o.policy + " --seed " + std::to_string(seed);
 }
@@ -177,9 +177,9 @@ void add_shape_options(CLI::App& command, SimOptions& options) {
   command.add_option("--kv-heads", options.kv_heads, "Key/value heads; they divide the query heads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command.add_option("--sq", options.q_len, "Queries")->check(size)->capture_default_str();
-  command.add_option("--sk", options.k_len, "Keys")->check(size)->capture_default_str();
-  command.add_option("--dim", options.head_dim, "Head dim, a multiple of 8")
+  command.add_option("--seqlen", options.q_len, "Queries")->check(size)->capture_default_str();
+  command.add_option("--seqlen-k", options.k_len, "Keys")->check(size)->capture_default_str();
+  command.add_option("--head-dim", options.head_dim, "Head dim, a multiple of 8")
       ->check(CLI::Range(8, 256))
       ->capture_default_str();
   command.add_option("--dtype", options.dtype, "Element type")
@@ -190,7 +190,8 @@ void add_shape_options(CLI::App& command, SimOptions& options) {
       ->type_name("MASK")
       ->capture_default_str();
   command.add_option("--softcap", options.softcap, "Cap of the scores; 0: off")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
+      ->type_name("NUMBER")
       ->capture_default_str();
 }
 
@@ -205,6 +206,8 @@ void add_sim(CLI::App& app, Exit& result) {
       ->check(CLI::IsMember({"eager", "late", "random"}))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Of the values and the schedule; run i uses seed + i")
+      ->check(seed_validator())
+      ->type_name("INTEGER")
       ->capture_default_str();
   command->add_option("--runs", options->runs, "Number of runs")
       ->check(CLI::Range(1, 1'000'000))
@@ -223,7 +226,7 @@ void add_sim(CLI::App& app, Exit& result) {
   command->callback([options, &result] {
     if (options->q_heads % options->kv_heads != 0)
       throw Failure(Exit::usage, "--kv-heads does not divide --heads");
-    if (options->head_dim % 8 != 0) throw Failure(Exit::usage, "--dim is not a multiple of 8");
+    if (options->head_dim % 8 != 0) throw Failure(Exit::usage, "--head-dim is not a multiple of 8");
     result = run_sim(*options);
   });
 }

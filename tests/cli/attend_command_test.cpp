@@ -216,6 +216,71 @@ TEST_F(Attend, UnwritableOutputEndsWithFiveAndLeavesNothingBehind) {
   EXPECT_THAT(outcome.err, HasSubstr("/nonexistent/out.safetensors"));
 }
 
+TEST_F(Attend, WhatCanNotBeWrittenIsKnownBeforeTheWork) {
+  save(in, small());
+  const Outcome outcome = attend({"-o", "/nonexistent/out.safetensors", "--repeats", "1000000"});
+  EXPECT_EQ(outcome.exit_code, 5) << outcome;
+  EXPECT_EQ(outcome.out, "") << "no layer was run";
+}
+
+TEST_F(Attend, TheInputIsNotReplaced) {
+  save(in, small());
+  const std::string before = bytes();
+  std::filesystem::create_symlink(in, out);
+  for (const std::string& name : {in, out}) {
+    const Outcome outcome = attend({"-o", name});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome;
+    EXPECT_THAT(outcome.err, HasSubstr("is the input file"));
+  }
+  EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(Attend, APartialFileThatIsALinkIsReplacedNotFollowed) {
+  save(in, small());
+  const std::string other = scratch.file("other");
+  std::ofstream(other) << "mine";
+  std::filesystem::create_symlink(other, out + ".partial");
+  EXPECT_EQ(attend({"-o", out}).exit_code, 0);
+  EXPECT_EQ(std::filesystem::file_size(other), 4u);
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(out)));
+  EXPECT_FALSE(std::filesystem::exists(out + ".partial"));
+}
+
+TEST_F(Attend, WhereItFailsNoPartialFileStays) {
+  Tensors tensors = small();
+  tensors[1].second = normal({1, 3, 1, 16}, TANDEM_FP32, 2);
+  save(in, tensors);
+  EXPECT_EQ(attend({"-o", out}).exit_code, 3);
+  EXPECT_FALSE(std::filesystem::exists(out + ".partial"));
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST_F(Attend, AShapeTooLargeBesideAZeroIsTheFilesFault) {
+  const std::string header =
+      R"({"q":{"dtype":"F32","shape":[4611686018427387904,4611686018427387904,0,8],"data_offsets":[0,0]},)"
+      R"("k":{"dtype":"F32","shape":[1,1,1,8],"data_offsets":[0,32]},)"
+      R"("v":{"dtype":"F32","shape":[1,1,1,8],"data_offsets":[32,64]}})";
+  std::string content(8, '\0');
+  for (int i = 0; i < 8; ++i)
+    content[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
+  write_bytes(content + header + std::string(64, '\0'));
+  const Outcome outcome = attend({});
+  EXPECT_EQ(outcome.exit_code, 3) << outcome;
+}
+
+TEST_F(Attend, ControlCharactersOfNamesDoNotReachTheTerminal) {
+  Tensors tensors = small();
+  tensors.emplace_back("evil\x1b[2J\xc2\x9b", normal({1, 1, 1, 8}, TANDEM_FP32, 4));
+  save(in, tensors);
+  const Outcome missing = attend({"--q", "none"}), found = attend({"--expect", "evil\x1b[2J\xc2\x9b"});
+  EXPECT_EQ(missing.exit_code, 3) << missing;
+  EXPECT_EQ(found.exit_code, 3) << found;
+  for (const std::string& text : {missing.err, found.err}) {
+    EXPECT_THAT(text, HasSubstr("evil\\x1b[2J\\xc2\\x9b"));
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  }
+}
+
 TEST_F(Attend, WritesToADeviceWithoutReplacingIt) {
   save(in, small());
   EXPECT_EQ(attend({"-o", "/dev/null"}).exit_code, 0);

@@ -60,11 +60,46 @@ TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
       {{"bench", "--backward", "--host"}, "--backward"},
       {{"bench", "--deterministic"}, "--backward"},
       {{"bench", "--heads", "6", "--kv-heads", "4", "--seqlen", "8"}, "heads"},
+      {{"bench", "--seqlen", "8", "--budget", "nan"}, "--budget"},
+      {{"bench", "--seqlen", "8", "--budget", "inf"}, "--budget"},
+      {{"check", "--time-limit", "nan"}, "--time-limit"},
+      {{"check", "--seed", "18446744073709551616", "--cases", "1"}, "18446744073709551616"},
+      {{"check", "--seed", "-1", "--cases", "1"}, "-1"},
+      {{"attend", "f", "--scale", "1e-50"}, "--scale"},
+      {{"attend", "f", "--scale", "inf"}, "--scale"},
+      {{"attend", "f", "--scale", "3e38"}, "scale is 3e+38"},
+      {{"attend", "f", "--softcap", "nan"}, "--softcap"},
+      {{"attend", "f", "--tolerance", "nan"}, "--tolerance"},
+      {{"attend", "f", "--o-name", "\xff"}, "UTF-8"},
+      {{"attend", "f", "--o-name", "__metadata__"}, "__metadata__"},
   };
   for (const auto& [arguments, word] : mistakes) {
     const Outcome outcome = run_tool(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << outcome;
-    EXPECT_THAT(outcome.err, HasSubstr(word));
+    EXPECT_THAT(outcome.err, AllOf(testing::StartsWith("tandem: "), HasSubstr(word)));
+    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << "one line: " << outcome;
+  }
+}
+
+TEST(Usage, OutputThatStdoutDoesNotTakeEndsWithFive) {
+  const std::vector<std::vector<std::string>> commands = {{"--help"},
+                                                          {"info"},
+                                                          {"bench", "--backend", "cpu", "--seqlen", "8"},
+                                                          {"check", "--cases", "1", "--seed", "1"}};
+  for (const std::vector<std::string>& command : commands) {
+    const Outcome outcome = run_tool_with_full_stdout(command);
+    EXPECT_EQ(outcome.exit_code, 5) << outcome;
+    EXPECT_THAT(outcome.err, HasSubstr("stdout"));
+  }
+}
+
+TEST(Help, SubcommandsNameTheSameOptionsAlike) {
+  if (run_tool({"sim", "--variants"}).exit_code == 4) GTEST_SKIP() << "built without the software Hopper";
+  const std::string bench = run_tool({"bench", "--help"}).out, sim = run_tool({"sim", "--help"}).out;
+  for (const char* option :
+       {"--batch ", "--heads ", "--kv-heads ", "--seqlen ", "--seqlen-k ", "--head-dim ", "--mask "}) {
+    EXPECT_THAT(bench, HasSubstr(option));
+    EXPECT_THAT(sim, HasSubstr(option));
   }
 }
 

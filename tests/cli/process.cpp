@@ -22,16 +22,17 @@ std::string content_of(const std::string& path) {
 }
 
 /// Runs words, which the shell sees as they are, followed by quoted arguments.
-Outcome run(std::vector<std::string> words, const std::vector<std::string>& arguments) {
+Outcome run(std::vector<std::string> words, const std::vector<std::string>& arguments,
+            const std::string& out = "") {
   const ScratchFolder scratch;
   for (const std::string& argument : arguments) words.push_back(quoted(argument));
-  words.insert(words.end(),
-               {">", quoted(scratch.file("out")), "2>", quoted(scratch.file("err")), "</dev/null"});
+  words.insert(words.end(), {">", quoted(out.empty() ? scratch.file("out") : out), "2>",
+                             quoted(scratch.file("err")), "</dev/null"});
   std::string command;
   for (const std::string& word : words) command.append(word).append(" ");
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) && WEXITSTATUS(status) < 128 ? WEXITSTATUS(status) : -1,
-          content_of(scratch.file("out")), content_of(scratch.file("err"))};
+          out.empty() ? content_of(scratch.file("out")) : "", content_of(scratch.file("err"))};
 }
 
 }  // namespace
@@ -49,6 +50,10 @@ Outcome run_tool_with_wrong_backend(const std::vector<std::string>& arguments) {
   return run({"env", "ASAN_OPTIONS=verify_asan_link_order=0", "LD_PRELOAD=" + quoted(TANDEM_WRONG_BACKEND),
               quoted(TANDEM_TOOL)},
              arguments);
+}
+
+Outcome run_tool_with_full_stdout(const std::vector<std::string>& arguments) {
+  return run({quoted(TANDEM_TOOL)}, arguments, "/dev/full");
 }
 
 ScratchFolder::ScratchFolder() {

@@ -21,6 +21,9 @@ Outcome run_tool(const std::vector<std::string>& arguments);
 /// The same with a CPU backend whose results are wrong.
 Outcome run_tool_with_wrong_backend(const std::vector<std::string>& arguments);
 
+/// The same with a stdout that takes nothing, as on a full disk.
+Outcome run_tool_with_full_stdout(const std::vector<std::string>& arguments);
+
 /// A new folder, removed with all that is in it at the end.
 class ScratchFolder {
  public:

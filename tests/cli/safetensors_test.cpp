@@ -1,5 +1,6 @@
 #include "safetensors.h"
 
+#include <chrono>
 #include <cstring>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,6 +49,19 @@ TEST(SafetensorsHeader, AcceptsScalarsAndEmptyTensors) {
                 4),
       "");
   EXPECT_EQ(complaint("{}", 0), "");
+}
+
+TEST(SafetensorsHeader, OfManyTensorsIsReadInTheirTime) {
+  const auto seconds_for = [](int tensors) {
+    std::string json = "{";
+    for (int i = 0; i < tensors; ++i)
+      json += (i == 0 ? "" : ",") + tensor("t" + std::to_string(i), "F32", "[0]", "[0,0]");
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(complaint(json + "}", 0), "");
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  seconds_for(1000);
+  EXPECT_LT(seconds_for(40'000), 40 * seconds_for(4'000) + 0.1) << "ten times as many";
 }
 
 struct Refused {
