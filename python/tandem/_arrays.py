@@ -38,6 +38,15 @@ class NumpyArrays:
     def dtype_name(self, x):
         return x.dtype.name
 
+    def why_not_as_stored(self, x):
+        """Why the bytes of x are not its values; None where they are."""
+        if not x.dtype.isnative:
+            return "is of foreign byte order; pass {0}.astype({0}.dtype.newbyteorder('='))"
+
+    def bounds(self, x):
+        """The least and the greatest element, None of no elements or where asking would wait for a device."""
+        return (int(x.min()), int(x.max())) if x.size else None
+
     def strides(self, x):
         if any(stride % x.itemsize for stride in x.strides):
             raise _invalid(f"strides {x.strides} bytes are no multiples of the element size, {x.itemsize} bytes")
@@ -81,6 +90,13 @@ class TorchTensors:
     def dtype_name(self, x):
         return str(x.dtype).removeprefix("torch.")
 
+    def why_not_as_stored(self, x):
+        if x.is_neg():
+            return "has PyTorch's negative bit, which Tandem does not see; pass {0}.resolve_neg()"
+
+    def bounds(self, x):
+        return (int(x.min()), int(x.max())) if x.numel() and x.device.type == "cpu" else None
+
     def strides(self, x):
         return x.stride()
 
@@ -113,6 +129,11 @@ def arrays_of(x, name="q"):
     raise TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; NumPy arrays and PyTorch tensors are allowed")
 
 
+def _check_stored(arrays, name, x):
+    if why := arrays.why_not_as_stored(x):
+        raise _invalid(f"{name} {why.format(name)}")
+
+
 def describe(arrays, name, x, dimensions="b, s, h, d"):
     """x as the C interface's tandem_tensor. Borrows x's memory: keep x alive as long as the result."""
     if x.ndim != 4:
@@ -120,6 +141,7 @@ def describe(arrays, name, x, dimensions="b, s, h, d"):
     dtype = arrays.dtype_name(x)
     if dtype not in DTYPES:
         raise _invalid(f"{name} is {dtype}; allowed are {', '.join(DTYPES)}")
+    _check_stored(arrays, name, x)
     four = ctypes.c_int64 * 4
     return Tensor(arrays.pointer(x), DTYPES[dtype], four(*x.shape), four(*arrays.strides(x)))
 
@@ -132,6 +154,7 @@ def table(arrays, name, x, dtypes, dimensions):
     dtype = arrays.dtype_name(x)
     if dtype not in dtypes:
         raise _invalid(f"{name} is {dtype}; allowed are {', '.join(dtypes)}")
+    _check_stored(arrays, name, x)
     strides = arrays.strides(x)
     if x.shape[-1] > 1 and strides[-1] != 1:
         raise _invalid(f"{name} has strides {tuple(strides)}; the last one has to be 1")

@@ -5,7 +5,7 @@ import ctypes
 
 from ._arrays import arrays_of, describe, table
 from ._library import DTYPES, Cache, DecodeArgs, Rotary, TandemError, check, library
-from ._options import as_backend, as_mask, as_scale, as_study, check_together, pointer_to, sized
+from ._options import as_backend, as_int64, as_mask, as_scale, as_study, check_together, pointer_to, sized
 
 
 class DecodeWorkspace:
@@ -33,7 +33,7 @@ def _rotary(arrays, rotary, interleaved):
         raise TandemError("TANDEM_INVALID_ARGUMENT", f"rotary is {shape} and {sin_shape}, {' and '.join(names)}; "
                           "cosines and sines have to be of one shape and dtype, and contiguous")
     return sized(Rotary, cos=cos, sin=sin, dtype=DTYPES[names.pop()], positions=shape[0], dim=2 * shape[1],
-                 interleaved=int(interleaved))
+                 interleaved=int(bool(interleaved)))
 
 
 def _cache(arrays, tensors):
@@ -52,6 +52,10 @@ def _cache(arrays, tensors):
                                                 ("rows", "slots"))
         if rows < b and "batch_index" not in tensors:
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"page_table has {rows} rows; q has a batch of {b}")
+        bounds = arrays.bounds(tensors["batch_index"]) if "batch_index" in tensors else None
+        if bounds and not 0 <= bounds[0] <= bounds[1] < rows:
+            raise TandemError("TANDEM_INVALID_ARGUMENT", f"batch_index is from {bounds[0]} to {bounds[1]}; page_table "
+                              f"has rows 0 to {rows - 1}")
         cache.page_table, cache.page_table_stride, cache.pages_per_sequence = address, strides[0], slots
     return cache
 
@@ -63,7 +67,7 @@ class _Step:
                  rotary=None, rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0,
                  return_lse=False, out=None, split_size=0, plan=None, study=None, backend="auto"):
         args = sized(DecodeArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window)),
-                     scale=as_scale(scale), softcap=softcap, split_size=split_size, study=pointer_to(as_study(study)))
+                     scale=as_scale(scale), softcap=softcap, split_size=as_int64("split_size", split_size), study=pointer_to(as_study(study)))
         self.arrays = arrays = arrays_of(q)
         self.out = arrays.empty(q.shape) if out is None else out
         self.lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None

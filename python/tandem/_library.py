@@ -5,6 +5,7 @@ import ctypes
 import ctypes.util
 import functools
 import os
+import re
 from pathlib import Path
 
 DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3}
@@ -127,8 +128,16 @@ def library():
     return lib
 
 
+# What the C interface calls an argument, and what it is here.
+_ARGUMENTS = {r"\bo(?=[ .;,)]|$)": "out", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
+              r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]"}
+
+
 def check(status):
-    """Raises TandemError with the library's own message unless status is TANDEM_OK."""
+    """Raises TandemError with the library's own message, in Python's names, unless status is TANDEM_OK."""
     if status != 0:
         lib = library()
-        raise TandemError(lib.tandem_status_name(status).decode(), lib.tandem_last_error().decode())
+        message = lib.tandem_last_error().decode()
+        for name, own in _ARGUMENTS.items():
+            message = re.sub(name, own, message)
+        raise TandemError(lib.tandem_status_name(status).decode(), message)

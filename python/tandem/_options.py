@@ -2,6 +2,7 @@
 """Options that several calls share, as the C interface takes them."""
 
 import ctypes
+import operator
 
 from ._library import (BACKENDS, DECODE_KERNELS, MASK_CAUSAL, MASK_FULL, MASK_WINDOW, OVERLAPS, TURNS, UNLIMITED,
                        Mask, Study, TandemError)
@@ -28,12 +29,23 @@ def as_backend(backend):
     return choice("backend", backend, BACKENDS)
 
 
+def as_int64(name, value):
+    """A whole number that the C interface's int64_t holds; ctypes would take others modulo 2**64."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} is {value!r}; it has to be a whole number") from None
+    if not -2**63 <= number < 2**63:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} is {number}; it has to fit in 64 bits")
+    return number
+
+
 def as_mask(causal, window):
     if causal and window is not None:
         raise TandemError("TANDEM_INVALID_ARGUMENT", f"causal and window={window} contradict each other; a causal "
                           "window is window=(left, 0)")
     if window is not None:
-        left, right = (UNLIMITED if limit is None else limit for limit in window)
+        left, right = (UNLIMITED if limit is None else as_int64("window", limit) for limit in window)
         return sized(Mask, kind=MASK_WINDOW, window_left=left, window_right=right)
     return sized(Mask, kind=MASK_CAUSAL if causal else MASK_FULL)
 

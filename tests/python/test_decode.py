@@ -128,6 +128,11 @@ class DecodeTest(unittest.TestCase):
         self.assert_refused("page_table has 1 dimensions", *step, page_table=lengths)
         self.assert_refused("page_table has 1 rows", *step, page_table=lengths[None])
         self.assert_refused("batch_index is uint8", *step, batch_index=np.zeros(2, np.uint8))
+        for wrong in (2, -1):
+            self.assert_refused(f"batch_index is from .*{wrong}.*; page_table has rows 0 to 1", *step,
+                                page_table=np.zeros((2, 1), np.int32), batch_index=np.array([wrong, 1], np.int32))
+        self.assert_refused("split_size is 18446744073709551680", *step, split_size=2**64 + 64)
+        self.assert_refused(r"^TANDEM_INVALID_ARGUMENT: k_cache\.shape\[0\]", q, k[:1], v[:1], lengths)
         self.assert_refused("study.kernel is 'fast'", *step, study={"kernel": "fast"})
         self.assert_refused("k_cache has 3 dimensions", q, k[0], v, lengths)
         self.assert_refused("split_size is 100", *step, split_size=100)

@@ -94,11 +94,56 @@ class ForwardTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "q and k"):
             tandem.forward(q, k.tolist(), v)
 
+    def test_refuses_numbers_that_ctypes_would_change(self):
+        q, k, v = (self.normal(1, 5, 2, 8) for _ in "qkv")
+        self.assert_refused("window is 18446744073709551616", q, k, v, window=(2**64, 0))
+        self.assert_refused("window is 1.5", q, k, v, window=(1.5, 0))
+        self.assert_refused("scale is", q, k, v, scale=1e39)
+
+    def test_refuses_foreign_byte_order(self):
+        q, k, v = (self.normal(1, 5, 2, 8) for _ in "qkv")
+        foreign = k.astype(k.dtype.newbyteorder())
+        self.assert_refused(r"k is of foreign byte order; pass k.astype\(", q, foreign, v)
+
+    def test_refuses_a_negative_bit_that_it_would_not_see(self):
+        import types
+        from unittest import mock
+        from tandem import _arrays
+
+        class Tensor:
+            ndim, dtype = 4, "torch.float32"
+
+            def is_neg(self):
+                return True
+
+        with mock.patch.dict(sys.modules, torch=types.SimpleNamespace(Tensor=Tensor)):
+            with self.assertRaisesRegex(tandem.TandemError, r"q has PyTorch's negative bit.*q.resolve_neg\(\)"):
+                _arrays.describe(_arrays.TorchTensors(Tensor()), "q", Tensor())
+
+    def test_empty_arrays_are_no_error(self):
+        q, k, v = (self.normal(2, 5, 4, 8) for _ in "qkv")
+        self.assertEqual(tandem.forward(q[:, :0], k, v).shape, (2, 0, 4, 8))
+        self.assertEqual(tandem.forward(q[:0], k[:0], v[:0]).shape, (0, 5, 4, 8))
+        self.assertEqual(tandem.forward(q[:, :, :0].transpose(3, 2, 1, 0).transpose(3, 2, 1, 0), k[:, :, :0],
+                                        v[:, :, :0]).shape, (2, 5, 0, 8))
+        out, lse = tandem.forward(q, k[:, :0], v[:, :0], return_lse=True)
+        self.assertTrue((out == 0).all() and (lse == -np.inf).all())
+
+    def test_a_child_process_of_fork_may_call(self):
+        import multiprocessing
+        q, k, v = (self.normal(4, 64, 4, 8) for _ in "qkv")
+        here = tandem.forward(q, k, v)
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            for there in pool.starmap_async(tandem.forward, [(q, k, v)] * 4).get(timeout=60):
+                np.testing.assert_array_equal(there, here)
+
     def test_passes_on_the_library_s_own_refusals(self):
         q, k, v = (self.normal(1, 5, 8, 8) for _ in "qkv")
         out = np.full_like(q, np.nan)
         self.assert_refused("heads", q, k[:, :, :3], v[:, :, :3], out=out)
         self.assert_refused("stride", q.transpose(0, 1, 3, 2), k, v, out=out)
+        self.assert_refused(r"^TANDEM_INVALID_ARGUMENT: out\.shape\[1\]", q, k, v, out=np.zeros_like(q[:, :4]))
+        self.assert_refused(r"out\.data is .* overlap those of q \(q\.data", q, k, v, out=q)
         self.assertTrue(np.isnan(out).all())
 
     def test_the_cpu_ignores_what_is_asked_of_a_kernel(self):
