@@ -164,7 +164,6 @@ TEST(Process, AsksForOneWorkspaceWhateverItsOwnOpenMPDoes) {
     end(fewer && library.workspace_bytes() == bytes);
   };
   EXPECT_EXIT(body(), ExitedWithCode(0), "");
-  dlclose(openmp);
 }
 
 }  // namespace

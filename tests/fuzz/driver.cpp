@@ -1,0 +1,157 @@
+// The part of libFuzzer that GCC lacks: runs each input of a corpus, then mutated ones until the time is
+// over. Every input follows from the seed and its number, which are printed where one ends the process.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <sanitizer/common_interface_defs.h>
+#include <string>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace {
+
+using Input = std::vector<std::uint8_t>;
+
+struct Options {
+  double seconds = 60;
+  std::uint64_t seed = std::random_device()();
+  std::uint64_t only = 0;  ///< the number of one input to run alone; 0: all
+  std::string corpus;
+};
+
+std::uint64_t current_seed = 0, current_number = 0;
+
+void tell_how_to_replay() {
+  std::fprintf(stderr, "fuzz: replay with --seed %llu --only %llu\n",
+               static_cast<unsigned long long>(current_seed),
+               static_cast<unsigned long long>(current_number));
+}
+
+std::vector<Input> read_corpus(const std::string& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  std::vector<Input> inputs;
+  for (const auto& path : paths) {
+    std::ifstream file(path, std::ios::binary);
+    inputs.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  return inputs;
+}
+
+class Mutation {
+ public:
+  explicit Mutation(std::uint64_t seed) : random_(seed) {}
+
+  std::size_t below(std::size_t bound) { return bound == 0 ? 0 : random_() % bound; }
+
+  /// One small change.
+  void change(Input& input, const Input& other) {
+    const std::size_t at = below(input.size());
+    switch (below(7)) {
+      case 0:
+        if (!input.empty()) input[at] ^= static_cast<std::uint8_t>(1u << below(8));
+        break;
+      case 1:
+        if (!input.empty()) input[at] = static_cast<std::uint8_t>(below(256));
+        break;
+      case 2:
+        input.insert(input.begin() + static_cast<std::ptrdiff_t>(at), static_cast<std::uint8_t>(below(256)));
+        break;
+      case 3:
+        input.erase(input.begin() + static_cast<std::ptrdiff_t>(at),
+                    input.begin() + static_cast<std::ptrdiff_t>(std::min(input.size(), at + below(8))));
+        break;
+      case 4:  // digits, brackets and the like, which texts are made of
+        if (!input.empty()) input[at] = static_cast<std::uint8_t>("0123456789[]{},:\"-e.\\"[below(21)]);
+        break;
+      case 5: {  // a piece of itself or of another
+        const Input& from = below(2) == 0 ? input : other;
+        const std::size_t begin = below(from.size()), count = std::min(below(32), from.size() - begin);
+        const Input piece(from.begin() + static_cast<std::ptrdiff_t>(begin),
+                          from.begin() + static_cast<std::ptrdiff_t>(begin + count));
+        input.insert(input.begin() + static_cast<std::ptrdiff_t>(at), piece.begin(), piece.end());
+        break;
+      }
+      default:
+        if (below(8) == 0) input.resize(at);
+    }
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+/// The first inputs are the corpus; others are mutated from it, or of random bytes.
+Input make_input(const std::vector<Input>& corpus, std::uint64_t seed, std::uint64_t number) {
+  if (number <= corpus.size()) return corpus[number - 1];
+  Mutation mutation(seed * 0x9e3779b97f4a7c15u + number);
+  Input input = corpus[mutation.below(corpus.size())];
+  if (mutation.below(4) == 0) {
+    input.resize(mutation.below(400));
+    for (std::uint8_t& byte : input) byte = static_cast<std::uint8_t>(mutation.below(256));
+  }
+  const Input& other = corpus[mutation.below(corpus.size())];
+  for (std::size_t changes = 1 + mutation.below(6); changes > 0; --changes) mutation.change(input, other);
+  return input;
+}
+
+bool parse(int argc, char** argv, Options* options) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.rfind("--", 0) != 0) {
+      options->corpus = word;
+    } else if (i + 1 == argc) {
+      return false;
+    } else if (word == "--seconds") {
+      options->seconds = std::atof(argv[++i]);
+    } else if (word == "--seed") {
+      options->seed = std::strtoull(argv[++i], nullptr, 10);
+    } else if (word == "--only") {
+      options->only = std::strtoull(argv[++i], nullptr, 10);
+    } else {
+      return false;
+    }
+  }
+  return !options->corpus.empty();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (!parse(argc, argv, &options)) {
+    std::fprintf(stderr, "usage: %s [--seconds N] [--seed N] [--only N] CORPUS\n", argv[0]);
+    return 2;
+  }
+  const std::vector<Input> corpus = read_corpus(options.corpus);
+  if (corpus.empty()) {
+    std::fprintf(stderr, "%s is empty\n", options.corpus.c_str());
+    return 2;
+  }
+  __sanitizer_set_death_callback(tell_how_to_replay);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  const auto is_over = [&] {
+    return std::chrono::duration<double>(Clock::now() - start).count() > options.seconds;
+  };
+  current_seed = options.seed;
+  current_number = options.only > 0 ? options.only : 1;
+  do {
+    const Input input = make_input(corpus, options.seed, current_number);
+    LLVMFuzzerTestOneInput(input.data(), input.size());
+    ++current_number;
+  } while (options.only == 0 && (current_number <= corpus.size() || !is_over()));
+  std::printf("%llu inputs, seed %llu: nothing found\n", static_cast<unsigned long long>(current_number - 1),
+              static_cast<unsigned long long>(options.seed));
+  return 0;
+}

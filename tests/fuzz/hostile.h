@@ -1,0 +1,104 @@
+// What the fuzzers of calls share: decisions from bytes, an arena of numbers, tensors in it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "tests/fuzz/forward_oracle.h"
+
+namespace tandem::fuzz {
+
+constexpr std::size_t arena_bytes = 1 << 16;
+
+/// The fuzzer's bytes as decisions; zeros when they are used up.
+class Draws {
+ public:
+  Draws(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
+  std::size_t below(std::size_t bound) {
+    std::size_t value = take();
+    if (bound > 256) value = value << 8 | take();
+    return value % bound;
+  }
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(below(static_cast<std::size_t>(high - low + 1)));
+  }
+  template <typename T, std::size_t n>
+  T one_of(const T (&values)[n]) {
+    return values[below(n)];
+  }
+
+ private:
+  std::uint8_t take() { return size_ == 0 ? 0 : (--size_, *data_++); }
+
+  const std::uint8_t* data_;
+  std::size_t size_;
+};
+
+/// All that a call may touch; sanitizers watch its ends.
+using Arena = std::vector<std::byte>;
+
+/// Numbers of moderate size in every dtype, some NaN and infinite.
+inline void fill(Arena& arena, Draws& draws) {
+  std::uint32_t state = static_cast<std::uint32_t>(draws.below(65536)) + 1;
+  for (std::size_t i = 0; i < arena_bytes; i += 2) {
+    state = state * 1664525 + 1013904223;
+    const auto word = static_cast<std::uint16_t>(0x3c00 | (state >> 16 & 0x83ff));
+    std::memcpy(&arena[i], &word, 2);
+  }
+  for (std::size_t specials = draws.below(8) == 0 ? 3 : 0; specials > 0; --specials) {
+    const std::uint16_t word = draws.one_of<std::uint16_t>({0x7fff, 0xffff, 0x7c00, 0x7f80});
+    std::memcpy(&arena[2 * draws.below(arena_bytes / 2)], &word, 2);
+  }
+}
+
+/// Dense in some order of dimensions, with gaps, from `begin` on; moves `begin` behind it.
+inline tandem_tensor place(Arena& arena, tandem_dtype dtype, const std::int64_t (&shape)[4], Draws& draws,
+                           std::size_t& begin) {
+  tandem_tensor t{};
+  t.dtype = dtype;
+  std::copy_n(shape, 4, t.shape);
+  static constexpr int orders[][3] = {{2, 1, 0}, {1, 2, 0}, {0, 1, 2}};
+  std::int64_t pitch = shape[3] + draws.one_of<std::int64_t>({0, 0, 1, 8});
+  for (const int i : orders[draws.below(3)]) {
+    t.stride[i] = pitch;
+    pitch *= std::max<std::int64_t>(shape[i], 1);
+  }
+  t.stride[3] = 1;
+  t.data = &arena[std::min(begin, arena_bytes - 16)];
+  begin = (begin + static_cast<std::size_t>(pitch) * size_of(dtype) + 15) / 16 * 16;
+  return t;
+}
+
+inline std::int64_t odd_number(Draws& draws) {
+  static constexpr std::int64_t numbers[] = {
+      0,         -1,        -2,        1,         2,         3,           7,         8,
+      12,        16,        24,        -8,        -24,       264,         INT64_MAX, INT64_MIN,
+      1LL << 31, 1LL << 32, 1LL << 40, 1LL << 58, 1LL << 62, -(1LL << 62)};
+  return draws.one_of(numbers);
+}
+
+/// A number that no enumerator need have.
+template <typename Enum>
+void store(Enum& field, int number) {
+  std::memcpy(&field, &number, sizeof number);
+}
+
+inline bool lies_within(const Arena& arena, const tandem_tensor& tensor) {
+  const auto rows = rows_of(tensor, 100'000);
+  const Wide begin = reinterpret_cast<std::uintptr_t>(arena.data());
+  return rows && std::all_of(rows->begin(), rows->end(), [&](const Row& row) {
+           return row.begin >= begin && row.end <= begin + static_cast<Wide>(arena.size());
+         });
+}
+
+inline bool near(double value, double expected, double tolerance) {
+  if (std::isnan(expected)) return std::isnan(value);
+  if (std::isinf(expected)) return value == expected || std::isnan(value);  // a weight may round to 0
+  return std::abs(value - expected) <= tolerance * std::max(1.0, std::abs(expected));
+}
+
+}  // namespace tandem::fuzz
