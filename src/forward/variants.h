@@ -91,8 +91,8 @@ constexpr auto recipes() {
 template <int head_dim>
 constexpr auto varlen_recipes() {
   using enum Attention;
-  constexpr int block_n = head_dim <= 128 ? 128 : head_dim == 192 ? 80 : 64;
   constexpr auto recipe = [](Attention attention, bool softcap) {
+    const int block_n = head_dim <= 128 ? 128 : head_dim == 192 ? 80 : softcap ? 48 : 64;
     return Recipe{attention, softcap, 0, 128, block_n, 2, Overlap::two_stage, TurnPolicy::pingpong};
   };
   return std::array{recipe(full, false), recipe(causal, false), recipe(windowed, false),
