@@ -112,6 +112,30 @@ TEST_F(HopperVarlen, EachSequenceEqualsItsOracle) {
   }
 }
 
+// Few and small, so that sanitizers get through them too.
+TEST_F(HopperVarlen, SmallBatchesOfEveryVariantEqualTheirOracle) {
+  std::uint64_t seed = 0;
+  for (const std::int64_t head_dim : {64, 96, 128, 192, 256}) {
+    for (const bool causal : {true, false}) {
+      for (const float softcap : {0.f, 20.f}) {
+        VarlenCase c;
+        c.seed = ++seed;
+        c.q_lens = {3, 140, 0}, c.k_lens = {130, 200, 5};
+        c.keys = static_cast<KeyLayout>(seed % 3);
+        c.head_dim = head_dim;
+        c.mask = causal ? core::Mask::causal() : core::Mask{50, 20};
+        c.softcap = softcap;
+        SCOPED_TRACE(testing::Message() << c);
+        VarlenTensors tensors(c);
+        const DeviceVarlen device(tensors);
+        device.run();
+        device.read(tensors);
+        EXPECT_EQ(failure_of(tensors), "");
+      }
+    }
+  }
+}
+
 // Captured with short sequences, replayed with long ones: the grid and the launch depend on bounds only.
 TEST_F(HopperVarlen, AGraphReadsLengthsAnewAtEveryReplay) {
   VarlenCase c;
