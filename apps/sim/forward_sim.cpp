@@ -13,8 +13,11 @@ std::vector<forward::ForwardVariant> forward_variants(forward::Lengths lengths) 
 
 std::string name_of(const forward::ForwardVariant& v) {
   static constexpr const char* overlaps[] = {"serial", "two-stage", "three-stage"};
-  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
-         (v.mask == forward::MaskKind::prefix ? " prefix" : " band") +
+  static constexpr const char* operands[] = {"bf16", "fp16", "e4m3"};
+  static constexpr const char* layouts[] = {"", " v-rows", " v-columns"};
+  const std::string output = v.is_8_bit() ? std::string(" to ") + operands[static_cast<int>(v.output)] : "";
+  return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] + " d" +
+         std::to_string(v.head_dim) + (v.mask == forward::MaskKind::prefix ? " prefix" : " band") +
          (v.lengths == forward::Lengths::varlen ? " varlen" : "") + (v.softcap ? " softcap " : " ") +
          overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::pingpong ? " pingpong " : " ") + std::to_string(v.block_m) + "x" +

@@ -23,7 +23,7 @@ hw::TensorMap encode(const core::Tensor& tensor, hw::BoxRows box) {
   std::copy_n(request.stride_bytes, 3, spec.stride_bytes);
   std::copy_n(request.box, 4, spec.box);
   spec.swizzle = request.swizzle;
-  spec.element_bytes = static_cast<std::uint32_t>(core::size_of(tensor.dtype));
+  spec.element_bytes = tensor.dtype == TANDEM_FP32 ? 4 : 2;  // 8-bit elements count in pairs
   return hw::sim::encode_tensor_map(spec);
 }
 

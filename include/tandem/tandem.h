@@ -43,7 +43,12 @@ typedef enum tandem_status {
   TANDEM_OUT_OF_MEMORY = 7        /* no host memory for what a call needs beside its workspace */
 } tandem_status;
 
-typedef enum tandem_dtype { TANDEM_BF16 = 1, TANDEM_FP16 = 2, TANDEM_FP32 = 3 } tandem_dtype;
+typedef enum tandem_dtype {
+  TANDEM_BF16 = 1,
+  TANDEM_FP16 = 2,
+  TANDEM_FP32 = 3,
+  TANDEM_E4M3 = 4 /* 8 bits; q, k and v of tandem_forward, outputs of tandem_quantize */
+} tandem_dtype;
 
 typedef enum tandem_backend {
   TANDEM_BACKEND_AUTO = 0,     /* Hopper where q is in device memory, the CPU where it is in host memory */
@@ -76,6 +81,30 @@ typedef struct tandem_mask {
   int64_t window_left;   /* keys to the left of the query's own position, >= 0 or TANDEM_UNLIMITED */
   int64_t window_right;  /* keys to the right of it, >= 0 or TANDEM_UNLIMITED */
 } tandem_mask;
+
+/* How 8-bit values lie in memory. */
+typedef enum tandem_value_layout {
+  TANDEM_VALUES_BY_KEY = 0, /* v is b, sk, kv_heads, d */
+  /* v is b, d, kv_heads, n with n = sk rounded up to a multiple of 16: a row holds one column of all keys, of
+   * each 16 in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, and zeros behind the last key. What
+   * tandem_quantize writes where it is asked to; the fastest, since the kernel has nothing to transpose */
+  TANDEM_VALUES_BY_COLUMN = 1
+} tandem_value_layout;
+
+/* What 8-bit q, k and v stand for: each element for its value times its scale. Tensors of scales are fp32, >
+ * 0, with shape batch, blocks, heads, 1 and any strides. Batch and heads may also be 1: shared. A block is so
+ * many tokens, the last one may have fewer. On Hopper blocks of k and v are multiples of 128. data == NULL:
+ * all scales are 1. */
+typedef struct tandem_scales {
+  size_t struct_size;           /* sizeof(tandem_scales) */
+  tandem_tensor q;              /* heads: q_heads, kv_heads or 1 */
+  tandem_tensor k;              /* heads: kv_heads or 1 */
+  tandem_tensor v;              /* heads: kv_heads or 1 */
+  int64_t q_block;              /* tokens of a block; 0: all, blocks is 1 */
+  int64_t k_block;              /* the same */
+  int64_t v_block;              /* the same */
+  tandem_value_layout v_layout; /* default: TANDEM_VALUES_BY_KEY */
+} tandem_scales;
 
 /* Which kernel serves, for study: tandem/study.h, which is not part of the stable interface. */
 typedef struct tandem_study tandem_study;
@@ -115,14 +144,15 @@ typedef struct tandem_forward_args {
   tandem_backend backend;    /* default: TANDEM_BACKEND_AUTO */
   tandem_tensor q;           /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
   tandem_tensor k;           /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
-  tandem_tensor v;           /* b, sk, kv_heads, d; dtype of q */
-  tandem_tensor o;           /* b, sq, q_heads, d; written; dtype of q */
+  tandem_tensor v;           /* b, sk, kv_heads, d; dtype of q; of 8 bits: see tandem_value_layout */
+  tandem_tensor o;           /* b, sq, q_heads, d; written; dtype of q; of 8-bit q bf16 or fp16 (CPU: or fp32) */
   tandem_tensor lse;         /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   const tandem_mask* mask;   /* NULL: every query sees every key */
   float scale;               /* > 0, at most 2.3e38; 0 means 1 / sqrt(d) */
   float softcap;             /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
   const tandem_study* study; /* NULL: the kernel that measures best */
   const tandem_varlen* varlen; /* NULL: all sequences have the lengths of the tensors */
+  const tandem_scales* scales; /* of q, k and v of 8 bits; NULL: all 1, and values by key */
 } tandem_forward_args;
 
 /* Bytes of workspace that tandem_forward needs for these arguments, in the memory of the backend that serves
@@ -307,6 +337,34 @@ typedef struct tandem_merge_args {
  * and o are multiples of 16 bytes. stream: as in tandem_forward. Rows without elements are no error: nothing
  * is written then. */
 TANDEM_API tandem_status tandem_merge(const tandem_merge_args* args, void* stream);
+
+/* Quantises q, k or v to 8 bits for tandem_forward, in one pass:
+ *
+ * scale = the least power of two that maps the largest magnitude of a block to 448 or less (1 where all is
+ * 0), or the given one; out = x / scale, rounded to nearest even, beyond 448 to 448; NaN stays NaN.
+ *
+ * With hadamard, every row of x is first multiplied by H diag(signs) / sqrt(d), H the Hadamard matrix of size
+ * d: "incoherent processing", which spreads an outlier over all columns. q and k need the same seed, so that
+ * q k^T stays what it is; v has none.
+ *
+ * Zero-initialise it, set struct_size = sizeof(tandem_quantize_args), then fill in what is needed. */
+typedef struct tandem_quantize_args {
+  size_t struct_size;     /* sizeof(tandem_quantize_args) of the header that the caller was compiled with */
+  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO, which follows x's memory */
+  tandem_tensor x; /* b, s, heads, d; d a multiple of 8 up to 256. On Hopper bf16 or fp16, d 64, 128 or 256 */
+  tandem_tensor out;          /* b, s, heads, d, or as v in tandem_value_layout; e4m3; written */
+  tandem_value_layout layout; /* of out */
+  tandem_tensor scale; /* b, blocks, heads, 1, each also 1 where it is shared; fp32; written, or read if
+                          given. On Hopper it is shared only if it is given */
+  int64_t block; /* tokens that share a scale; 0: all, blocks is 1. On Hopper a multiple of 128, and 128 where
+                    scale is written */
+  int32_t scale_given; /* 1: scale is read: all > 0 */
+  int32_t hadamard;    /* 1: as above; d has to be a power of two */
+  uint64_t seed;       /* of the signs; read where hadamard is 1 */
+} tandem_quantize_args;
+
+/* Quantises a tensor: one kernel on Hopper, without a workspace. stream: as in tandem_forward. */
+TANDEM_API tandem_status tandem_quantize(const tandem_quantize_args* args, void* stream);
 
 /* The message of the calling thread's last failure: which argument, what it was, what is allowed. Never NULL;
  * valid until the thread's next failing call. */

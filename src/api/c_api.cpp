@@ -96,6 +96,10 @@ tandem_status tandem_decode_plan(const tandem_decode_args* args, void* plan, siz
   });
 }
 
+tandem_status tandem_quantize(const tandem_quantize_args* args, void* stream) {
+  return tandem::api::guarded([&] { return tandem::api::run_quantize(args, stream); });
+}
+
 tandem_status tandem_merge(const tandem_merge_args* args, void* stream) {
   return tandem::api::guarded([&] { return tandem::api::run_merge(args, stream); });
 }

@@ -20,7 +20,7 @@ constexpr std::int64_t max_head_dim = 256;
 constexpr float max_factor = 2.3e38f;
 constexpr const char* dimension_names[] = {"batch", "sequence length", "heads", "head dim"};
 
-bool is_dtype(int number) { return number >= TANDEM_BF16 && number <= TANDEM_FP32; }
+bool is_dtype(int number) { return number >= TANDEM_BF16 && number <= TANDEM_E4M3; }
 
 Status check_window_side(const char* name, std::int64_t keys, int kind) {
   if (kind != TANDEM_MASK_WINDOW && keys != 0)
@@ -139,9 +139,13 @@ Status check_scales(float scale, float softcap) {
 // ---- Types and shapes
 
 Status check_dtype_of_q(const Tensor& q) {
-  if (const int dtype = number_of(q.dtype); !is_dtype(dtype))
+  const int dtype = number_of(q.dtype);
+  if (!is_dtype(dtype))
     return invalid("q.dtype is ", dtype,
                    ", which is no tandem_dtype; use TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
+  if (dtype == TANDEM_E4M3)
+    return invalid("q.dtype is ", describe_dtype(dtype),
+                   ", which only tandem_forward takes; use TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include "api/message.h"
 #include "api/validate.h"
 #include "cpu/forward.h"
+#include "cpu/forward_eight_bit.h"
 #include "cpu/parallel.h"
 #include "cpu/varlen.h"
 
@@ -24,7 +25,8 @@ bool writes_nothing(const ForwardProblem& p) { return p.batch() == 0 || p.q_len(
 std::size_t workspace_of(const ForwardProblem& p, tandem_backend backend) {
   if (writes_nothing(p)) return 0;
   if (backend == TANDEM_BACKEND_HOPPER) return hopper_workspace(p);
-  return backend == TANDEM_BACKEND_CPU ? cpu::forward_workspace(p) : 0;
+  if (backend != TANDEM_BACKEND_CPU) return 0;
+  return p.dtype() == TANDEM_E4M3 ? cpu::forward_eight_bit_workspace(p) : cpu::forward_workspace(p);
 }
 
 /// Without any workspace Hopper doesn't split keys.
@@ -40,6 +42,8 @@ void run_on_cpu(const ForwardProblem& problem, tandem_backend backend, void* wor
   if (problem.varlen.given) return;
   if (backend == TANDEM_BACKEND_REFERENCE)
     cpu::reference_forward(problem);
+  else if (problem.dtype() == TANDEM_E4M3)
+    cpu::forward_eight_bit(problem, workspace);
   else
     cpu::forward(problem, workspace);
 }

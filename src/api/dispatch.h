@@ -30,6 +30,8 @@ core::Status make_decode_plan(const tandem_decode_args* args, Workspace plan, vo
 
 /// The same for merge, which needs no workspace.
 core::Status run_merge(const tandem_merge_args* args, void* stream);
+/// And for quantize.
+core::Status run_quantize(const tandem_quantize_args* args, void* stream);
 
 /// What is built and what is here.
 core::Status describe(tandem_info* info);

@@ -11,6 +11,8 @@
 #include "hw/cuda/device.h"
 #include "merge/launch.h"
 #include "merge/plan.h"
+#include "quantize/launch.h"
+#include "quantize/plan.h"
 
 namespace tandem::api {
 
@@ -47,6 +49,10 @@ core::Status make_hopper_plan(const core::DecodeProblem& problem, void* plan, vo
 core::Status hopper_supports(const core::MergeProblem& problem) { return merge::supported(problem); }
 core::Status launch_hopper(const core::MergeProblem& problem, void* stream) {
   return merge::launch(problem, stream);
+}
+core::Status hopper_supports(const core::QuantizeProblem& problem) { return quantize::supported(problem); }
+core::Status launch_hopper(const core::QuantizeProblem& problem, void* stream) {
+  return quantize::launch(problem, stream);
 }
 bool is_device_memory(const void* address) { return hw::is_device_memory(address); }
 

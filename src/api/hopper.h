@@ -7,6 +7,7 @@
 #include "core/backward_problem.h"
 #include "core/decode_problem.h"
 #include "core/merge_problem.h"
+#include "core/quantize_problem.h"
 #include "core/problem.h"
 #include "core/status.h"
 
@@ -41,6 +42,10 @@ core::Status make_hopper_plan(const core::DecodeProblem& problem, void* plan, vo
 /// The same for merge.
 core::Status hopper_supports(const core::MergeProblem& problem);
 core::Status launch_hopper(const core::MergeProblem& problem, void* stream);
+
+/// And for quantize.
+core::Status hopper_supports(const core::QuantizeProblem& problem);
+core::Status launch_hopper(const core::QuantizeProblem& problem, void* stream);
 
 /// True if `address` is device or managed memory. False throughout in a library without CUDA, which cannot
 /// know.

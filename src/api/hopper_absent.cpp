@@ -28,6 +28,8 @@ std::size_t hopper_plan(const core::DecodeProblem&) { return 0; }
 core::Status make_hopper_plan(const core::DecodeProblem&, void*, void*) { return absent(); }
 core::Status hopper_supports(const core::MergeProblem&) { return absent(); }
 core::Status launch_hopper(const core::MergeProblem&, void*) { return absent(); }
+core::Status hopper_supports(const core::QuantizeProblem&) { return absent(); }
+core::Status launch_hopper(const core::QuantizeProblem&, void*) { return absent(); }
 bool is_device_memory(const void*) { return false; }
 void describe_device(tandem_info*) {}
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "api/check_eight_bit.h"
 #include "api/checks.h"
 
 namespace tandem::api {
@@ -15,8 +16,10 @@ struct Args : tandem_forward_args {
   tandem_mask own_mask;
   tandem_study own_study;
   tandem_varlen own_varlen;
+  tandem_scales own_scales;
 
   bool has_varlen() const { return varlen != nullptr; }
+  bool is_8_bit() const { return number_of(q.dtype) == TANDEM_E4M3; }
 };
 
 Status read(const tandem_forward_args* given, Args* known) {
@@ -24,12 +27,17 @@ Status read(const tandem_forward_args* given, Args* known) {
   if (Status s = read_struct<tandem_forward_args>(args, given, known); !s.ok()) return s;
   if (Status s = read_mask(known->mask, &known->own_mask); !s.ok()) return s;
   if (Status s = read_study(known->study, &known->own_study); !s.ok()) return s;
-  return read_varlen(known->varlen, &known->own_varlen);
+  if (Status s = read_varlen(known->varlen, &known->own_varlen); !s.ok()) return s;
+  return read_scales(known->scales, &known->own_scales);
 }
 
 bool wants_lse(const Args& args) { return args.lse.data != nullptr; }
 
-std::vector<Named> inputs_of(const Args& args) { return {{"q", &args.q}, {"k", &args.k}, {"v", &args.v}}; }
+std::vector<Named> inputs_of(const Args& args) {
+  std::vector<Named> all = {{"q", &args.q}, {"k", &args.k}, {"v", &args.v}};
+  for (const Named& scales : scales_of(args.own_scales)) all.push_back(scales);
+  return all;
+}
 
 std::vector<Named> outputs_of(const Args& args) {
   if (wants_lse(args)) return {{"o", &args.o}, {"lse", &args.lse}};
@@ -49,8 +57,24 @@ Status check_options(const Args& args) {
   return check_scales(args.scale, args.softcap);
 }
 
+/// Of 8-bit inputs, whose output has more.
+Status check_dtypes_of_8_bit(const Args& args) {
+  if (args.has_varlen())
+    return {TANDEM_UNSUPPORTED,
+            "varlen is given, but q.dtype is 4 (e4m3); 8-bit inputs have the tensors' lengths: pass NULL"};
+  for (const Named& tensor : {Named{"k", &args.k}, Named{"v", &args.v}})
+    if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
+  if (Status s = check_dtype_of_output(args.o); !s.ok()) return s;
+  return check_dtypes_of_scales(args.own_scales);
+}
+
 Status check_dtypes(const Args& args) {
+  if (args.is_8_bit()) {
+    if (Status s = check_dtypes_of_8_bit(args); !s.ok()) return s;
+    return wants_lse(args) ? check_dtype_of_lse({"lse", &args.lse}) : Status();
+  }
   if (Status s = check_dtype_of_q(args.q); !s.ok()) return s;
+  if (args.scales != nullptr) return unused_scales(args.q);
   for (const Named& tensor : {Named{"k", &args.k}, Named{"v", &args.v}, Named{"o", &args.o}})
     if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
   return wants_lse(args) ? check_dtype_of_lse({"lse", &args.lse}) : Status();
@@ -60,8 +84,10 @@ Status check_shapes(const Args& args) {
   if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
   if (Status s = check_head_dim(args.q); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k}, v{"v", &args.v}, o{"o", &args.o}, lse{"lse", &args.lse};
-  std::vector<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 1}, {v, k, 2}, {v, q, 3},
-                                       {o, q, 0}, {o, q, 1}, {o, q, 2}, {o, q, 3}};
+  std::vector<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 2}, {o, q, 0},
+                                       {o, q, 1}, {o, q, 2}, {o, q, 3}};
+  const bool by_column = args.is_8_bit() && args.own_scales.v_layout == TANDEM_VALUES_BY_COLUMN;
+  if (!by_column) agreements.insert(agreements.begin() + 2, {{v, k, 1}, {v, q, 3}});
   if (!args.has_varlen()) agreements.insert(agreements.begin(), {k, q, 0});
   if (wants_lse(args))
     for (int i = 0; i < 3; ++i) agreements.push_back({lse, q, i});
@@ -70,7 +96,8 @@ Status check_shapes(const Args& args) {
     if (Status s = check_columns_of_lse({"lse", &args.lse}); !s.ok()) return s;
   if (args.has_varlen())
     if (Status s = check_varlen(args.own_varlen, {args.q, args.k}); !s.ok()) return s;
-  return check_heads(args.q, k);
+  if (Status s = check_heads(args.q, k); !s.ok()) return s;
+  return args.is_8_bit() ? check_shapes_of_8_bit(args, args.own_scales) : Status();
 }
 
 Status check_layouts(const Args& args) {
@@ -91,7 +118,9 @@ Status check_memory(const Args& args) {
 Status validate(const tandem_forward_args* args, bool need_data, core::ForwardProblem* problem) {
   Args known;
   if (Status s = read(args, &known); !s.ok()) return s;
-  for (Tensor* tensor : {&known.q, &known.k, &known.v, &known.o, &known.lse}) drop_unused_strides(*tensor);
+  for (Tensor* tensor : {&known.q, &known.k, &known.v, &known.o, &known.lse, &known.own_scales.q,
+                         &known.own_scales.k, &known.own_scales.v})
+    drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes, check_layouts})
     if (Status s = check(known); !s.ok()) return s;
   if (need_data)
@@ -110,7 +139,8 @@ Status validate(const tandem_forward_args* args, bool need_data, core::ForwardPr
               .softcap = known.softcap,
               .varlen = varlen,
               .overlap = known.own_study.overlap,
-              .turn = known.own_study.turn};
+              .turn = known.own_study.turn,
+              .quantisation = resolve_scales(known.own_scales)};
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include "core/backward_problem.h"
 #include "core/decode_problem.h"
 #include "core/merge_problem.h"
+#include "core/quantize_problem.h"
 #include "core/problem.h"
 #include "core/status.h"
 
@@ -23,5 +24,6 @@ core::Status validate_backward(const tandem_backward_args* args, bool need_data,
 core::Status validate_decode(const tandem_decode_args* args, bool need_data, core::DecodeProblem* problem);
 
 core::Status validate_merge(const tandem_merge_args* args, core::MergeProblem* problem);
+core::Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem* problem);
 
 }  // namespace tandem::api

@@ -11,7 +11,9 @@
 
 namespace tandem::core {
 
-constexpr std::size_t size_of(tandem_dtype dtype) { return dtype == TANDEM_FP32 ? 4 : 2; }
+constexpr std::size_t size_of(tandem_dtype dtype) {
+  return dtype == TANDEM_FP32 ? 4 : dtype == TANDEM_E4M3 ? 1 : 2;
+}
 
 constexpr const char* name_of(tandem_dtype dtype) {
   switch (dtype) {
@@ -21,6 +23,8 @@ constexpr const char* name_of(tandem_dtype dtype) {
       return "fp16";
     case TANDEM_FP32:
       return "fp32";
+    case TANDEM_E4M3:
+      return "e4m3";
   }
   return "unknown";
 }

@@ -7,6 +7,7 @@
 #include <tandem/tandem.h>
 
 #include "core/mask.h"
+#include "core/quantised.h"
 #include "core/tensor_list.h"
 #include "core/varlen.h"
 
@@ -31,6 +32,7 @@ struct ForwardProblem {
   /// Which Hopper kernel was asked for. Backends without stages and turns ignore both.
   tandem_overlap overlap = TANDEM_OVERLAP_AUTO;
   tandem_turn turn = TANDEM_TURN_AUTO;
+  Quantisation quantisation = {};  ///< of 8-bit q, k and v; v's shape is another where they are transposed
 
   /// Of variable lengths: how many sequences, and the most that one may have.
   std::int64_t batch() const { return varlen.given ? varlen.sequences : q.shape[0]; }
@@ -51,6 +53,12 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   list.add("v", Role::input, p.v);
   list.add("o", Role::output, p.o);
   if (p.lse.data != nullptr) list.add("lse", Role::output, p.lse);
+  const auto add_scales = [&list](const char* name, const Scales& scales) {
+    if (scales.values.data != nullptr) list.add(name, Role::input, scales.values);
+  };
+  add_scales("scales.q", p.quantisation.q);
+  add_scales("scales.k", p.quantisation.k);
+  add_scales("scales.v", p.quantisation.v);
   const Varlen& lengths = p.varlen;
   const auto add_words = [&list](const char* name, const std::int32_t* words, std::int64_t count) {
     if (words != nullptr) list.add_array(name, Role::input, Region::of(words, sizeof *words, 1, count, 0));

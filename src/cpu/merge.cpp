@@ -81,6 +81,8 @@ void merge_from(const core::MergeProblem& p) {
       return merge_rows<In, core::Fp16>(p);
     case TANDEM_FP32:
       return merge_rows<In, float>(p);
+    case TANDEM_E4M3:  // no merge has it
+      break;
   }
 }
 
@@ -94,6 +96,8 @@ void merge(const core::MergeProblem& p) {
       return merge_from<core::Fp16>(p);
     case TANDEM_FP32:
       return merge_from<float>(p);
+    case TANDEM_E4M3:
+      break;
   }
 }
 

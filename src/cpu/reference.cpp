@@ -16,7 +16,7 @@ double score(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std:
              std::int64_t key) {
   double dot = 0;
   for (std::int64_t e = 0; e < p.head_dim(); ++e) {
-    dot += load(p.q, b, i, h, e) * load(p.k, b, key, h / p.group(), e);
+    dot += load_query(p, b, i, h, e) * load_key(p, b, key, h / p.group(), e);
   }
   const double scaled = static_cast<double>(p.scale) * dot;
   return p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled;
@@ -42,7 +42,7 @@ double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std
   for (double& w : weights) row_sum += (w = std::exp(w - row_max));
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
     const double probability = weights[static_cast<std::size_t>(key - keys.begin)] / row_sum;
-    for (std::int64_t e = 0; e < d; ++e) o[e] += probability * load(p.v, b, key, h / p.group(), e);
+    for (std::int64_t e = 0; e < d; ++e) o[e] += probability * load_value(p, b, key, h / p.group(), e);
   }
   return row_max + std::log(row_sum);
 }

@@ -333,6 +333,8 @@ void compute_tile(const core::ForwardProblem& p, const Tile& tile, const Scratch
       return compute_tile_of<core::Fp16>(p, tile, scratch);
     case TANDEM_FP32:
       return compute_tile_of<float>(p, tile, scratch);
+    case TANDEM_E4M3:  // widened before (forward_eight_bit.cpp)
+      break;
   }
 }
 

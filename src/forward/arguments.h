@@ -41,6 +41,14 @@ struct VarlenArguments {
   core::Divisor packs;  ///< of query heads
 };
 
+/// Scales of 8-bit elements, in global memory: what an element stands for is its value times its scale.
+struct ScaleView {
+  const float* data;  ///< nullptr: all 1
+  std::int64_t batch_stride, block_stride, head_stride;
+  core::Divisor block;  ///< tokens that share one
+  core::Divisor heads;  ///< heads that share one
+};
+
 /// Rows of the output that one warp holds.
 inline constexpr int output_rows = 16;
 
@@ -53,11 +61,12 @@ struct ForwardArguments {
   core::Schedule schedule;  ///< its heads are packs of query heads
   Packing packing;
   int q_len, k_len;
-  int head_dim;            ///< columns that exist, at most the variant's
-  core::Divisor group;     ///< packs per key/value head
-  float scale_log2;        ///< scores (after the cap) times this are exponents of 2
-  float score_to_cap;      ///< softcap: scores become tanh(score_to_cap * score)
-  VarlenArguments varlen;  ///< of variants for variable lengths only
+  int head_dim;                         ///< columns that exist, at most the variant's
+  core::Divisor group;                  ///< packs per key/value head
+  float scale_log2;                     ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;                   ///< softcap: scores become tanh(score_to_cap * score)
+  VarlenArguments varlen;               ///< of variants for variable lengths only
+  ScaleView q_scale, k_scale, v_scale;  ///< of 8-bit operands; a block of keys has one of either
 };
 
 /// Of the kernel that lists the tiles of variable lengths.

@@ -8,6 +8,7 @@
 #include "forward/variant.h"
 #include "forward/work.h"
 #include "hw/hw.h"
+#include "tile/block_softmax.h"
 #include "tile/output_row.h"
 #include "tile/softmax.h"
 
@@ -41,7 +42,7 @@ TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, 
                                 const float (&output)[V.head_dim / 2]) {
   // All exchanges before any store: stores keep their order, and would make the exchanges wait for one
   // another.
-  using Row = tile::OutputRow<V.operand, V.head_dim>;
+  using Row = tile::OutputRow<V.output, V.head_dim>;
   const Row upper(output, 0), lower(output, 1);
   const auto rows = output_rows_of<V>(args, work);
   const auto store = [&](const Row& values, int at) {
@@ -80,7 +81,7 @@ TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardSha
   auto& own = shared.o.warp[warp];
   if (lane == 0) hw::wait_stores_read<0>();  // those of the tile before
   hw::sync_warp();
-  tile::store_rounded<V.operand>(own, 0, output);
+  tile::store_rounded<V.output>(own, 0, output);
   hw::fence_async_proxy();
   hw::sync_warp();
   if (lane != 0) return;
@@ -111,10 +112,14 @@ TANDEM_DEVICE void store_lse(const ForwardArguments& args, const Work& work, int
   }
 }
 
+/// The statistics of a tile's rows.
+template <ForwardVariant V>
+using Softmax = std::conditional_t<V.is_8_bit(), tile::BlockSoftmax, tile::OnlineSoftmax>;
+
 /// Normalises the output and writes O and L. `row`: the thread's upper one.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
-                              int row, tile::OnlineSoftmax& softmax, float (&output)[V.head_dim / 2]) {
+                              int row, Softmax<V>& softmax, float (&output)[V.head_dim / 2]) {
   float lse[2], normalise[2];
   softmax.finish(lse, normalise);  // line 24
   tile::scale_rows(output, normalise);

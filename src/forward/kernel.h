@@ -7,6 +7,7 @@
 #include "forward/table.h"
 #include "forward/tail.h"
 #include "forward/tile_list.h"
+#include "forward/transposer.h"
 
 namespace tandem::forward {
 
@@ -17,7 +18,8 @@ TANDEM_DEVICE void init_rings(ForwardShared<V>& shared) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers();
     for (auto& ring : shared.q_ring) ring.init(warps);
     shared.k_ring.init(consumer_warps);
-    shared.v_ring.init(consumer_warps);
+    shared.v_ring.init(consumer_warps, V.transposes() ? transposing_warps : 1);
+    if constexpr (V.transposes()) shared.rows.ring.init(transposing_warps);
     if constexpr (V.lengths == Lengths::varlen)
       for (hw::Barrier& landed : shared.tail.landed) hw::barrier_init(landed, 1);
     hw::fence_barrier_init();
@@ -30,7 +32,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& shared, int consumer) {
   const int warp = static_cast<int>(hw::warp_index() % 4);
   const int own_row = tile::warpgroup_rows * consumer + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
-  ConsumerState<V> state{args, shared, Turn<V>{consumer}, own_row, {}, {}, {}, {}, {}};
+  ConsumerState<V> state{args, shared, Turn<V>{consumer}, own_row, {}, {}, {}, {}, {}, {}};
   state.turn.init();
 
   int round = 0;
@@ -73,6 +75,12 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
     }
     if constexpr (V.lengths == Lengths::varlen)
       if (hw::warp_index() == 1) clear_tails<V>(args, shared);
+    if constexpr (V.transposes()) {
+      if (hw::warp_index() > 0) {
+        hw::set_role("transposer");
+        transpose<V>(args, shared, static_cast<int>(hw::warp_index()) - 1);
+      }
+    }
   } else {  // line 11
     hw::set_role("consumer");
     hw::acquire_registers<V.consumer_registers()>();  // line 12

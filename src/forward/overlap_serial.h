@@ -14,8 +14,9 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
 
   for (int j = begin; j < end; ++j) {  // line 15
     float scores[V.block_n / 2];
-    tile::Probabilities<V.block_n> p;
+    BlockProbabilities<V> p;
 
+    take_scales(state, j);
     tile::wait_full(shared.k_ring, k_at);  // line 16
     start_scores(state, scores);           // line 17
     state.turn.pass();
@@ -25,7 +26,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     if (last) release_queries(state);
 
     const OutputRescale rescale = softmax_block<V, kind>(state, scores, j);  // lines 18, 19
-    tile::round_probabilities<V.operand>(p, scores);
+    round_probabilities<V>(p, scores);
 
     tile::wait_full(shared.v_ring, v_at);  // line 20
     rescale_output(state, rescale);
@@ -34,6 +35,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     start_output(state, p);  // line 21
     if (last) meanwhile();
     hw::wgmma_wait<0>();
+    finish_output(state, p, state.softmax);
     tile::release_slot(shared.v_ring, v_at);  // line 22
     k_at.advance();
     v_at.advance();

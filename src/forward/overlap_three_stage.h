@@ -11,7 +11,7 @@ namespace tandem::forward {
 template <ForwardVariant V>
 struct ThreeStageCarry {
   float scores[V.block_n / 2];
-  tile::Probabilities<V.block_n> p;
+  BlockProbabilities<V> p;
   OutputRescale scale_o;
 };
 
@@ -63,7 +63,7 @@ TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V
     hw::wgmma_wait<0>();  // line 14
     tile::release_slot(shared.k_ring, k_at);
     tile::release_slot(shared.v_ring, v_at);
-    tile::round_probabilities<V.operand>(carry.p, carry.scores);  // line 16
+    round_probabilities<V>(carry.p, carry.scores);  // line 16
     TANDEM_UNROLL
     for (int i = 0; i < V.block_n / 2; ++i) carry.scores[i] = next[i];  // line 15
     k_at.advance();
@@ -77,7 +77,7 @@ TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const Meanwhile& 
   ThreeStageCarry<V> carry;
   scores_now(state, carry.scores);                                              // lines 2, 3
   carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, 0);  // line 4
-  tile::round_probabilities<V.operand>(carry.p, carry.scores);
+  round_probabilities<V>(carry.p, carry.scores);
   if (walk.count > 1) {
     scores_now(state, carry.scores);  // lines 5, 6
     // The softmax of iteration j is that of position j - 1, so the ranges are one further on.
@@ -92,7 +92,7 @@ TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const Meanwhile& 
 
     output_now(state, carry);                                                                  // lines 18-20
     carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, walk.count - 1);  // line 21
-    tile::round_probabilities<V.operand>(carry.p, carry.scores);
+    round_probabilities<V>(carry.p, carry.scores);
   } else {
     release_queries(state);
   }

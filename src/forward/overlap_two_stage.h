@@ -26,14 +26,14 @@ inline constexpr bool tiles_stand_apart = (V.head_dim >= 192) &&
 /// Lines 7-17 for the positions [begin, end) of the walk. On entry and exit `p` holds the probabilities of
 /// the block before, whose V is the next in V's ring.
 template <ForwardVariant V, BlockKind kind>
-TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p, int begin,
-                                    int end) {
+TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, BlockProbabilities<V>& p, int begin, int end) {
   ForwardShared<V>& shared = state.shared;
   auto& [q_at, k_at, v_at] = state.at;
 
   for (int j = begin; j < end; ++j) {  // line 7
     float scores[V.block_n / 2];
 
+    take_scales(state, j);
     tile::wait_full(shared.k_ring, k_at);  // line 8
     state.turn.take();
     start_scores(state, scores);           // line 9
@@ -51,11 +51,12 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
     // registers little more than the maxima can run beside P V.
     hw::wgmma_wait<0>();                      // line 14
     tile::release_slot(shared.v_ring, v_at);  // line 15 for V
+    finish_output(state, p, state.softmax);
     const tile::Rescale rescale = rebase<V, kind>(state);
-    const bool rescales = rescales_in_line<V> || rescale.needed();
+    const bool rescales = !V.is_8_bit() && (rescales_in_line<V> || rescale.needed());
     exponentiate<V, kind>(state, scores);                          // line 13: P, l
     if (rescales) tile::scale_rows(state.output, rescale.factor);  // line 14
-    tile::round_probabilities<V.operand>(p, scores);               // line 16
+    round_probabilities<V>(p, scores);                             // line 16
     k_at.advance();
     v_at.advance();
   }
@@ -64,19 +65,20 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, tile::Probabilities
 /// Line 6 for a tile's first block, whose maxima are taken: P and l. O is still 0.
 template <BlockKind kind, ForwardVariant V>
 TANDEM_DEVICE void begin_probabilities(ConsumerState<V>& state, float (&scores)[V.block_n / 2],
-                                       tile::Probabilities<V.block_n>& p) {
+                                       BlockProbabilities<V>& p) {
   rebase<V, kind>(state);
   exponentiate<V, kind>(state, scores);
-  tile::round_probabilities<V.operand>(p, scores);
+  round_probabilities<V>(p, scores);
 }
 
 /// Lines 3-6: the first block's probabilities.
 template <ForwardVariant V>
-TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p) {
+TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, BlockProbabilities<V>& p) {
   ForwardShared<V>& shared = state.shared;
   tile::RingPosition<V.kv_stages>& k_at = state.at.k;
   float scores[V.block_n / 2];
 
+  take_scales(state, 0);
   tile::wait_full(shared.k_ring, k_at);  // line 3
   // Who walks apart begins a tile while others pass into it, so every block takes a turn.
   if constexpr (walks_apart<V>) state.turn.take();
@@ -92,8 +94,7 @@ TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, tile::Probabilities<V.blo
 
 /// Lines 18-20.
 template <ForwardVariant V>
-TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const tile::Probabilities<V.block_n>& p,
-                               const Work& work) {
+TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const BlockProbabilities<V>& p, const Work& work) {
   ForwardShared<V>& shared = state.shared;
   tile::RingPosition<V.kv_stages>& v_at = state.at.v;
 
@@ -101,6 +102,7 @@ TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const tile::Probabilitie
   start_output(state, p);                // line 19
   hw::wgmma_wait<0>();
   tile::release_slot(shared.v_ring, v_at);
+  finish_output(state, p, state.softmax);
   v_at.advance();
   store_tile(state, work, state.softmax);  // line 20
 }
@@ -108,8 +110,8 @@ TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const tile::Probabilitie
 /// Lines 18-20 of the tile in `work` and lines 2-6 of `next`, whose first block is of the kind: one more turn
 /// of the main loop, in which P V is the old tile's and the scores are the new one's.
 template <BlockKind kind, ForwardVariant V>
-TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, tile::Probabilities<V.block_n>& p,
-                                     const Work& work, const Work& next) {
+TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, BlockProbabilities<V>& p, const Work& work,
+                                     const Work& next) {
   ForwardShared<V>& shared = state.shared;
   auto& [q_at, k_at, v_at] = state.at;
   float scores[V.block_n / 2];
@@ -121,8 +123,9 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, tile::Probabilitie
   tile::wait_full(shared.v_ring, v_at);  // line 18, old
   start_output(state, p);                // line 19, old
   state.turn.pass();
-  tile::OnlineSoftmax finished = state.softmax;
+  Softmax<V> finished = state.softmax;
   state.begin(next);  // line 2, next
+  take_scales(state, 0);
 
   hw::wgmma_wait<1>();                      // line 4, next
   tile::release_slot(shared.k_ring, k_at);  // line 5, next
@@ -130,8 +133,9 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, tile::Probabilitie
   take_maximum<V, kind>(state, scores, 0);  // line 6, next: m
   hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_ring.full[0]);
 
-  hw::wgmma_wait<0>();                          // line 19, old
-  tile::release_slot(shared.v_ring, v_at);      // line 19, old
+  hw::wgmma_wait<0>();                      // line 19, old
+  tile::release_slot(shared.v_ring, v_at);  // line 19, old
+  finish_output(state, p, finished);
   store_tile(state, work, finished);            // line 20, old
   state.clear_output();                         // line 2, next
   begin_probabilities<kind>(state, scores, p);  // line 6, next: P, l
@@ -150,7 +154,8 @@ TANDEM_DEVICE bool can_follow(const Work& work, const Work& next) {
 /// The tile in `work`, and those after it as long as they can follow without a gap.
 template <ForwardVariant V>
 TANDEM_DEVICE Work attend_two_stage(ConsumerState<V>& state, Work work, int& round) {
-  tile::Probabilities<V.block_n> p;
+  static_assert(!V.is_8_bit() || product_columns<V> == V.head_dim);  // its slot goes back before its sum
+  BlockProbabilities<V> p;
   begin_tile(state, p);
   for (;;) {
     const core::BlockWalk& walk = state.walk;

@@ -34,6 +34,22 @@ OutputView output_view(const core::Tensor& tensor) {
   return {tensor.data, tensor.stride[0], tensor.stride[1], tensor.stride[2]};
 }
 
+/// `token_heads`: heads of the tensor that is scaled.
+ScaleView scale_view(const core::Scales& scales, std::int64_t token_heads) {
+  const core::Tensor& values = scales.values;
+  if (values.data == nullptr) return {};
+  const std::int64_t sharing = token_heads / values.shape[2];
+  const bool one_block = values.shape[1] == 1;
+  return {static_cast<const float*>(values.data),
+          values.stride[0],
+          one_block ? 0 : values.stride[1],
+          values.stride[2],
+          core::Divisor(one_block ? 1
+                                  : static_cast<int>(std::min<std::int64_t>(
+                                        scales.block, core::BasicMask<std::int32_t>::max_length))),
+          core::Divisor(static_cast<int>(sharing))};
+}
+
 /// What L2 (50 MB on an H100 or H200) keeps of keys and values beside queries and outputs.
 constexpr std::int64_t cached_bytes = std::int64_t{32} << 20;
 
@@ -98,14 +114,26 @@ Attention attention_of(const core::ForwardProblem& problem) {
   return problem.mask.left == core::Mask::unlimited ? Attention::causal : Attention::windowed;
 }
 
+hw::Operand operand_of(tandem_dtype dtype) {
+  return dtype == TANDEM_BF16   ? hw::Operand::bf16
+         : dtype == TANDEM_FP16 ? hw::Operand::fp16
+                                : hw::Operand::e4m3;
+}
+
+ValueLayout layout_of_values(const core::ForwardProblem& problem) {
+  if (problem.dtype() != TANDEM_E4M3) return ValueLayout::rows;
+  return problem.quantisation.v_transposed ? ValueLayout::columns : ValueLayout::rows_transposed;
+}
+
 /// Whether the candidate's kernel computes the problem as asked.
 bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) {
   const ForwardVariant& variant = candidate.variant;
-  const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
   const auto lengths = problem.varlen.given ? Lengths::varlen : Lengths::uniform;
   const bool anything = problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO;
-  return variant.operand == operand && variant.lengths == lengths && variant.head_dim >= problem.head_dim() &&
-         variant.softcap == (problem.softcap > 0) &&
+  return variant.operand == operand_of(problem.dtype()) &&
+         (!variant.is_8_bit() || variant.output == operand_of(problem.o.dtype)) &&
+         variant.values == layout_of_values(problem) && variant.lengths == lengths &&
+         variant.head_dim >= problem.head_dim() && variant.softcap == (problem.softcap > 0) &&
          (variant.mask == MaskKind::band || attention_of(problem) != Attention::windowed) &&
          (anything ? is_preferred(candidate, problem) : is_asked_for(variant, problem));
 }
@@ -129,6 +157,19 @@ core::Status check_pages(const core::ForwardProblem& problem) {
     return {};
   return {TANDEM_UNSUPPORTED, "k.shape[1] (page size) is " + std::to_string(page_size) +
                                   "; the Hopper backend takes powers of two from 16 on"};
+}
+
+/// A block of keys has one scale.
+core::Status check_scale_blocks(const core::Quantisation& quantisation) {
+  for (auto [name, scales] :
+       {std::pair{"scales.k_block", &quantisation.k}, {"scales.v_block", &quantisation.v}}) {
+    if (scales->values.data == nullptr || scales->values.shape[1] <= 1) continue;
+    if (scales->block % eight_bit_block_n != 0)
+      return {TANDEM_UNSUPPORTED, std::string(name) + " is " + std::to_string(scales->block) +
+                                      "; the Hopper backend takes multiples of " +
+                                      std::to_string(eight_bit_block_n)};
+  }
+  return {};
 }
 
 const char* name_of(tandem_overlap overlap) {
@@ -185,7 +226,10 @@ MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& va
   const int keys = problem.varlen.page_table == nullptr
                        ? variant.block_n
                        : static_cast<int>(std::gcd<std::int64_t>(variant.block_n, problem.k.shape[1]));
-  return {{variant.block_m / variant.consumers(), heads}, {keys}, {output_rows, heads}};
+  return {.q = {variant.block_m / variant.consumers(), heads},
+          .keys = {keys},
+          .values = {variant.values == ValueLayout::columns ? variant.head_dim : keys},
+          .o = {output_rows, heads}};
 }
 
 std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const ForwardVariant& variant) {
@@ -224,6 +268,9 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.head_dim = static_cast<int>(problem.head_dim());
   args.group = core::Divisor(static_cast<int>(problem.group() >> tiling.packing.log2_heads));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
+  args.q_scale = scale_view(problem.quantisation.q, problem.q_heads());
+  args.k_scale = scale_view(problem.quantisation.k, problem.kv_heads());
+  args.v_scale = scale_view(problem.quantisation.v, problem.kv_heads());
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   if (problem.varlen.given) args.varlen = varlen_arguments(problem, variant, tiling);
   return args;
@@ -249,7 +296,7 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
     record.request({"q", problem.q, boxes.q, &ForwardArguments::v});
   } else {
     record.request({"k", problem.k, boxes.keys, &ForwardArguments::k});
-    record.request({"v", problem.v, boxes.keys, &ForwardArguments::v});
+    record.request({"v", problem.v, boxes.values, &ForwardArguments::v});
   }
   return record;
 }
@@ -282,6 +329,7 @@ core::Status supported(const core::ForwardProblem& problem) {
     if (core::Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;
   }
   if (core::Status s = check_pages(problem); !s.ok()) return s;
+  if (core::Status s = check_scale_blocks(problem.quantisation); !s.ok()) return s;
   if (tile_count(problem, *chosen) >= max_tiles) {
     return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +
                                     ") exceeds 2^30 tiles; split the batch"};

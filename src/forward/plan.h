@@ -40,7 +40,7 @@ int grid_size(const core::ForwardProblem& problem, const ForwardVariant& variant
 
 /// Boxes of the tensor maps.
 struct MapBoxes {
-  hw::BoxRows q, keys, o;  ///< keys: of k and v; o: used where the kernel stages its output
+  hw::BoxRows q, keys, values, o;  ///< keys: of k; o: used where the kernel stages its output
 };
 MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& variant);
 

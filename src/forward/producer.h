@@ -14,17 +14,24 @@ template <ForwardVariant V>
 struct Producer {
   using QueryTile = typename ForwardShared<V>::QueryTile;
   using KeyTile = typename ForwardShared<V>::KeyTile;
+  using ValueTile = std::conditional_t<V.transposes(), KeyTile, typename ForwardShared<V>::ValueTile>;
   static_assert(QueryTile::rows % Packing::most_heads == 0);
 
   const ForwardArguments& args;
   ForwardShared<V>& shared;
   tile::RingPosition<1> q_at;
   tile::RingPosition<V.kv_stages> k_at, v_at;
+  tile::RingPosition<V.row_stages()> rows_at;
 
   /// Of position i of the walk.
   TANDEM_DEVICE KeyBlock keys(const Work& work, int i) const {
     return {work.walk.block(i), args.group.divide(work.tile.head).quotient,
             sequence_of<V>(args, work.tile.batch)};
+  }
+  TANDEM_DEVICE hw::BoxOrigin values(const Work& work, int i) const {
+    const hw::BoxOrigin at = keys(work, i).origin(V.block_n);
+    if constexpr (V.values == ValueLayout::columns) return {V.words(at.s), 0, at.h, at.b};
+    return at;
   }
   TANDEM_DEVICE hw::BoxOrigin queries(const Work& work, int consumer) const {
     return box_of_rows<V>(args, work.tile, work.first_row + consumer * tile::warpgroup_rows);
@@ -49,11 +56,24 @@ struct Producer {
 
   /// Lines 7-9 for V.
   TANDEM_DEVICE void load_v(const Work& work, int i) {
-    hw::Barrier& landed = v_lands_at(work, i);
-    hw::barrier_wait(shared.v_ring.empty[v_at.slot], v_at.parity ^ 1u);
-    hw::barrier_arrive_expecting(landed, KeyTile::bytes);
-    load_keys<V>(shared.v[v_at.slot], args.v, landed, args, keys(work, i));
-    v_at.advance();
+    if constexpr (V.transposes()) {
+      load_8_bit_v(shared.rows.ring, rows_at, shared.rows.v, values(work, i));
+    } else if constexpr (V.is_8_bit()) {
+      load_8_bit_v(shared.v_ring, v_at, shared.v, values(work, i));
+    } else {
+      hw::Barrier& landed = v_lands_at(work, i);
+      hw::barrier_wait(shared.v_ring.empty[v_at.slot], v_at.parity ^ 1u);
+      hw::barrier_arrive_expecting(landed, KeyTile::bytes);
+      load_keys<V>(shared.v[v_at.slot], args.v, landed, args, keys(work, i));
+      v_at.advance();
+    }
+  }
+  template <int stages>
+  TANDEM_DEVICE void load_8_bit_v(tile::Ring<stages>& ring, tile::RingPosition<stages>& at,
+                                  ValueTile (&v)[stages], hw::BoxOrigin origin) {
+    tile::acquire_slot(ring, at, ValueTile::bytes);
+    tile::load_tile(v[at.slot], args.v, ring.full[at.slot], origin, hw::CachePolicy::evict_last);
+    at.advance();
   }
 
   /// Of a block whose tail is cleared before the slot is full, a barrier of its own (tail.h).
@@ -70,16 +90,15 @@ struct Producer {
     for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
     if (work.walk.count == 0) return;
     if (V.lengths == Lengths::varlen) return;  // its keys may be in many boxes
-    const hw::BoxOrigin first = keys(work, 0).origin(V.block_n);
-    tile::prefetch_tile<KeyTile>(args.k, first);
-    tile::prefetch_tile<KeyTile>(args.v, first);
+    tile::prefetch_tile<KeyTile>(args.k, keys(work, 0).origin(V.block_n));
+    tile::prefetch_tile<ValueTile>(args.v, values(work, 0));
   }
 };
 
 /// Lines 4-10 for every tile of the block.
 template <ForwardVariant V>
 TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& shared) {
-  Producer<V> producer{args, shared, {}, {}, {}};
+  Producer<V> producer{args, shared, {}, {}, {}, {}};
   constexpr TileRows all_rows{0, V.block_m};
   int round = 0;
   Work work = find_work<V>(args, all_rows, round);

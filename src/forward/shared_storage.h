@@ -15,13 +15,25 @@ namespace tandem::forward {
 /// What the products read.
 template <ForwardVariant V>
 struct OperandTiles {
-  using QueryTile = tile::SharedTile<tile::warpgroup_rows, V.head_dim>;
-  using KeyTile = tile::SharedTile<V.block_n, V.head_dim>;
+  using QueryTile = tile::SharedTile<tile::warpgroup_rows, V.words(V.head_dim)>;
+  using KeyTile = tile::SharedTile<V.block_n, V.words(V.head_dim)>;
+  using ValueTile =
+      std::conditional_t<V.is_8_bit(), tile::SharedTile<V.head_dim, V.words(V.block_n)>, KeyTile>;
 
   QueryTile q[V.consumers()];
   KeyTile k[V.kv_stages];
-  KeyTile v[V.kv_stages];
+  ValueTile v[V.kv_stages];
 };
+
+/// V's way to its transposition.
+template <ForwardVariant V>
+struct ValueRows {
+  typename OperandTiles<V>::KeyTile v[V.row_stages()];
+  tile::Ring<V.row_stages()> ring;
+};
+struct NoValueRows {};
+template <ForwardVariant V>
+using RowsOfValues = std::conditional_t<V.transposes(), ValueRows<V>, NoValueRows>;
 
 /// The output's way to global memory: a tile for each consumer warp.
 template <ForwardVariant V>
@@ -39,6 +51,7 @@ struct NoTailBarriers {};
 
 template <ForwardVariant V>
 struct ForwardShared : OperandTiles<V> {
+  [[no_unique_address]] RowsOfValues<V> rows;
   std::conditional_t<V.stages_output(), OutputTiles<V>, NoOutputTiles> o;
   tile::Ring<1> q_ring[V.consumers()];  ///< each consumer has its own queries, a ring of one slot
   tile::Ring<V.kv_stages> k_ring;

@@ -11,7 +11,7 @@
 namespace tandem::forward {
 
 /// Parts that the keys are cut into, so that a problem of few tiles fills the chip; 1: they are not. Variable
-/// lengths, windows and kernels asked for by name are not split.
+/// lengths, windows, 8-bit inputs and kernels asked for by name are not split.
 int num_splits(const core::ForwardProblem& problem);
 
 /// Bytes of workspace that a split problem needs: its parts in fp32, and the list of their tiles.

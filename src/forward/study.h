@@ -52,8 +52,8 @@ constexpr void for_each_study(Visit&& visit) {
     for (Overlap overlap : {Overlap::serial, Overlap::two_stage, Overlap::three_stage}) {
       for (TurnPolicy turn : {TurnPolicy::free, TurnPolicy::pingpong}) {
         const auto [block_m, block_n, kv_stages] = study_tile<head_dim>(overlap);
-        const ForwardVariant variant{operand, head_dim, MaskKind::band, false,    overlap,
-                                     turn,    block_m,  block_n,        kv_stages};
+        const ForwardVariant variant{operand, head_dim,  MaskKind::band,   false,  overlap, turn, block_m,
+                                     block_n, kv_stages, Lengths::uniform, operand};
         if (!is_built_by_default<head_dim>(variant)) visit(variant);
       }
     }

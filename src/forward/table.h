@@ -6,12 +6,13 @@
 #include <cstddef>
 
 #include "forward/arguments.h"
+#include "forward/eight_bit_variants.h"
 #include "forward/study.h"
 #include "forward/variants.h"
 
 namespace tandem::forward {
 
-enum class Purpose { best, varlen, study };
+enum class Purpose { best, varlen, study, eight_bit };
 
 /// All candidates for a head dim and a purpose.
 template <int head_dim, Purpose purpose>
@@ -20,6 +21,8 @@ constexpr auto candidates_for() {
     return candidates<head_dim>();
   } else if constexpr (purpose == Purpose::varlen) {
     return candidates<head_dim, Lengths::varlen>();
+  } else if constexpr (purpose == Purpose::eight_bit) {
+    return eight_bit_candidates<head_dim>();
   } else {
     return study_candidates<head_dim>();
   }
@@ -59,6 +62,7 @@ constexpr void for_each_built(Visit&& visit) {
     visit.template operator()<head_dim, Purpose::best>();
     visit.template operator()<head_dim, Purpose::varlen>();
     visit.template operator()<head_dim, Purpose::study>();
+    if constexpr (has_eight_bit_kernels<head_dim>) visit.template operator()<head_dim, Purpose::eight_bit>();
   };
   all.template operator()<64>();
   all.template operator()<96>();

@@ -30,6 +30,14 @@ enum class Lengths {
   varlen,   ///< each has its own, which are read on the device (sequence.h)
 };
 
+/// How the products get V.
+enum class ValueLayout {
+  rows,             ///< a row for each key: 16-bit operands are read down the columns
+  rows_transposed,  ///< the same, transposed on its way (transposer.h): 8-bit operands are read along rows
+                    ///< only
+  columns,          ///< a row for each column of the head, as tandem_quantize writes it
+};
+
 /// The template argument of the forward kernel. Structural, so that `ForwardVariant` values are types'
 /// arguments.
 struct ForwardVariant {
@@ -43,17 +51,26 @@ struct ForwardVariant {
   int block_n;  ///< keys of a block
   int kv_stages;
   Lengths lengths = Lengths::uniform;
+  hw::Operand output;  ///< 16-bit; that of 16-bit operands
+  ValueLayout values = ValueLayout::rows;
 
+  constexpr bool is_8_bit() const { return !hw::is_16_bit(operand); }
+  /// 16-bit words that so many elements of an operand take, as tiles count.
+  constexpr int words(int elements) const { return is_8_bit() ? elements / 2 : elements; }
+  constexpr bool transposes() const { return values == ValueLayout::rows_transposed; }
+  /// Of the ring of rows in front of the transposition.
+  constexpr int row_stages() const { return head_dim > 128 ? 1 : 2; }
   constexpr int consumers() const { return block_m / 64; }
   constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
   /// setmaxnreg's budgets, in units of 8. Together no more than the launch was given, which is 65536 over all
   /// threads, rounded down to units of 8: 168 each of 384. The rest of the register file is nobody's.
   constexpr int producer_registers() const {
-    if (lengths == Lengths::varlen) return 56;  // it reads lengths and page tables
+    if (transposes() || lengths == Lengths::varlen) return 56;  // which reads lengths and page tables
     return consumers() == 3 ? 32 : 24;
   }
   constexpr int consumer_registers() const {
-    if (lengths == Lengths::varlen) return consumers() == 2 ? 224 : consumers() == 3 ? 152 : 112;
+    if (transposes() || lengths == Lengths::varlen)
+      return consumers() == 2 ? 224 : consumers() == 3 ? 152 : 112;
     return consumers() == 2 ? 240 : consumers() == 3 ? 160 : 112;
   }
 
@@ -63,11 +80,15 @@ struct ForwardVariant {
   /// a sequence's last are another's.
   constexpr bool stages_output() const {
     constexpr int alignment = 1024, barriers_of_slot = 2 * sizeof(hw::Barrier);
-    // Panels of 64 columns are whole in shared memory.
-    const int row_bytes = (head_dim + 63) / 64 * 128;
-    const int operand_bytes = (block_m + 2 * kv_stages * block_n) * row_bytes,
-              output_bytes = block_m * row_bytes;
-    const int ring_bytes = (2 * kv_stages + consumers()) * barriers_of_slot;
+    // Panels of 64 words are whole in shared memory.
+    const int row_bytes = (words(head_dim) + 63) / 64 * 128;
+    const int value_bytes = is_8_bit() ? head_dim * 128 : block_n * row_bytes;
+    const int rows_bytes = transposes() ? row_stages() * block_n * row_bytes : 0;
+    const int operand_bytes =
+        (block_m + kv_stages * block_n) * row_bytes + kv_stages * value_bytes + rows_bytes;
+    const int output_bytes = block_m * ((head_dim + 63) / 64 * 128);
+    const int ring_bytes =
+        (2 * kv_stages + (transposes() ? row_stages() : 0) + consumers()) * barriers_of_slot;
     return overlap != Overlap::three_stage && lengths == Lengths::uniform && head_dim % 64 == 0 &&
            operand_bytes + output_bytes + ring_bytes + alignment <= hw::max_shared_bytes;
   }

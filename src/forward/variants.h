@@ -121,7 +121,7 @@ constexpr auto candidates() {
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
       all[i++] = {{operand, head_dim, mask_kind(r.attention), r.softcap, r.overlap, r.turn, r.block_m,
-                   r.block_n, r.kv_stages, lengths},
+                   r.block_n, r.kv_stages, lengths, operand},
                   r.attention,
                   r.min_keys};
     }

@@ -47,24 +47,26 @@ core::Status check_tensor(const char* name, const core::Tensor& tensor) {
 TensorMapRequest tensor_map_request(const core::Tensor& tensor, BoxRows box) {
   const std::uint64_t element = core::size_of(tensor.dtype);
   const auto dim = [&](int i) { return static_cast<std::uint64_t>(tensor.shape[i]); };
+  const std::uint64_t counted = std::max<std::uint64_t>(element, 2);  // 8-bit elements count in pairs
+  const std::uint64_t row = dim(3) * element / counted;
   // TMA wants a valid stride also where there is nothing to step over.
   const auto stride = [&](int i) {
     return tensor.shape[i] > 1 ? static_cast<std::uint64_t>(tensor.stride[i]) * element
                                : std::uint64_t{alignment};
   };
   constexpr std::uint32_t row_bytes = 128;
-  const auto columns = static_cast<std::uint32_t>(row_bytes / element);
+  const auto columns = static_cast<std::uint32_t>(row_bytes / counted);
   const Swizzle swizzle = tensor.dtype == TANDEM_FP32 ? Swizzle::none : Swizzle::bytes128;
   const auto heads = static_cast<std::uint32_t>(std::min(box.heads, box.rows));
   const std::uint32_t positions = static_cast<std::uint32_t>(box.rows) / heads;
   if (box.heads == 1)
     return {tensor.data,
-            {dim(3), dim(1), dim(2), dim(0)},
+            {row, dim(1), dim(2), dim(0)},
             {stride(1), stride(2), stride(0)},
             {columns, positions, 1, 1},
             swizzle};
   return {tensor.data,
-          {dim(3), dim(2), dim(1), dim(0)},
+          {row, dim(2), dim(1), dim(0)},
           {stride(2), stride(1), stride(0)},
           {columns, heads, positions, 1},
           swizzle};

@@ -1,4 +1,5 @@
-// The two products of attention, as chains of WGMMAs over tiles.
+// The two products of attention, as chains of WGMMAs over tiles. Tiles and fragments count words of 16 bits;
+// of 8-bit operands a word is two neighbouring elements.
 #pragma once
 
 #include "hw/hw.h"
@@ -34,6 +35,35 @@ TANDEM_DEVICE void start_output(float (&output)[head_dim / 2], const Probabiliti
   for (int step = 0; step < block_n / k_step; ++step) {
     hw::wgmma_rs<operand, head_dim, hw::Major::mn>(output, p.fragment[step], v.mn_major(step),
                                                    hw::Accumulate::add);
+  }
+}
+
+/// Starts P V of one block by itself, of e4m3 operands: for `count` rows of V^T (columns of the output) from
+/// `first` on.
+template <int count, int head_dim, int words>
+TANDEM_DEVICE void start_product(float (&product)[count / 2], const Probabilities<words>& p,
+                                 const SharedTile<head_dim, words>& v_transposed, int first) {
+  static_assert(words <= panel_columns);
+  TANDEM_UNROLL
+  for (int step = 0; step < words / k_step; ++step) {
+    hw::wgmma_rs<hw::Operand::e4m3, count, hw::Major::k>(
+        product, p.fragment[step], v_transposed.k_major(step).advanced(first * row_bytes),
+        step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
+  }
+}
+
+/// Rounds probabilities to e4m3. Nothing moves between threads here either, where V^T has its keys in the
+/// order of core::key_of_position: a thread's columns of two neighbouring 8-column groups are its four of an
+/// A register.
+template <int words>
+TANDEM_DEVICE void quantise_probabilities(Probabilities<words>& p, const float (&scores)[words]) {
+  TANDEM_UNROLL
+  for (int step = 0; step < words / k_step; ++step) {
+    TANDEM_UNROLL
+    for (int r = 0; r < 4; ++r) {  // register 2 * h + i: row i of the groups 2 * h and 2 * h + 1
+      const float* group = &scores[16 * step + 8 * (r / 2) + 2 * (r % 2)];
+      p.fragment[step][r] = hw::pack_e4m3(group[0], group[1], group[4], group[5]);
+    }
   }
 }
 

@@ -11,10 +11,10 @@ struct Ring {
   hw::Barrier full[stages];   ///< completes when the slot's bytes have landed
   hw::Barrier empty[stages];  ///< completes when all consumers have released the slot
 
-  /// One thread: `releases` is how many arrivals free a slot.
-  TANDEM_DEVICE void init(std::uint32_t releases) {
+  /// One thread: `releases` is how many arrivals free a slot, `fills` how many fill it.
+  TANDEM_DEVICE void init(std::uint32_t releases, std::uint32_t fills = 1) {
     for (int i = 0; i < stages; ++i) {
-      hw::barrier_init(full[i], 1);
+      hw::barrier_init(full[i], fills);
       hw::barrier_init(empty[i], releases);
     }
   }

@@ -1,4 +1,4 @@
-// A 16-bit tile in shared memory, as TMA writes it and WGMMA reads it.
+// A tile of 16-bit words in shared memory, as TMA writes it and WGMMA reads it.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,8 @@ TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMa
                              hw::BoxOrigin origin, hw::CachePolicy policy = hw::CachePolicy::normal) {
   TANDEM_UNROLL
   for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
-    hw::load_box(tile.panel[p], map, barrier, {p * panel_columns, origin.s, origin.h, origin.b}, policy);
+    hw::load_box(tile.panel[p], map, barrier, {origin.d + p * panel_columns, origin.s, origin.h, origin.b},
+                 policy);
   }
 }
 
@@ -103,7 +104,7 @@ template <typename Tile>
 TANDEM_DEVICE void prefetch_tile(const hw::TensorMap& map, hw::BoxOrigin origin) {
   TANDEM_UNROLL
   for (int p = 0; p < Tile::panels; ++p) {
-    hw::prefetch_box(map, {p * panel_columns, origin.s, origin.h, origin.b});
+    hw::prefetch_box(map, {origin.d + p * panel_columns, origin.s, origin.h, origin.b});
   }
 }
 

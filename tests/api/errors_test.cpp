@@ -113,7 +113,7 @@ std::vector<Mistake> option_mistakes() {
 std::vector<Mistake> dtype_mistakes() {
   return {
       {"DtypeOfQ", [](Request& r) { store(r.args.q.dtype, 0); }, {"q.dtype is 0", "TANDEM_BF16"}},
-      {"DtypeUnknown", [](Request& r) { store(r.args.q.dtype, 4); }, {"q.dtype is 4", "TANDEM_FP32"}},
+      {"DtypeUnknown", [](Request& r) { store(r.args.q.dtype, 5); }, {"q.dtype is 5", "TANDEM_FP32"}},
       {"DtypeOfK",
        [](Request& r) { r.args.k.dtype = TANDEM_BF16; },
        {"k.dtype is 1 (bf16)", "q.dtype is 3 (fp32)"}},

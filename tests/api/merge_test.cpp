@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                 TANDEM_UNSUPPORTED},
         Mistake{"Backend", [](Args& a) { store(a.backend, 17); }, {"backend is 17", "TANDEM_BACKEND_AUTO"}},
         Mistake{"Parts", [](Args& a) { a.parts = -1; }, {"parts is -1", "0 or more"}},
-        Mistake{"DtypeOfParts", [](Args& a) { store(a.o_parts.dtype, 4); }, {"o_parts.dtype is 4 (unknown)"}},
+        Mistake{"DtypeOfParts", [](Args& a) { store(a.o_parts.dtype, 5); }, {"o_parts.dtype is 5 (unknown)"}},
         Mistake{"DtypeOfO", [](Args& a) { store(a.o.dtype, 0); }, {"o.dtype is 0", "TANDEM_FP32"}},
         Mistake{"DtypeOfLseParts",
                 [](Args& a) { a.lse_parts.dtype = TANDEM_BF16; },

@@ -34,6 +34,9 @@ DeviceForward::DeviceForward(const ForwardTensors& host)
       v_(host.v.storage()),
       o_(host.o.storage()),
       lse_(host.lse.storage()),
+      q_scale_(host.q_scale.storage()),
+      k_scale_(host.k_scale.storage()),
+      v_scale_(host.v_scale.storage()),
       call_(host.setup) {
   tandem_forward_args& args = call_.args;
   args.backend = TANDEM_BACKEND_HOPPER;
@@ -42,6 +45,10 @@ DeviceForward::DeviceForward(const ForwardTensors& host)
   args.v = host.v.view_at(v_.data());
   args.o = host.o.view_at(o_.data());
   if (host.setup.lse) args.lse = host.lse.view_at(lse_.data());
+  const EightBitCase& eight_bit = host.setup.eight_bit;
+  if (eight_bit.q.heads > 0) call_.scales.q = host.q_scale.view_at(q_scale_.data());
+  if (eight_bit.k.heads > 0) call_.scales.k = host.k_scale.view_at(k_scale_.data());
+  if (eight_bit.v.heads > 0) call_.scales.v = host.v_scale.view_at(v_scale_.data());
 }
 
 void DeviceForward::run(cudaStream_t stream) const {
@@ -52,6 +59,9 @@ void DeviceForward::write_inputs(const ForwardTensors& host) {
   q_.write(host.q.storage());
   k_.write(host.k.storage());
   v_.write(host.v.storage());
+  q_scale_.write(host.q_scale.storage());
+  k_scale_.write(host.k_scale.storage());
+  v_scale_.write(host.v_scale.storage());
 }
 
 void DeviceForward::write_outputs(const ForwardTensors& host) {

@@ -66,6 +66,13 @@ void draw_broadcasts(ForwardCase& c, Random& random) {
   }
 }
 
+/// Rows of 8-bit tensors begin at multiples of 16 bytes.
+void align_rows(ForwardCase& c) {
+  const int gap = 16 + static_cast<int>((16 - c.head_dim % 16) % 16);
+  for (Layout* layout : {&c.q, &c.k, &c.v}) layout->row_gap = gap;
+  if (c.eight_bit.v_transposed) c.v.row_gap = 16;
+}
+
 ForwardCase random_case(std::uint64_t seed) {
   Random random(seed);
   ForwardCase c;
@@ -84,6 +91,10 @@ ForwardCase random_case(std::uint64_t seed) {
   draw_broadcasts(c, random);
   c.lse_layout = random_layout(random);  // written with ordinary stores, so that any strides will do
   limit_work(c);
+  if (random() % 3 == 0) {
+    draw_eight_bit(c, random);
+    align_rows(c);
+  }
   return c;
 }
 
@@ -129,9 +140,12 @@ TEST_F(HopperForward, RandomProblemsMatchTheOracle) {
 
 std::string name_of(const ForwardVariant& v) {
   static constexpr const char* overlaps[] = {"serial", "two_stage", "three_stage"};
-  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         (v.mask == MaskKind::prefix ? "_prefix_" : "_band_") + (v.softcap ? "softcap_" : "") +
-         overlaps[static_cast<int>(v.overlap)] +
+  static constexpr const char* operands[] = {"bf16", "fp16", "e4m3"};
+  static constexpr const char* layouts[] = {"", "_v_rows", "_v_columns"};
+  const std::string output = v.is_8_bit() ? std::string("_to_") + operands[static_cast<int>(v.output)] : "";
+  return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] + "_d" +
+         std::to_string(v.head_dim) + (v.mask == MaskKind::prefix ? "_prefix_" : "_band_") +
+         (v.softcap ? "softcap_" : "") + overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::free ? "_free_" : "_pingpong_") + std::to_string(v.block_m) + "x" +
          std::to_string(v.block_n);
 }
@@ -173,6 +187,15 @@ ForwardCase case_for(const forward::Candidate& candidate) {
   c.q_heads = 2;
   c.head_dim = v.head_dim;
   c.softcap = v.softcap ? 5.f : 0.f;
+  if (v.is_8_bit()) {
+    c.dtype = TANDEM_E4M3;
+    c.eight_bit = {.output = v.output == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16,
+                   .v_transposed = v.values == forward::ValueLayout::columns,
+                   .q = {true, 50, 1},
+                   .k = {false, 128, 1},
+                   .v = {true, 256, 1}};
+    align_rows(c);
+  }
   return c;
 }
 
@@ -211,6 +234,7 @@ TEST_P(EveryVariant, PadsSmallerHeadDims) {
   ForwardCase c = case_for(GetParam());
   c.head_dim -= 24;
   c.kv_heads = 2;
+  if (c.is_8_bit()) align_rows(c);
   c.mask = masks_for(GetParam()).front();
   expect_served_by(GetParam().variant, c);
 }

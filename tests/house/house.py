@@ -34,8 +34,8 @@ LAYERS = {
     "decode": KERNELS | {"launch", "decode"},
     "backward": KERNELS | {"launch", "backward"},
     "merge": KERNELS | {"launch", "merge"},
-    "fp8": KERNELS | {"launch", "fp8"},
-    "api": KERNELS | {"cpu", "forward", "decode", "backward", "merge", "fp8", "api"},
+    "quantize": KERNELS | {"launch", "quantize"},
+    "api": KERNELS | {"cpu", "forward", "decode", "backward", "merge", "quantize", "api"},
 }
 MACHINES = {"hw/sm90", "hw/sim"}
 # The one place that picks the machine, the tools that show the simulator at work, and the tests of both.

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "tests/hw/matrices.h"
+#include "tests/support/e4m3_sum.h"
 #include "tile/gemm.h"
 #include "tile/shared_tile.h"
 
@@ -264,29 +265,18 @@ struct E4m3Problem {
   }
 };
 
-/// What an instruction adds up, by the rule of docs/simulator.md.
+/// One instruction's sum of the products of 32 elements.
 inline float sum_of_e4m3(float accumulator, const std::uint16_t* a, const std::uint16_t* b) {
-  const auto exponent_of = [](std::uint32_t bits) {
-    return std::max(static_cast<int>(bits >> 3 & 15u), 1) - 7;
+  const auto value = [](const std::uint16_t* pairs, int i) {
+    return static_cast<float>(core::E4m3{static_cast<std::uint8_t>(pairs[i / 2] >> 8 * (i % 2))});
   };
-  int largest = accumulator == 0 ? -100 : std::ilogb(accumulator);
-  double products[32];
-  for (int i = 0; i < 32; ++i) {
-    const std::uint32_t x = a[i / 2] >> 8 * (i % 2) & 255u, y = b[i / 2] >> 8 * (i % 2) & 255u;
-    products[i] = static_cast<double>(static_cast<float>(core::E4m3{static_cast<std::uint8_t>(x)})) *
-                  static_cast<float>(core::E4m3{static_cast<std::uint8_t>(y)});
-    if (products[i] != 0) largest = std::max(largest, exponent_of(x) + exponent_of(y));
-  }
-  const double unit = std::ldexp(1.0, largest - 13);
-  double sum = std::trunc(accumulator / unit);
-  for (const double product : products) sum += std::trunc(product / unit);
-  if (sum == 0) return 0;
-  const double last = std::ldexp(1.0, std::ilogb(sum) - 13);
-  return static_cast<float>(std::trunc(sum / last) * last * unit);
+  float x[32], y[32];
+  for (int i = 0; i < 32; ++i) x[i] = value(a, i), y[i] = value(b, i);
+  return add_e4m3_products(accumulator, x, y, 32);
 }
 
 template <SourceOfA source>
-std::vector<float> add_e4m3_products(const machine::Mode& mode, const E4m3Problem& problem) {
+std::vector<float> e4m3_products(const machine::Mode& mode, const E4m3Problem& problem) {
   using Body = Multiply<e4m3, E4m3Problem::n, hw::Major::k, source>;
   const machine::Buffer a(problem.a), b(problem.b);
   const machine::Buffer d(problem.d);
@@ -308,8 +298,8 @@ TEST_P(MatrixVerbs, SumsOfE4m3ProductsKeep13BitsBelowTheLargestExponent) {
                         &problem.b[static_cast<std::size_t>(i % n * wgmma_k + 16 * step)]);
     }
   }
-  const std::vector<float> shared = add_e4m3_products<SourceOfA::shared>(GetParam(), problem);
-  const std::vector<float> registers = add_e4m3_products<SourceOfA::registers>(GetParam(), problem);
+  const std::vector<float> shared = e4m3_products<SourceOfA::shared>(GetParam(), problem);
+  const std::vector<float> registers = e4m3_products<SourceOfA::registers>(GetParam(), problem);
   expect_equal(shared, expected, n);
   expect_equal(registers, expected, n);
 }

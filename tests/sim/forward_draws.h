@@ -23,6 +23,14 @@ inline std::int64_t draw_length(Random& random, int block, int most_blocks) {
                                    random() % static_cast<std::uint64_t>(most_blocks * block + block / 2));
 }
 
+/// What 8-bit inputs have besides.
+inline void draw_eight_bit(ForwardCase& c, const forward::ForwardVariant& variant, Random& random) {
+  draw_eight_bit(c, random);
+  c.head_dim = variant.head_dim - 16 * static_cast<std::int64_t>(random() % 2 * (random() % 4));
+  c.eight_bit.output = variant.output == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+  c.eight_bit.v_transposed = variant.values == forward::ValueLayout::columns;
+}
+
 /// What is left to draw once lengths and heads are.
 inline void draw_rest(ForwardCase& c, const forward::ForwardVariant& variant, Random& random) {
   c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
@@ -33,6 +41,14 @@ inline void draw_rest(ForwardCase& c, const forward::ForwardVariant& variant, Ra
   if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
   c.lse = random() % 4 != 0;
   for (Layout* layout : {&c.q, &c.k, &c.v, &c.o, &c.lse_layout}) *layout = random_tma_layout(random);
+  if (variant.is_8_bit()) draw_eight_bit(c, variant, random);
+}
+
+/// Of a drawn problem, with scales for it.
+inline void keep_one_head(ForwardCase& c) {
+  c.batch = c.q_heads = c.kv_heads = 1;
+  for (ScaleCase* scales : {&c.eight_bit.q, &c.eight_bit.k, &c.eight_bit.v})
+    scales->heads = std::min<std::int64_t>(scales->heads, 1);
 }
 
 /// A problem that the variant serves, of a few tiles.

@@ -61,7 +61,7 @@ struct Problem {
     const test::ForwardTensors tensors(c);
     const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, machine);
     ASSERT_TRUE(report.ok()) << report.text();
-    EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.dtype)) << "o";
+    EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype())) << "o";
     EXPECT_TRUE(tensors.o.guards_intact());
     if (!c.lse) return;
     EXPECT_TRUE(within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32)) << "lse";
@@ -93,7 +93,7 @@ TEST_P(ForwardOnSim, PackedHeadsEqualTheOracleUnderEveryPolicy) {
 TEST_P(ForwardOnSim, LanesStayTogetherInTilesThatSeeNoKey) {
   const ForwardVariant& variant = GetParam();
   ForwardCase c = test::draw_case(variant, test::seed_of(sim::name_of(variant), 1));
-  c.batch = c.q_heads = c.kv_heads = 1;
+  test::keep_one_head(c);
   c.q_len = 6 * variant.block_m;
   c.k_len = 0;
   const Problem problem(variant, c);
@@ -110,7 +110,7 @@ TEST_P(ForwardOnSim, LanesStayTogetherInTilesThatSeeNoKey) {
 TEST_P(ForwardOnSim, SeveralBlocksPassByBetweenTiles) {
   const ForwardVariant& variant = GetParam();
   ForwardCase c = test::draw_case(variant, test::seed_of(sim::name_of(variant), 2));
-  c.batch = c.q_heads = c.kv_heads = 1;
+  test::keep_one_head(c);
   c.q_len = 3 * variant.block_m, c.k_len = c.q_len + 1;
   c.mask = core::Mask::causal();
   sim::Machine machine;
@@ -122,8 +122,9 @@ TEST_P(ForwardOnSim, SeveralBlocksPassByBetweenTiles) {
 // The reference of the exponents is rounded; what that costs may not add up over the blocks.
 TEST_P(ForwardOnSim, EqualScoresWeighTheSameInEveryBlock) {
   const ForwardVariant& variant = GetParam();
+  if (variant.is_8_bit()) GTEST_SKIP() << "such scores need 16 bits, and a block has its own reference here";
   ForwardCase c = test::draw_case(variant, test::seed_of(sim::name_of(variant), 1));
-  c.batch = c.q_heads = c.kv_heads = 1;
+  test::keep_one_head(c);
   c.q_len = 3, c.k_len = 16 * variant.block_n, c.mask = core::Mask::full();
   c.scale = 1, c.softcap = variant.softcap ? 60'000.f : 0.f, c.lse = true;
   test::ForwardTensors tensors(c);

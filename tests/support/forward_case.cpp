@@ -16,6 +16,71 @@ void print_limit(std::ostream& out, std::int64_t limit) {
     out << limit;
 }
 
+std::ostream& operator<<(std::ostream& out, const ScaleCase& s) {
+  return out << (s.each_batch ? "b" : "1") << "x" << s.block << "x" << s.heads;
+}
+
+/// Keys and columns change places where V is transposed, and whole groups of keys are there.
+std::array<std::int64_t, 4> shape_of_v(const ForwardCase& c) {
+  if (!c.is_8_bit() || !c.eight_bit.v_transposed) return {c.batch, c.k_len, c.kv_heads, c.head_dim};
+  const std::int64_t groups = (c.k_len + core::key_group - 1) / core::key_group;
+  return {c.batch, c.head_dim, c.kv_heads, groups * core::key_group};
+}
+
+std::array<std::int64_t, 4> shape_of_scales(const ForwardCase& c, const ScaleCase& s, std::int64_t tokens) {
+  const std::int64_t blocks = s.block == 0 ? 1 : (tokens + s.block - 1) / s.block;
+  return {s.each_batch ? c.batch : 1, blocks, s.heads, 1};
+}
+
+core::Scales scales_of(const ScaleCase& s, const HostTensor& values) {
+  if (s.heads == 0) return {};
+  return {values.view(), s.block == 0 ? std::int64_t{1} << 30 : s.block};
+}
+
+/// Around 1, never 0.
+void fill_scales(HostTensor& scales, std::uint64_t seed) {
+  Random random(seed);
+  const core::Tensor view = scales.view();
+  for (std::int64_t b = 0; b < view.shape[0]; ++b)
+    for (std::int64_t block = 0; block < view.shape[1]; ++block)
+      for (std::int64_t h = 0; h < view.shape[2]; ++h)
+        scales.set(b, block, h, 0, 0.5f + static_cast<float>(random() % 1000) * 1e-3f);
+}
+
+/// Transposed values have zeros behind the last key.
+void clear_tail(HostTensor& v, std::int64_t keys) {
+  const core::Tensor view = v.view();
+  for (std::int64_t p = 0; p < view.shape[3]; ++p) {
+    if (core::key_of_position(p) < keys) continue;
+    for (std::int64_t b = 0; b < view.shape[0]; ++b)
+      for (std::int64_t e = 0; e < view.shape[1]; ++e)
+        for (std::int64_t h = 0; h < view.shape[2]; ++h) v.set(b, e, h, p, 0);
+  }
+}
+
+tandem_scales scales_without_tensors(const ForwardCase& c) {
+  const EightBitCase& own = c.eight_bit;
+  return {sizeof(tandem_scales),
+          {},
+          {},
+          {},
+          own.q.block,
+          own.k.block,
+          own.v.block,
+          own.v_transposed ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY};
+}
+
+/// Scales of one of `heads` numbers of heads, or of one head, or none. `block`: what any block is a multiple
+/// of.
+ScaleCase draw_scales(Random& random, std::int64_t block, const std::vector<std::int64_t>& heads) {
+  const std::uint64_t choice = random() % (heads.size() + 2);
+  ScaleCase s;
+  s.each_batch = random() % 2 == 0;
+  s.block = random() % 2 == 0 ? 0 : block * static_cast<std::int64_t>(1 + random() % 3);
+  s.heads = choice == 0 ? 0 : choice == 1 ? 1 : heads[choice - 2];
+  return s;
+}
+
 /// All of a problem but its tensors.
 void set_scalars(core::ForwardProblem& p, const ForwardCase& c) {
   p.mask = c.mask;
@@ -35,6 +100,11 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
   print_limit(out, c.mask.right);
   out << " scale " << c.scale << " softcap " << c.softcap << (c.lse ? " lse" : "") << " overlap " << c.overlap
       << " turn " << c.turn << " seed " << c.seed;
+  if (c.is_8_bit()) {
+    out << " to " << core::name_of(c.eight_bit.output)
+        << (c.eight_bit.v_transposed ? " v-columns" : " v-rows") << " scales q " << c.eight_bit.q << " k "
+        << c.eight_bit.k << " v " << c.eight_bit.v;
+  }
   return out << " layouts q " << c.q << " k " << c.k << " v " << c.v << " o " << c.o << " lse "
              << c.lse_layout;
 }
@@ -55,6 +125,17 @@ core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len) {
   }
 }
 
+void draw_eight_bit(ForwardCase& c, Random& random) {
+  c.dtype = TANDEM_E4M3;
+  for (Layout* layout : {&c.q, &c.k, &c.v}) layout->row_gap = static_cast<int>(random() % 3) * 16;
+  EightBitCase& own = c.eight_bit;
+  own.output = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+  own.v_transposed = random() % 2 == 0;
+  own.q = draw_scales(random, 1 + static_cast<std::int64_t>(random() % 70), {c.q_heads, c.kv_heads});
+  own.k = draw_scales(random, 128, {c.kv_heads});
+  own.v = draw_scales(random, 128, {c.kv_heads});
+}
+
 tandem_mask to_c(const core::Mask& mask) {
   if (mask.is_full()) return Mask::full().c_mask();
   const auto limit = [](std::int64_t keys) {
@@ -65,18 +146,23 @@ tandem_mask to_c(const core::Mask& mask) {
 }
 
 ForwardArgs::ForwardArgs(const ForwardCase& c)
-    : mask(to_c(c.mask)), study{sizeof(study), c.overlap, c.turn, TANDEM_DECODE_AUTO} {
+    : mask(to_c(c.mask)),
+      study{sizeof(study), c.overlap, c.turn, TANDEM_DECODE_AUTO},
+      scales(scales_without_tensors(c)) {
   args.struct_size = sizeof(args);
   args.mask = &mask;
   args.scale = c.scale;
   args.softcap = c.softcap;
   args.study = &study;
+  if (c.is_8_bit()) args.scales = &scales;
 }
 
 core::ForwardProblem shapes_of(const ForwardCase& c) {
   core::ForwardProblem p{};
   p.q = p.o = {nullptr, c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, {}};
   p.k = p.v = {nullptr, c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, {}};
+  p.o.dtype = c.o_dtype();
+  p.quantisation.v_transposed = c.is_8_bit() && c.eight_bit.v_transposed;
   set_scalars(p, c);
   return p;
 }
@@ -85,12 +171,18 @@ ForwardTensors::ForwardTensors(const ForwardCase& c)
     : setup(c),
       q(c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, c.q),
       k(c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, c.k),
-      v(c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, c.v),
-      o(c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, c.o),
-      lse(TANDEM_FP32, {c.batch, c.q_len, c.q_heads, 1}, c.lse_layout) {
+      v(c.dtype, shape_of_v(c), c.v),
+      o(c.o_dtype(), {c.batch, c.q_len, c.q_heads, c.head_dim}, c.o),
+      lse(TANDEM_FP32, {c.batch, c.q_len, c.q_heads, 1}, c.lse_layout),
+      q_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.q, c.q_len)),
+      k_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.k, c.k_len)),
+      v_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.v, c.k_len)) {
   q.fill_normal(c.seed * 3);
   k.fill_normal(c.seed * 3 + 1);
   v.fill_normal(c.seed * 3 + 2);
+  if (!c.is_8_bit()) return;
+  if (c.eight_bit.v_transposed) clear_tail(v, c.k_len);
+  fill_scales(q_scale, c.seed), fill_scales(k_scale, c.seed + 1), fill_scales(v_scale, c.seed + 2);
 }
 
 core::ForwardProblem ForwardTensors::problem() const {
@@ -100,6 +192,11 @@ core::ForwardProblem ForwardTensors::problem() const {
   p.v = v.view();
   p.o = o.view();
   if (setup.lse) p.lse = lse.view();
+  if (setup.is_8_bit()) {
+    const EightBitCase& own = setup.eight_bit;
+    p.quantisation = {scales_of(own.q, q_scale), scales_of(own.k, k_scale), scales_of(own.v, v_scale),
+                      own.v_transposed};
+  }
   set_scalars(p, setup);
   return p;
 }

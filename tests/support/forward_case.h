@@ -8,6 +8,20 @@
 
 namespace tandem::test {
 
+/// Scales of one tensor of 8-bit inputs.
+struct ScaleCase {
+  bool each_batch = false;
+  std::int64_t block = 0;  ///< tokens that share one; 0: all
+  std::int64_t heads = 0;  ///< of the scales; 0: there are none at all
+};
+
+/// What a problem of 8-bit inputs has besides. Read where they are of 8 bits.
+struct EightBitCase {
+  tandem_dtype output = TANDEM_BF16;
+  bool v_transposed = false;
+  ScaleCase q = {}, k = {}, v = {};
+};
+
 /// Everything that defines a problem, its values included.
 struct ForwardCase {
   tandem_dtype dtype = TANDEM_BF16;
@@ -20,12 +34,19 @@ struct ForwardCase {
   tandem_turn turn = TANDEM_TURN_AUTO;
   Layout q = {}, k = {}, v = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;  ///< of the normally distributed values
+  EightBitCase eight_bit = {};
+
+  bool is_8_bit() const { return dtype == TANDEM_E4M3; }
+  tandem_dtype o_dtype() const { return is_8_bit() ? eight_bit.output : dtype; }
 };
 
 std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
 
 /// Full, causal or a window, with limits around the lengths; often one that hides all keys from some queries.
 core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len);
+
+/// What a problem of 8-bit inputs has besides, and layouts that TMA can take.
+void draw_eight_bit(ForwardCase& c, Random& random);
 
 /// The mask as callers of the C interface say it.
 tandem_mask to_c(const core::Mask& mask);
@@ -37,6 +58,7 @@ struct ForwardArgs {
 
   tandem_mask mask;
   tandem_study study;
+  tandem_scales scales;        ///< without tensors
   tandem_forward_args args{};  ///< points to those above
 };
 
@@ -52,6 +74,7 @@ struct ForwardTensors {
 
   ForwardCase setup;
   HostTensor q, k, v, o, lse;
+  HostTensor q_scale, k_scale, v_scale;  ///< of 8-bit inputs
 };
 
 /// Makes every score the same: q_value * k_value * scale. Values are 1 in the first half of the keys and 0 in

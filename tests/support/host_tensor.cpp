@@ -11,16 +11,19 @@ namespace {
 
 constexpr std::size_t alignment = 256;
 constexpr std::int64_t margin = 128;  // guard cells before and after all rows; keeps rows aligned for TMA
-constexpr std::uint16_t pattern = 0x7fd5;  // read as bf16, fp16 or, twice, fp32 it is a NaN
 
-bool holds_pattern(const std::byte* bytes, std::size_t size) {
+/// Read as bf16, fp16 or, twice, fp32 it is a NaN; as e4m3 both halves are.
+std::uint16_t pattern_of(tandem_dtype dtype) { return dtype == TANDEM_E4M3 ? 0x7f7f : 0x7fd5; }
+
+bool holds_pattern(const std::byte* bytes, std::size_t size, std::uint16_t pattern) {
   for (std::size_t at = 0; at < size; at += 2) {
-    if (std::memcmp(bytes + at, &pattern, 2) != 0) return false;
+    if (std::memcmp(bytes + at, &pattern, std::min<std::size_t>(2, size - at)) != 0) return false;
   }
   return true;
 }
 
 double load(const std::byte* from, tandem_dtype dtype) {
+  if (dtype == TANDEM_E4M3) return static_cast<float>(core::E4m3{std::to_integer<std::uint8_t>(*from)});
   if (dtype == TANDEM_FP32) {
     float value;
     std::memcpy(&value, from, sizeof value);
@@ -32,6 +35,10 @@ double load(const std::byte* from, tandem_dtype dtype) {
 }
 
 void store(std::byte* to, tandem_dtype dtype, float value) {
+  if (dtype == TANDEM_E4M3) {
+    *to = std::byte{core::E4m3::from(value).bits};
+    return;
+  }
   if (dtype == TANDEM_FP32) {
     std::memcpy(to, &value, sizeof value);
     return;
@@ -142,10 +149,12 @@ void HostTensor::fill_normal(std::uint64_t seed, float deviation) {
 }
 
 void HostTensor::poison() {
-  for (std::size_t at = 0; at < bytes_; at += 2) std::memcpy(cells_ + at, &pattern, 2);
+  const std::uint16_t pattern = pattern_of(tensor_.dtype);
+  for (std::size_t at = 0; at < bytes_; at += 2)
+    std::memcpy(cells_ + at, &pattern, std::min<std::size_t>(2, bytes_ - at));
 }
 
-bool HostTensor::untouched() const { return holds_pattern(cells_, bytes_); }
+bool HostTensor::untouched() const { return holds_pattern(cells_, bytes_, pattern_of(tensor_.dtype)); }
 
 bool HostTensor::guards_intact() const {
   std::vector<bool> element(bytes_ / core::size_of(tensor_.dtype), false);
@@ -153,7 +162,7 @@ bool HostTensor::guards_intact() const {
   for_each_element(
       [&](const std::byte* at) { element[static_cast<std::size_t>(at - cells_) / size] = true; });
   for (std::size_t i = 0; i < element.size(); ++i) {
-    if (!element[i] && !holds_pattern(cells_ + i * size, size)) return false;
+    if (!element[i] && !holds_pattern(cells_ + i * size, size, pattern_of(tensor_.dtype))) return false;
   }
   return true;
 }

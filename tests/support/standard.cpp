@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/dtype.h"
+#include "tests/support/e4m3_sum.h"
 
 namespace tandem::test {
 namespace {
@@ -15,10 +16,19 @@ float rounded(tandem_dtype dtype, float value) {
       return static_cast<float>(core::Bf16::from(value));
     case TANDEM_FP16:
       return static_cast<float>(core::Fp16::from(value));
+    case TANDEM_E4M3:
+      return static_cast<float>(core::E4m3::from(value));
     case TANDEM_FP32:
       break;
   }
   return value;
+}
+
+float element(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) {
+  if (t.dtype == TANDEM_BF16) return float(core::row_of<core::Bf16>(t, b, s, h)[i]);
+  if (t.dtype == TANDEM_FP16) return float(core::row_of<core::Fp16>(t, b, s, h)[i]);
+  if (t.dtype == TANDEM_E4M3) return float(core::row_of<core::E4m3>(t, b, s, h)[i]);
+  return core::row_of<float>(t, b, s, h)[i];
 }
 
 /// All elements as fp32, in the order b, h, s, d.
@@ -27,26 +37,60 @@ std::vector<float> gather(const core::Tensor& t) {
   for (std::int64_t b = 0; b < t.shape[0]; ++b)
     for (std::int64_t h = 0; h < t.shape[2]; ++h)
       for (std::int64_t s = 0; s < t.shape[1]; ++s)
-        for (std::int64_t i = 0; i < t.shape[3]; ++i) {
-          if (t.dtype == TANDEM_BF16) values.push_back(float(core::row_of<core::Bf16>(t, b, s, h)[i]));
-          if (t.dtype == TANDEM_FP16) values.push_back(float(core::row_of<core::Fp16>(t, b, s, h)[i]));
-          if (t.dtype == TANDEM_FP32) values.push_back(core::row_of<float>(t, b, s, h)[i]);
+        for (std::int64_t i = 0; i < t.shape[3]; ++i) values.push_back(element(t, b, s, h, i));
+  return values;
+}
+
+/// Values of 8 bits too, with their scales, wherever they lie.
+std::vector<float> gather_values(const core::ForwardProblem& p) {
+  std::vector<float> values;
+  const core::Quantisation& own = p.quantisation;
+  for (std::int64_t b = 0; b < p.batch(); ++b)
+    for (std::int64_t h = 0; h < p.kv_heads(); ++h)
+      for (std::int64_t s = 0; s < p.k_len(); ++s)
+        for (std::int64_t i = 0; i < p.head_dim(); ++i) {
+          const float value =
+              own.v_transposed ? element(p.v, b, i, h, core::position_of_key(s)) : element(p.v, b, s, h, i);
+          values.push_back(value * own.v.of(b, s, h, p.kv_heads()));
         }
   return values;
 }
 
+float dot_product(tandem_dtype dtype, const float* q, const float* k, std::int64_t d) {
+  float dot = 0;
+  if (dtype == TANDEM_E4M3) {  // as the matrix unit adds: much coarser than fp32
+    for (std::int64_t i = 0; i < d; i += 32)
+      dot = add_e4m3_products(dot, q + i, k + i, std::min<int>(32, d - i));
+    return dot;
+  }
+  for (std::int64_t i = 0; i < d; ++i) dot += q[i] * k[i];
+  return dot;
+}
+
+/// Where a query stands.
+struct Place {
+  std::int64_t batch, query, head;
+};
+
 /// Scores of one query against `keys`, whose rows start at k.
-std::vector<float> scores_of(const core::ForwardProblem& p, const float* q, const float* k,
+std::vector<float> scores_of(const core::ForwardProblem& p, const Place& at, const float* q, const float* k,
                              core::KeyRange keys) {
   const std::int64_t d = p.head_dim();
+  const core::Quantisation& own = p.quantisation;
+  const float q_scale = p.scale * own.q.of(at.batch, at.query, at.head, p.q_heads());
   std::vector<float> scores;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
-    float dot = 0;
-    for (std::int64_t i = 0; i < d; ++i) dot += q[i] * k[j * d + i];
-    const float scaled = p.scale * dot;
+    const float k_scale = own.k.of(at.batch, j, at.head / p.group(), p.kv_heads());
+    const float scaled = q_scale * k_scale * dot_product(p.dtype(), q, k + j * d, d);
     scores.push_back(p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled);
   }
   return scores;
+}
+
+/// A weight, at most 1, as the factor of P V. 8-bit ones are rounded as they are made, 256 times as large.
+float rounded_probability(tandem_dtype dtype, float weight, float sum) {
+  if (dtype == TANDEM_E4M3) return rounded(dtype, weight * 256) / 256 / sum;
+  return rounded(dtype, weight / sum);
 }
 
 /// Writes the output row and returns the log-sum-exp.
@@ -62,18 +106,18 @@ float attend(const core::ForwardProblem& p, std::vector<float> weights, const fl
   for (float& w : weights) sum += (w = std::exp(w - row_max));
   std::vector<float> row(d, 0.0f);
   for (std::size_t j = 0; j < weights.size(); ++j) {
-    const float probability = rounded(p.dtype(), weights[j] / sum);
+    const float probability = rounded_probability(p.dtype(), weights[j], sum);
     const float* value = v + (keys.begin + static_cast<std::int64_t>(j)) * d;
     for (std::int64_t i = 0; i < d; ++i) row[i] += probability * value[i];
   }
-  for (std::int64_t i = 0; i < d; ++i) o[i] = rounded(p.dtype(), row[i]);
+  for (std::int64_t i = 0; i < d; ++i) o[i] = rounded(p.o.dtype, row[i]);
   return row_max + std::log(sum);
 }
 
 }  // namespace
 
 ForwardValues standard_forward(const core::ForwardProblem& p) {
-  const std::vector<float> q = gather(p.q), k = gather(p.k), v = gather(p.v);
+  const std::vector<float> q = gather(p.q), k = gather(p.k), v = gather_values(p);
   const std::int64_t d = p.head_dim(), rows = p.batch() * p.q_len() * p.q_heads();
   ForwardValues out{std::vector<double>(rows * d), std::vector<double>(rows)};
   for (std::int64_t b = 0; b < p.batch(); ++b)
@@ -83,8 +127,8 @@ ForwardValues standard_forward(const core::ForwardProblem& p) {
         const std::int64_t kv_row = (b * p.kv_heads() + h / p.group()) * p.k_len();
         const float* q_row = &q[((b * p.q_heads() + h) * p.q_len() + i) * d];
         const std::int64_t row = (b * p.q_len() + i) * p.q_heads() + h;
-        out.lse[row] = attend(p, scores_of(p, q_row, k.data() + kv_row * d, keys), v.data() + kv_row * d,
-                              keys, &out.o[row * d]);
+        out.lse[row] = attend(p, scores_of(p, {b, i, h}, q_row, k.data() + kv_row * d, keys),
+                              v.data() + kv_row * d, keys, &out.o[row * d]);
       }
   return out;
 }

@@ -105,7 +105,8 @@ Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorM
   const TensorMapRequest request = tensor_map_request(tensor, box);
   const CUtensorMapDataType type = tensor.dtype == TANDEM_FP32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                    : tensor.dtype == TANDEM_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+                                   : tensor.dtype == TANDEM_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                                 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
   const CUtensorMapSwizzle swizzle =
       request.swizzle == Swizzle::none ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B;
   const cuuint32_t element_strides[4] = {1, 1, 1, 1};

@@ -1,0 +1,114 @@
+#include "api/check_eight_bit.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace tandem::api {
+
+using core::Status;
+using core::Tensor;
+
+namespace {
+
+std::vector<ScalesOf> all_of(const tandem_forward_args& args, const tandem_scales& scales) {
+  const std::int64_t q_heads = args.q.shape[2], kv_heads = args.k.shape[2];
+  return {{{"scales.q", &scales.q}, "scales.q_block", scales.q_block, {"q", &args.q}, {q_heads, kv_heads}},
+          {{"scales.k", &scales.k}, "scales.k_block", scales.k_block, {"k", &args.k}, {kv_heads}},
+          {{"scales.v", &scales.v}, "scales.v_block", scales.v_block, {"k", &args.k}, {kv_heads}}};
+}
+
+}  // namespace
+
+Status check_shape_of_scales(const ScalesOf& own) {
+  const Tensor &scales = *own.scales.tensor, &tensor = *own.tensor.tensor;
+  const char* name = own.scales.name;
+  if (own.block < 0)
+    return invalid(own.block_name, " is ", own.block, "; it has to be the tokens of a block, or 0 for all");
+  if (scales.data == nullptr) return {};
+  if (scales.shape[0] != 1 && scales.shape[0] != tensor.shape[0])
+    return invalid(name, ".shape[0] (batch) is ", scales.shape[0], "; it has to be 1 or ", own.tensor.name,
+                   ".shape[0], which is ", tensor.shape[0]);
+  const std::int64_t tokens = tensor.shape[1];
+  const std::int64_t blocks = own.block == 0 ? 1 : tokens / own.block + (tokens % own.block != 0);
+  if (scales.shape[1] != blocks)
+    return invalid(name, ".shape[1] (blocks) is ", scales.shape[1], "; with ", own.block_name, " = ",
+                   own.block, " and ", tokens, " tokens it has to be ", blocks);
+  if (scales.shape[2] != 1 && std::ranges::find(own.heads, scales.shape[2]) == own.heads.end())
+    return invalid(name, ".shape[2] (heads) is ", scales.shape[2], "; it has to be 1 or ", own.heads.front(),
+                   own.heads.size() > 1 ? " or " + std::to_string(own.heads.back()) : "", ", the heads of ",
+                   own.tensor.name, own.heads.size() > 1 ? " or k" : "");
+  if (scales.shape[3] != 1) return invalid(name, ".shape[3] is ", scales.shape[3], "; it has to be 1");
+  return {};
+}
+
+Status check_layout_of_values(const char* name, const tandem_value_layout& layout) {
+  const int number = number_of(layout);
+  if (number == TANDEM_VALUES_BY_KEY || number == TANDEM_VALUES_BY_COLUMN) return {};
+  return invalid(name, " is ", number,
+                 ", which is no tandem_value_layout; use TANDEM_VALUES_BY_KEY or TANDEM_VALUES_BY_COLUMN");
+}
+
+Status check_columns(const Named& values, const Named& tokens, std::int64_t head_dim) {
+  const Tensor& v = *values.tensor;
+  const std::int64_t keys = tokens.tensor->shape[1];
+  const std::int64_t padded = (keys + core::key_group - 1) / core::key_group * core::key_group;
+  if (v.shape[1] != head_dim)
+    return invalid(values.name, ".shape[1] is ", v.shape[1],
+                   "; values by column have a row for each column of the head there, which is ", head_dim);
+  if (v.shape[3] != padded)
+    return invalid(values.name, ".shape[3] is ", v.shape[3],
+                   "; values by column have the keys there, up to a multiple of 16: ", padded);
+  return {};
+}
+
+Status read_scales(const tandem_scales* given, tandem_scales* known) {
+  const StructName name{"scales", "tandem_scales", TANDEM_SIZE_UP_TO(tandem_scales, v_layout)};
+  if (Status s = read_optional(name, given, known); !s.ok()) return s;
+  return check_layout_of_values("scales.v_layout", known->v_layout);
+}
+
+std::vector<Named> scales_of(const tandem_scales& scales) {
+  std::vector<Named> given;
+  for (const Named& own : {Named{"scales.q", &scales.q}, {"scales.k", &scales.k}, {"scales.v", &scales.v}})
+    if (own.tensor->data != nullptr) given.push_back(own);
+  return given;
+}
+
+Status unused_scales(const Tensor& q) {
+  return invalid("scales is given, but q.dtype is ", describe_dtype(number_of(q.dtype)),
+                 "; only 8-bit inputs have scales: pass NULL");
+}
+
+Status check_dtype_of_output(const Tensor& o) {
+  const int dtype = number_of(o.dtype);
+  if (dtype == TANDEM_BF16 || dtype == TANDEM_FP16 || dtype == TANDEM_FP32) return {};
+  return invalid("o.dtype is ", describe_dtype(dtype),
+                 "; of 8-bit q, k and v the output is TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
+}
+
+Status check_dtypes_of_scales(const tandem_scales& scales) {
+  for (const Named& own : scales_of(scales))
+    if (const int dtype = number_of(own.tensor->dtype); dtype != TANDEM_FP32)
+      return invalid(own.name, ".dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
+  return {};
+}
+
+Status check_shapes_of_8_bit(const tandem_forward_args& args, const tandem_scales& scales) {
+  for (const ScalesOf& own : all_of(args, scales))
+    if (Status s = check_shape_of_scales(own); !s.ok()) return s;
+  if (scales.v_layout == TANDEM_VALUES_BY_KEY) return {};
+  return check_columns({"v", &args.v}, {"k", &args.k}, args.q.shape[3]);
+}
+
+core::Scales resolve_scales(const Tensor& scales, std::int64_t block) {
+  if (scales.data == nullptr) return {};
+  return {scales, block == 0 ? std::numeric_limits<std::int64_t>::max() : block};
+}
+
+core::Quantisation resolve_scales(const tandem_scales& scales) {
+  return {resolve_scales(scales.q, scales.q_block), resolve_scales(scales.k, scales.k_block),
+          resolve_scales(scales.v, scales.v_block), scales.v_layout == TANDEM_VALUES_BY_COLUMN};
+}
+
+}  // namespace tandem::api

@@ -1,0 +1,47 @@
+// What 8-bit queries, keys and values stand for, and the order of transposed values.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/tandem.h>
+
+namespace tandem::core {
+
+/// Where key `key` stands in a row of transposed values: of each 16 keys, the order 0 1 8 9 2 3 10 11 4 5 12
+/// 13 6 7 14
+/// 15. So the probabilities that a thread holds after Q K^T are, four by four, those that it needs for P V.
+constexpr std::int64_t position_of_key(std::int64_t key) {
+  const std::int64_t in_eight = key % 8, upper = key % 16 / 8;
+  return key / 16 * 16 + in_eight / 2 * 4 + upper * 2 + in_eight % 2;
+}
+/// The inverse.
+constexpr std::int64_t key_of_position(std::int64_t position) {
+  const std::int64_t lane = position % 16 / 4, in_four = position % 4;
+  return position / 16 * 16 + in_four / 2 * 8 + lane * 2 + in_four % 2;
+}
+/// Keys are permuted in groups of so many, and rows of transposed values padded to whole groups.
+inline constexpr std::int64_t key_group = 16;
+
+/// Scales of one tensor: what an element stands for is its value times its scale.
+struct Scales {
+  tandem_tensor
+      values;  ///< fp32, batch x blocks x heads x 1, each 1 where it is shared; data == nullptr: all 1
+  std::int64_t block;  ///< tokens of a block
+
+  /// Of a token of head `head` of `heads`.
+  float of(std::int64_t batch, std::int64_t token, std::int64_t head, std::int64_t heads) const {
+    if (values.data == nullptr) return 1;
+    const std::int64_t own_head = values.shape[2] == 0 ? 0 : head * values.shape[2] / heads;
+    return static_cast<const float*>(
+        values
+            .data)[batch * values.stride[0] + token / block * values.stride[1] + own_head * values.stride[2]];
+  }
+};
+
+/// All of a forward call's. Strides of dimensions of size 1 are 0.
+struct Quantisation {
+  Scales q, k, v;
+  bool v_transposed;  ///< v is b, d, kv_heads, keys (tandem_value_layout)
+};
+
+}  // namespace tandem::core

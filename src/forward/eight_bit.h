@@ -1,0 +1,62 @@
+// What 8-bit operands add to a consumer: scales, and the product of one block by itself.
+#pragma once
+
+#include "forward/arguments.h"
+#include "forward/variant.h"
+#include "forward/work.h"
+#include "hw/hw.h"
+#include "tile/block_softmax.h"
+
+namespace tandem::forward {
+
+/// Scale of a token of a head. `head`: a query head, or a key/value head, as the view's tensor.
+TANDEM_DEVICE const float* scale_of(const ScaleView& scales, int batch, int head, int token) {
+  return scales.data + batch * scales.batch_stride + scales.heads.divide(head).quotient * scales.head_stride +
+         scales.block.divide(token).quotient * scales.block_stride;
+}
+
+/// Columns of the output that one product has: all, or as many as fit in registers beside the output.
+template <ForwardVariant V>
+inline constexpr int product_columns = V.transposes() || V.head_dim > 128 ? 64 : V.head_dim;
+
+/// A consumer's part of all that.
+template <ForwardVariant V>
+struct EightBitState {
+  float row_scale[2];            ///< of the thread's queries
+  float key_scale, value_scale;  ///< of the block at work
+  int batch, kv_head;
+  float product[product_columns<V> / 2];
+
+  /// The tile in `work`; `row`: the thread's upper one.
+  TANDEM_DEVICE void begin(const ForwardArguments& args, const Work& work, int row) {
+    batch = work.tile.batch;
+    kv_head = args.group.divide(work.tile.head).quotient;
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int at = row + 8 * i, last = args.q_len - 1, query = args.packing.query(at);
+      row_scale[i] =
+          args.q_scale.data == nullptr
+              ? 1.f
+              : hw::load_global(scale_of(args.q_scale, batch, args.packing.head(work.tile.head, at),
+                                         query < last ? query : last));
+    }
+  }
+
+  /// The block of keys from `key` on. Asked for early: these are loads from global memory.
+  TANDEM_DEVICE void take_scales(const ForwardArguments& args, int key) {
+    key_scale =
+        args.k_scale.data == nullptr ? 1.f : hw::load_global(scale_of(args.k_scale, batch, kv_head, key));
+    value_scale =
+        args.v_scale.data == nullptr ? 1.f : hw::load_global(scale_of(args.v_scale, batch, kv_head, key));
+  }
+};
+
+/// 16-bit operands have none of it.
+struct NoEightBitState {
+  TANDEM_DEVICE void begin(const ForwardArguments&, const Work&, int) {}
+};
+
+template <ForwardVariant V>
+using EightBit = std::conditional_t<V.is_8_bit(), EightBitState<V>, NoEightBitState>;
+
+}  // namespace tandem::forward

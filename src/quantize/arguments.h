@@ -1,0 +1,38 @@
+// What a quantising kernel is told at run time.
+#pragma once
+
+#include <cstdint>
+
+#include "core/schedule.h"
+
+namespace tandem::quantize {
+
+/// Tokens of a block of threads; also those that share a scale which the kernel finds.
+inline constexpr int block_tokens = 128;
+/// Columns that a thread has of a row: 16 bytes of 16-bit elements.
+inline constexpr int chunk_columns = 8;
+inline constexpr int max_head_dim = 256;
+
+/// A tensor that is accessed with ordinary loads and stores; strides in elements. Rows are tokens, or, of
+/// outputs by column, columns of the head.
+struct RowView {
+  void* data;
+  std::int64_t batch_stride, row_stride, head_stride;
+
+  constexpr std::int64_t at(int batch, int row, int head) const {
+    return batch * batch_stride + row * row_stride + head * head_stride;
+  }
+};
+
+struct QuantizeArguments {
+  RowView x, out;
+  RowView scale;              ///< its rows are blocks of tokens
+  core::Divisor scale_block;  ///< in blocks of threads
+  core::Divisor heads, blocks;
+  int length, padded;  ///< tokens, and those of a row by column
+  bool scale_given, hadamard;
+  float to_unit;                           ///< 1 / sqrt(d)
+  std::uint32_t signs[max_head_dim / 32];  ///< a bit for each column
+};
+
+}  // namespace tandem::quantize

@@ -1,0 +1,91 @@
+#include "quantize/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "core/dtype.h"
+#include "hw/tensor_map.h"
+
+namespace tandem::quantize {
+namespace {
+
+using core::QuantizeProblem;
+using core::Status;
+using core::Tensor;
+
+std::int64_t token_blocks(const QuantizeProblem& problem) {
+  return (problem.length() + block_tokens - 1) / block_tokens;
+}
+
+Status refuse(const std::string& what, const std::string& allowed) {
+  return {TANDEM_UNSUPPORTED, what + "; the Hopper backend " + allowed};
+}
+
+/// Scales that are found belong to the tokens of one block of threads.
+Status check_scales(const QuantizeProblem& problem) {
+  const Tensor& scale = problem.scale.values;
+  const bool one_block = scale.shape[1] == 1;
+  if (!one_block && problem.scale.block % block_tokens != 0)
+    return refuse("block is " + std::to_string(problem.scale.block), "takes multiples of 128 tokens");
+  if (problem.scale_given) return {};
+  const bool own = scale.shape[0] == problem.batch() && scale.shape[2] == problem.heads() &&
+                   (one_block ? problem.length() <= block_tokens : problem.scale.block == block_tokens);
+  if (own) return {};
+  return refuse(
+      "scale has shape [" + std::to_string(scale.shape[0]) + ", " + std::to_string(scale.shape[1]) + ", " +
+          std::to_string(scale.shape[2]) + ", 1]",
+      "finds a scale for each batch entry, head and block of 128 tokens; pass block = 128, or give the "
+      "scales");
+}
+
+RowView view_of(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
+
+}  // namespace
+
+Status supported(const QuantizeProblem& problem) {
+  if (problem.x.dtype == TANDEM_FP32) return refuse("x.dtype is fp32", "takes bf16 and fp16");
+  const std::int64_t d = problem.head_dim();
+  if (d != 64 && d != 128 && d != 256)
+    return refuse("x.shape[3] (head dim) is " + std::to_string(d), "quantises head dims 64, 128 and 256");
+  if (Status s = hw::check_tensor("x", problem.x); !s.ok()) return s;
+  if (Status s = hw::check_tensor("out", problem.out); !s.ok()) return s;
+  if (Status s = check_scales(problem); !s.ok()) return s;
+  if (problem.batch() * problem.heads() * token_blocks(problem) > std::numeric_limits<int>::max())
+    return refuse("batch * heads * ceil(s / 128) is more than 2^31", "takes less: quantise in pieces");
+  return {};
+}
+
+QuantizeVariant variant_of(const QuantizeProblem& problem) {
+  return {problem.x.dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16,
+          static_cast<int>(problem.head_dim()), problem.by_column};
+}
+
+QuantizeArguments make_arguments(const QuantizeProblem& problem) {
+  const Tensor& scale = problem.scale.values;
+  const std::int64_t blocks = std::max<std::int64_t>(1, token_blocks(problem));
+  const std::int64_t of_scale = scale.shape[1] == 1 ? blocks : problem.scale.block / block_tokens;
+  QuantizeArguments args{};
+  args.x = view_of(problem.x);
+  args.out = view_of(problem.out);
+  args.scale = view_of(scale);
+  args.scale_block = core::Divisor(static_cast<int>(of_scale));
+  args.heads = core::Divisor(static_cast<int>(problem.heads()));
+  args.blocks = core::Divisor(static_cast<int>(blocks));
+  args.length = static_cast<int>(problem.length());
+  args.padded = problem.by_column ? static_cast<int>(problem.out.shape[3]) : args.length;
+  args.scale_given = problem.scale_given;
+  args.hadamard = problem.hadamard;
+  args.to_unit = 1.f / std::sqrt(static_cast<float>(problem.head_dim()));
+  for (int column = 0; column < max_head_dim; ++column)
+    args.signs[column / 32] |= static_cast<std::uint32_t>(core::changes_sign(problem.seed, column))
+                               << column % 32;
+  return args;
+}
+
+int blocks_of(const QuantizeProblem& problem) {
+  return static_cast<int>(problem.batch() * problem.heads() * token_blocks(problem));
+}
+
+}  // namespace tandem::quantize

@@ -1,0 +1,21 @@
+// What the host decides about a quantisation, on either machine: plain C++.
+#pragma once
+
+#include "core/quantize_problem.h"
+#include "core/status.h"
+#include "quantize/arguments.h"
+#include "quantize/variant.h"
+
+namespace tandem::quantize {
+
+/// OK if a kernel can do it; else names what was asked, and what can be done. Needs no device; alignment of
+/// data pointers is checked where they are not null.
+core::Status supported(const core::QuantizeProblem& problem);
+
+QuantizeVariant variant_of(const core::QuantizeProblem& problem);
+QuantizeArguments make_arguments(const core::QuantizeProblem& problem);
+
+/// Of threads.
+int blocks_of(const core::QuantizeProblem& problem);
+
+}  // namespace tandem::quantize

@@ -1,0 +1,176 @@
+// tandem_forward of 8-bit inputs: both CPU backends against the oracle, and every mistake with its words.
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/api/request.h"
+
+namespace tandem::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Small, with every dimension different and all scales.
+ForwardCase small_eight_bit_case(bool v_transposed = false) {
+  ForwardCase c = small_case();
+  c.dtype = TANDEM_E4M3;
+  c.eight_bit = {.output = TANDEM_BF16,
+                 .v_transposed = v_transposed,
+                 .q = {true, 2, 4},
+                 .k = {true, 2, 2},
+                 .v = {false, 0, 1}};
+  return c;
+}
+
+// The CPU backend does not round probabilities to 8 bits, so it is as close to the oracle as with fp32.
+TEST(EightBitForward, FasterBackendAgreesWithTheReferenceForAnyScalesAndLayout) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Random random(seed);
+  const auto up_to = [&](std::int64_t most) { return 1 + static_cast<std::int64_t>(random() % most); };
+  for (int i = 0; i < 60; ++i) {
+    ForwardCase c{.batch = up_to(3), .q_len = up_to(40), .k_len = up_to(300)};
+    c.kv_heads = up_to(3);
+    c.q_heads = c.kv_heads * up_to(3);
+    c.head_dim = 8 * up_to(32);
+    c.mask = random_mask(random, c.q_len, c.k_len);
+    c.softcap = random() % 3 == 0 ? 5.f : 0.f;
+    draw_eight_bit(c, random);
+    c.eight_bit.output = TANDEM_FP32;
+    c.q = random_input_layout(random), c.o = random_layout(random);
+    c.seed = random();
+    std::ostringstream description;
+    description << c;
+    SCOPED_TRACE(description.str());
+
+    Request fast(c), reference(c, TANDEM_BACKEND_REFERENCE);
+    ASSERT_EQ(fast.run(), TANDEM_OK) << tandem_last_error();
+    ASSERT_EQ(reference.run(), TANDEM_OK) << tandem_last_error();
+    const auto o = fast.tensors.o.values(), expected = reference.tensors.o.values();
+    for (std::size_t j = 0; j < o.size(); ++j) ASSERT_NEAR(o[j], expected[j], 1e-4);
+    const auto lse = fast.tensors.lse.values(), expected_lse = reference.tensors.lse.values();
+    for (std::size_t j = 0; j < lse.size(); ++j) {
+      if (std::isinf(expected_lse[j])) {
+        ASSERT_EQ(lse[j], expected_lse[j]);
+      } else {
+        ASSERT_NEAR(lse[j], expected_lse[j], 1e-4);
+      }
+    }
+    EXPECT_TRUE(fast.tensors.o.guards_intact() && fast.tensors.lse.guards_intact());
+  }
+}
+
+// A scale says what an element stands for: half of it with values twice as large is the same problem.
+TEST(EightBitForward, ScalesMultiplyWhatElementsStandFor) {
+  for (const tandem_backend backend : {TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE}) {
+    ForwardCase c = small_eight_bit_case();
+    c.eight_bit.output = TANDEM_FP32;
+    Request whole(c, backend), half(c, backend);
+    for (HostTensor* scales : {&half.tensors.q_scale, &half.tensors.k_scale, &half.tensors.v_scale}) {
+      const core::Tensor view = scales->view();
+      for (std::int64_t b = 0; b < view.shape[0]; ++b)
+        for (std::int64_t block = 0; block < view.shape[1]; ++block)
+          for (std::int64_t h = 0; h < view.shape[2]; ++h)
+            scales->set(b, block, h, 0, static_cast<float>(scales->at(b, block, h, 0)) / 2);
+    }
+    half.args.scale = 4.f / std::sqrt(static_cast<float>(c.head_dim));
+    ASSERT_EQ(whole.run(), TANDEM_OK) << tandem_last_error();
+    ASSERT_EQ(half.run(), TANDEM_OK) << tandem_last_error();
+    const auto expected = whole.tensors.o.values(), o = half.tensors.o.values();
+    for (std::size_t j = 0; j < o.size(); ++j) EXPECT_EQ(2 * o[j], expected[j]);
+  }
+}
+
+TEST(EightBitForward, KeysBeyondTheLastOfATransposedRowAreNotRead) {
+  Request request(small_eight_bit_case(true)), poisoned(small_eight_bit_case(true));
+  const core::Tensor v = poisoned.tensors.v.view();
+  for (std::int64_t p = 0; p < v.shape[3]; ++p) {
+    if (core::key_of_position(p) < poisoned.tensors.setup.k_len) continue;
+    for (std::int64_t e = 0; e < v.shape[1]; ++e)
+      poisoned.tensors.v.set(0, e, 0, p, std::numeric_limits<float>::quiet_NaN());
+  }
+  ASSERT_EQ(request.run(), TANDEM_OK);
+  ASSERT_EQ(poisoned.run(), TANDEM_OK);
+  EXPECT_EQ(request.tensors.o.values(), poisoned.tensors.o.values());
+}
+
+TEST(KeyOrder, IsAPermutationOfEach16AndItsInverse) {
+  const std::vector<std::int64_t> order = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
+  for (std::int64_t p = 0; p < 64; ++p) {
+    EXPECT_EQ(core::key_of_position(p), p / 16 * 16 + order[static_cast<std::size_t>(p % 16)]);
+    EXPECT_EQ(core::position_of_key(core::key_of_position(p)), p);
+  }
+}
+
+struct Mistake {
+  std::string name;
+  std::function<void(Request&)> make;
+  std::vector<std::string> words;
+  bool v_transposed = false;
+};
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+
+class EightBitMistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(EightBitMistakes, AreNamedAndLeaveTheOutputsAlone) {
+  Request request(small_eight_bit_case(GetParam().v_transposed));
+  GetParam().make(request);
+  EXPECT_EQ(request.run(), TANDEM_INVALID_ARGUMENT);
+  for (const std::string& words : GetParam().words) EXPECT_THAT(tandem_last_error(), HasSubstr(words));
+  EXPECT_TRUE(request.outputs_untouched());
+}
+
+const std::vector<Mistake> mistakes = {
+    {"ScalesWithoutTheirSize", [](Request& r) { r.scales.struct_size = 0; }, {"scales->struct_size is 0"}},
+    {"LayoutOfValues",
+     [](Request& r) { store(r.scales.v_layout, 7); },
+     {"scales.v_layout is 7", "BY_COLUMN"}},
+    {"KeysOfAnotherType", [](Request& r) { r.args.k.dtype = TANDEM_BF16; }, {"k.dtype is 1 (bf16)", "e4m3"}},
+    {"OutputOf8Bits",
+     [](Request& r) { r.args.o.dtype = TANDEM_E4M3; },
+     {"o.dtype is 4 (e4m3)", "TANDEM_BF16"}},
+    {"ScalesOfBf16",
+     [](Request& r) { r.scales.k.dtype = TANDEM_BF16; },
+     {"scales.k.dtype is 1", "TANDEM_FP32"}},
+    {"NegativeBlock", [](Request& r) { r.scales.v_block = -1; }, {"scales.v_block is -1"}},
+    {"BatchOfScales",
+     [](Request& r) { r.scales.q.shape[0] = 3; },
+     {"scales.q.shape[0] (batch) is 3", "is 2"}},
+    {"BlocksOfScales",
+     [](Request& r) { r.scales.k.shape[1] = 2; },
+     {"scales.k.shape[1] (blocks) is 2", "be 3"}},
+    {"BlocksWithoutABlock",
+     [](Request& r) { r.scales.k_block = 0; },
+     {"scales.k.shape[1] (blocks) is 3", "be 1"}},
+    {"HeadsOfScales",
+     [](Request& r) { r.scales.q.shape[2] = 3; },
+     {"scales.q.shape[2] (heads) is 3", "4 or 2"}},
+    {"ColumnsOfScales", [](Request& r) { r.scales.k.shape[3] = 2; }, {"scales.k.shape[3] is 2"}},
+    {"ScalesThatAreTheOutput", [](Request& r) { r.scales.v.data = r.args.o.data; }, {"scales.v", "overlap"}},
+    {"ValuesByKeyCalledByColumn",
+     [](Request& r) { r.scales.v_layout = TANDEM_VALUES_BY_COLUMN; },
+     {"v.shape[1] is 5", "which is 16"}},
+    {"ValuesByColumnWithoutTheirTail",
+     [](Request& r) { r.args.v.shape[3] = 8; },
+     {"v.shape[3] is 8", "multiple of 16: 16"},
+     true},
+    {"ScalesOfFp32",
+     [](Request& r) { store(r.args.q.dtype, TANDEM_FP32), store(r.args.k.dtype, TANDEM_FP32); },
+     {"scales is given", "q.dtype is 3 (fp32)"}},
+};
+INSTANTIATE_TEST_SUITE_P(All, EightBitMistakes, ::testing::ValuesIn(mistakes),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(EightBitForward, DecodeRefusesIt) {
+  DecodeRequest request;
+  request.args.q.dtype = TANDEM_E4M3;
+  EXPECT_EQ(request.run(), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("e4m3"));
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,130 @@
+#include "tests/support/quantize_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/dtype.h"
+
+namespace tandem::test {
+namespace {
+
+std::array<std::int64_t, 4> shape_of_out(const QuantizeCase& c) {
+  if (!c.by_column) return {c.batch, c.length, c.heads, c.head_dim};
+  const std::int64_t padded = (c.length + core::key_group - 1) / core::key_group * core::key_group;
+  return {c.batch, c.head_dim, c.heads, padded};
+}
+
+std::array<std::int64_t, 4> shape_of_scale(const QuantizeCase& c) {
+  const std::int64_t block = c.scale.block;
+  return {c.scale.each_batch ? c.batch : 1, block == 0 ? 1 : (c.length + block - 1) / block, c.scale.heads,
+          1};
+}
+
+void fill(HostTensor& x, std::uint64_t seed) {
+  x.fill_normal(seed);
+  Random random(seed);
+  const core::Tensor view = x.view();
+  for (std::int64_t b = 0; b < view.shape[0]; ++b)
+    for (std::int64_t s = 0; s < view.shape[1]; ++s)
+      for (std::int64_t h = 0; h < view.shape[2]; ++h) {
+        const bool silent = (s / 128 + h + static_cast<std::int64_t>(seed)) % 4 == 0;
+        for (std::int64_t i = 0; i < view.shape[3]; ++i) {
+          if (silent) x.set(b, s, h, i, 0);
+          if (!silent && random() % 500 == 0) x.set(b, s, h, i, static_cast<float>(random() % 100) - 50);
+        }
+      }
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const QuantizeCase& c) {
+  return out << core::name_of(c.dtype) << " b" << c.batch << " s" << c.length << " h" << c.heads << " d"
+             << c.head_dim << (c.by_column ? " by column" : " by key") << " scale " << c.scale.each_batch
+             << "x" << c.scale.block << "x" << c.scale.heads << (c.scale_given ? " given" : "")
+             << (c.hadamard ? " hadamard" : "") << " seed " << c.seed << " layouts x " << c.x << " out "
+             << c.out;
+}
+
+QuantizeCase random_quantize_case(std::uint64_t seed) {
+  Random random(seed);
+  const auto up_to = [&](std::uint64_t most) { return static_cast<std::int64_t>(1 + random() % most); };
+  QuantizeCase c;
+  c.seed = seed;
+  c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+  c.batch = up_to(2), c.length = up_to(300), c.heads = up_to(3);
+  c.head_dim = 64 << random() % 3;
+  c.by_column = random() % 2 == 0;
+  c.hadamard = random() % 2 == 0;
+  c.scale_given = random() % 3 == 0;
+  c.scale = {true, 128, c.heads};
+  if (c.scale_given) {
+    c.scale.each_batch = random() % 2 == 0;
+    c.scale.block = 128 * static_cast<std::int64_t>(random() % 3);
+    if (random() % 2 == 0) c.scale.heads = 1;
+  }
+  c.x = random_tma_layout(random);
+  c.out = random_tma_layout(random);
+  c.out.row_gap *= 2;
+  return c;
+}
+
+QuantizeTensors::QuantizeTensors(const QuantizeCase& c)
+    : setup(c),
+      x(c.dtype, {c.batch, c.length, c.heads, c.head_dim}, c.x),
+      out(TANDEM_E4M3, shape_of_out(c), c.out),
+      scale(TANDEM_FP32, shape_of_scale(c)) {
+  fill(x, c.seed);
+  if (!c.scale_given) return;
+  scale.fill_normal(c.seed + 1, 0.01f);
+  const core::Tensor view = scale.view();
+  for (std::int64_t b = 0; b < view.shape[0]; ++b)
+    for (std::int64_t block = 0; block < view.shape[1]; ++block)
+      for (std::int64_t h = 0; h < view.shape[2]; ++h)
+        scale.set(b, block, h, 0, static_cast<float>(0.001 + std::abs(scale.at(b, block, h, 0))));
+}
+
+core::QuantizeProblem QuantizeTensors::problem() const { return problem(x.view(), out.view(), scale.view()); }
+
+core::QuantizeProblem QuantizeTensors::problem(const core::Tensor& from, const core::Tensor& to,
+                                               const core::Tensor& scales) const {
+  const std::int64_t block = setup.scale.block;
+  return {.x = from,
+          .out = to,
+          .by_column = setup.by_column,
+          .scale = {scales, block == 0 ? std::numeric_limits<std::int64_t>::max() : block},
+          .scale_given = setup.scale_given,
+          .hadamard = setup.hadamard,
+          .seed = setup.seed};
+}
+
+double QuantizeTensors::quantised(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) const {
+  const double element = setup.by_column ? out.at(b, i, h, core::position_of_key(s)) : out.at(b, s, h, i);
+  return element * problem().scale.of(b, s, h, setup.heads);
+}
+
+tandem_quantize_args to_c(const core::QuantizeProblem& problem) {
+  tandem_quantize_args args{};
+  args.struct_size = sizeof(args);
+  args.x = problem.x;
+  args.out = problem.out;
+  args.layout = problem.by_column ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY;
+  args.scale = problem.scale.values;
+  args.block = problem.scale.block == std::numeric_limits<std::int64_t>::max() ? 0 : problem.scale.block;
+  args.scale_given = problem.scale_given;
+  args.hadamard = problem.hadamard;
+  args.seed = problem.seed;
+  return args;
+}
+
+std::string quantize_failure(const QuantizeTensors& after, const QuantizeTensors& expected) {
+  const auto same = [](const HostTensor& a, const HostTensor& b) {
+    return std::ranges::equal(a.storage(), b.storage());  // guards too
+  };
+  std::string failure;
+  if (!same(after.out, expected.out)) failure += "out differs; ";
+  if (!same(after.scale, expected.scale)) failure += "scale differs; ";
+  return failure;
+}
+
+}  // namespace tandem::test

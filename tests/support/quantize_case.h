@@ -1,0 +1,51 @@
+// Quantisations for tests: one plain description, printable, and the tensors that belong to it.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "core/quantize_problem.h"
+#include "tests/support/forward_case.h"
+#include "tests/support/host_tensor.h"
+
+namespace tandem::test {
+
+/// Everything that defines a quantisation, its values included.
+struct QuantizeCase {
+  tandem_dtype dtype = TANDEM_BF16;
+  std::int64_t batch = 1, length = 1, heads = 1, head_dim = 64;
+  bool by_column = false;
+  ScaleCase scale = {true, 128, 1};
+  bool scale_given = false, hadamard = false;
+  Layout x = {}, out = {};
+  std::uint64_t seed = 1;  ///< of the values and of the signs
+};
+
+std::ostream& operator<<(std::ostream& out, const QuantizeCase& c);
+
+/// What every backend can do: a scale for each entry, head and block of 128 tokens, or given ones.
+QuantizeCase random_quantize_case(std::uint64_t seed);
+
+/// Tensors of a case: inputs filled, with some outliers and blocks of zeros; outputs poisoned.
+struct QuantizeTensors {
+  explicit QuantizeTensors(const QuantizeCase& c);
+
+  /// As api::validate_quantize would build it, over these tensors.
+  core::QuantizeProblem problem() const;
+  /// The same over tensors elsewhere, for example copies in device memory.
+  core::QuantizeProblem problem(const core::Tensor& from, const core::Tensor& to,
+                                const core::Tensor& scales) const;
+  /// What element [b, s, h, i] of x stands for after the quantisation.
+  double quantised(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) const;
+
+  QuantizeCase setup;
+  HostTensor x, out, scale;
+};
+
+/// The arguments as callers of the C interface say them; the backend is left at its default.
+tandem_quantize_args to_c(const core::QuantizeProblem& problem);
+
+/// Where outputs differ in any bit from `expected`, or cells outside of them were written; "" if nowhere.
+std::string quantize_failure(const QuantizeTensors& after, const QuantizeTensors& expected);
+
+}  // namespace tandem::test
