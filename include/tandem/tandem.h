@@ -140,17 +140,17 @@ typedef struct tandem_varlen {
  *
  * Zero-initialise it, set struct_size = sizeof(tandem_forward_args), then fill in what is needed. */
 typedef struct tandem_forward_args {
-  size_t struct_size;        /* sizeof(tandem_forward_args) of the header that the caller was compiled with */
-  tandem_backend backend;    /* default: TANDEM_BACKEND_AUTO */
-  tandem_tensor q;           /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
-  tandem_tensor k;           /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
-  tandem_tensor v;           /* b, sk, kv_heads, d; dtype of q; of 8 bits: see tandem_value_layout */
-  tandem_tensor o;           /* b, sq, q_heads, d; written; dtype of q; of 8-bit q bf16 or fp16 (CPU: or fp32) */
-  tandem_tensor lse;         /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
-  const tandem_mask* mask;   /* NULL: every query sees every key */
-  float scale;               /* > 0, at most 2.3e38; 0 means 1 / sqrt(d) */
-  float softcap;             /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
-  const tandem_study* study; /* NULL: the kernel that measures best */
+  size_t struct_size;     /* sizeof(tandem_forward_args) of the header that the caller was compiled with */
+  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
+  tandem_tensor q;        /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
+  tandem_tensor k;        /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
+  tandem_tensor v;        /* b, sk, kv_heads, d; dtype of q; of 8 bits: see tandem_value_layout */
+  tandem_tensor o;        /* b, sq, q_heads, d; written; dtype of q; of 8-bit q bf16 or fp16 (CPU: or fp32) */
+  tandem_tensor lse;      /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
+  const tandem_mask* mask;     /* NULL: every query sees every key */
+  float scale;                 /* > 0, at most 2.3e38; 0 means 1 / sqrt(d) */
+  float softcap;               /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
+  const tandem_study* study;   /* NULL: the kernel that measures best */
   const tandem_varlen* varlen; /* NULL: all sequences have the lengths of the tensors */
   const tandem_scales* scales; /* of q, k and v of 8 bits; NULL: all 1, and values by key */
 } tandem_forward_args;
@@ -164,9 +164,9 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
  *
  * workspace: at least tandem_forward_workspace bytes, aligned to 256; contents need not be initialised and
  * are not kept. NULL if 0 bytes are needed; also on Hopper where all sequences have the same lengths,
- * but few queries on many keys are slower without. One workspace serves one call at a time. stream: a cudaStream_t
- * (CUstream) of the current device for Hopper, where the call only enqueues work and can be captured in a
- * CUDA graph; ignored by the other backends, which return when the result is written.
+ * but few queries on many keys are slower without. One workspace serves one call at a time. stream: a
+ * cudaStream_t (CUstream) of the current device for Hopper, where the call only enqueues work and can be
+ * captured in a CUDA graph; ignored by the other backends, which return when the result is written.
  *
  * Empty problems are no errors: with sq = 0 nothing is written; a query that sees no key gets o = 0, lse =
  * -inf.

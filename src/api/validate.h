@@ -10,8 +10,8 @@
 #include "core/backward_problem.h"
 #include "core/decode_problem.h"
 #include "core/merge_problem.h"
-#include "core/quantize_problem.h"
 #include "core/problem.h"
+#include "core/quantize_problem.h"
 #include "core/status.h"
 
 namespace tandem::api {

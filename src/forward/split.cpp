@@ -79,7 +79,9 @@ int num_splits(const ForwardProblem& p) {
   const bool by_name = p.overlap != TANDEM_OVERLAP_AUTO || p.turn != TANDEM_TURN_AUTO;
   const bool windowed = p.mask.left != core::Mask::unlimited;
   const ForwardVariant* variant = choose_variant(p);
-  if (p.varlen.given || p.dtype() == TANDEM_E4M3 || by_name || windowed || variant == nullptr || p.k_len() < 2 * fewest_keys) return 1;
+  if (p.varlen.given || p.dtype() == TANDEM_E4M3 || by_name || windowed || variant == nullptr ||
+      p.k_len() < 2 * fewest_keys)
+    return 1;
   const std::int64_t tiles = std::max<std::int64_t>(1, tile_count(p, *variant));
   const std::int64_t wanted = std::min({multiprocessors / tiles, p.k_len() / fewest_keys, most_splits});
   if (wanted < 2) return 1;

@@ -18,8 +18,8 @@ struct StudyTile {
 };
 
 /// Tiles whose registers suffice with either turn and operand type. What fits at most, and what keeps the
-/// next larger one out, is in docs/performance/ptxas.md, "Registers of the overlaps". Three-stage has K of the next
-/// block and V of the last in flight while it needs the slot after, so a ring of two starves it.
+/// next larger one out, is in docs/performance/ptxas.md, "Registers of the overlaps". Three-stage has K of
+/// the next block and V of the last in flight while it needs the slot after, so a ring of two starves it.
 template <int head_dim>
 constexpr StudyTile study_tile(Overlap overlap) {
   const auto of = [overlap](StudyTile serial, StudyTile two_stage, StudyTile three_stage) {

@@ -30,8 +30,8 @@ struct TensorMapRequest {
   Swizzle swizzle;
 };
 
-/// A map of the tensor (shape b, s, h, d) with the 128-byte swizzle, of 8-bit elements in pairs; of fp32, boxes
-/// are rows of 32 columns as they are, without a swizzle.
+/// A map of the tensor (shape b, s, h, d) with the 128-byte swizzle, of 8-bit elements in pairs; of fp32,
+/// boxes are rows of 32 columns as they are, without a swizzle.
 TensorMapRequest tensor_map_request(const core::Tensor& tensor, BoxRows box);
 
 }  // namespace tandem::hw
