@@ -9,6 +9,7 @@
 
 #include "apps/sim/forward_sim.h"
 #include "cases.h"
+#include "forward/decisions.h"
 #include "forward/plan.h"
 #include "hw/sim/trace.h"
 #include "options.h"
@@ -141,10 +142,25 @@ const char* name_of(forward::Overlap overlap) {
   return overlap == forward::Overlap::two_stage ? "two-stage" : "three-stage";
 }
 
+/// What follows from a variant, in columns.
+std::string decisions_text(const forward::ForwardVariant& v) {
+  const forward::Decisions d = forward::decisions_of(v);
+  const bool varlen = v.lengths == forward::Lengths::varlen;
+  const bool last_first = d.direction == core::Direction::last_key_first;
+  std::string text = std::string(varlen ? "varlen" : "uniform") + (v.stages_output() ? ",1" : ",0") +
+                     (d.walks_apart ? ",1," : ",0,") + (last_first ? "last_key_first" : "first_key_first");
+  for (const bool decision : {d.edge_before, d.edge_after, d.maxima_as_integers, d.rescales_in_line,
+                              d.queries_kept_longer, d.tiles_stand_apart})
+    text += decision ? ",1" : ",0";
+  return text;
+}
+
 /// Every compiled variant as CSV; `index` is its place among the kernels of its head dim and purpose, which
 /// the names of the chip's kernels carry.
 void print_variants(std::ostream& out) {
-  out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages\n";
+  out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages,"
+         "lengths,stages_output,walks_apart,direction,edge_before,edge_after,maxima_as_integers,"
+         "rescales_in_line,queries_kept_longer,tiles_stand_apart\n";
   forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {
     int index = 0;
     for (const forward::ForwardVariant& v : forward::built<head_dim, purpose>()) {
@@ -152,7 +168,7 @@ void print_variants(std::ostream& out) {
           << (v.operand == hw::Operand::bf16 ? "bf16," : "fp16,")
           << (v.mask == forward::MaskKind::prefix ? "prefix," : "band,") << v.softcap << ','
           << name_of(v.overlap) << ',' << (v.turn == forward::TurnPolicy::free ? "free," : "pingpong,")
-          << v.block_m << ',' << v.block_n << ',' << v.kv_stages << '\n';
+          << v.block_m << ',' << v.block_n << ',' << v.kv_stages << ',' << decisions_text(v) << '\n';
     }
   });
 }

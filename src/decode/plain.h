@@ -1,5 +1,6 @@
-// Algorithm "plain": the forward's products with the grouped queries as the 64-row operand (seed 002, "Flash
-// Attention 3 Refresher"). Most of each WGMMA is padding; warps that hold no query row skip the softmax.
+// Algorithm "plain": the forward's products with the grouped queries as the 64-row operand (Chris Elrod,
+// "U/WGMMA Flash Decoding", 8 May 2025, "Flash Attention 3 Refresher"). Most of each WGMMA is padding; warps
+// that hold no query row skip the softmax.
 #pragma once
 
 #include "decode/consumer.h"

@@ -1,8 +1,9 @@
-// Algorithm "register_p" (seed 002, "Option 1: Perform split-k reduction"): P stays in registers, each warp
-// keeps to its own keys, with maxima and an output of its own, and one combine at the end joins the four.
+// Algorithm "register_p": P stays in registers, each warp keeps to its own keys, with maxima and an output of
+// its own, and one combine at the end joins the four.
 //
-// Where the seed leaves O as it is and pads its rows, here O is transposed too: O^T += V^T P by mma.sync,
-// whose N of 8 fits the grouped queries, with V^T through ldmatrix and P as the B operand.
+// Source: Chris Elrod, "U/WGMMA Flash Decoding", 8 May 2025, "Option 1: Perform split-k reduction". Where it
+// leaves O as it is and pads its rows, here O is transposed too: O^T += V^T P by mma.sync, whose N of 8 fits
+// the grouped queries, with V^T through ldmatrix and P as the B operand.
 #pragma once
 
 #include "decode/transposed.h"

@@ -1,5 +1,8 @@
-// Algorithm "shared_p" (seed 002, "Option 0: Copy P to shared memory, O is transposed"): both products take
-// their 64 rows from the cache. The four warps agree on column maxima, and P goes through shared memory.
+// Algorithm "shared_p": both products take their 64 rows from the cache. The four warps agree on column
+// maxima, and P goes through shared memory.
+//
+// Source: Chris Elrod, "U/WGMMA Flash Decoding", 8 May 2025, "Option 0: Copy P to shared memory, O is
+// transposed".
 #pragma once
 
 #include "decode/transposed.h"

@@ -1,5 +1,5 @@
-// What the transposed algorithms share: S^T = K Q^T, softmax over columns, O^T in registers (seed 002, "What
-// if we transpose our operations?").
+// What the transposed algorithms share: S^T = K Q^T, softmax over columns, O^T in registers (Chris Elrod,
+// "U/WGMMA Flash Decoding", 8 May 2025, "What if we transpose our operations?").
 //
 // A thread of warp w, lane l, holds of a 64 x columns accumulator in [4 * j + 2 * i + c] row 16 * w + l / 4 +
 // 8 * i, column 8 * j + 2 * (l % 4) + c. Rows are keys (S^T) or output columns (O^T); columns are query rows.

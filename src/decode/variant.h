@@ -5,7 +5,7 @@
 
 namespace tandem::decode {
 
-/// How the products are laid out (seed 002, "U/WGMMA Flash Decoding").
+/// How the products are laid out (Chris Elrod, "U/WGMMA Flash Decoding", 8 May 2025).
 enum class Algorithm {
   plain,       ///< S = Q K^T with grouped queries as the 64-row operand, as in the forward
   shared_p,    ///< option 0: S^T = K Q^T, P through shared memory, O^T += V^T P

@@ -168,11 +168,9 @@ TANDEM_DEVICE void pass_by(ConsumerState<V>& state, int count) {
 /// Blocks whose scores all count, and blocks that need the mask: the two kinds of a peeled loop.
 enum class BlockKind { full, masked };
 
-/// By measurement: the float maxima of one row hide beside the other row's exponentials only where there are
-/// many of both.
 template <ForwardVariant V>
 inline constexpr tile::Maximum maximum_of =
-    V.head_dim <= 128 ? tile::Maximum::float_ : tile::Maximum::bits_in_threes;
+    maxima_as_integers<V> ? tile::Maximum::bits_in_threes : tile::Maximum::float_;
 
 /// From raw scores to what the cap takes, or, where there is none, to exponents of two, of row i.
 template <ForwardVariant V>

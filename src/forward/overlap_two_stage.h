@@ -6,23 +6,6 @@
 
 namespace tandem::forward {
 
-/// Up to 128 columns the rescaling hides between the exponentials, as long as no branch parts them; wider
-/// outputs ask first whether there is anything to do.
-template <ForwardVariant V>
-inline constexpr bool rescales_in_line = V.head_dim <= 128;
-
-/// What measures better where registers are scarcest, by what ptxas makes of it (docs/performance/ptxas.md):
-/// queries go back after the loop; and tiles do not pass into one another. Of variable lengths the latter
-/// would spill.
-template <ForwardVariant V>
-inline constexpr bool queries_kept_longer = (V.head_dim == 256) && (V.turn == TurnPolicy::free) &&
-                                            (V.mask == MaskKind::band);
-template <ForwardVariant V>
-inline constexpr bool tiles_stand_apart = (V.head_dim >= 192) &&
-                                          (V.lengths == Lengths::varlen ||
-                                           (V.head_dim == 256 && V.turn == TurnPolicy::free &&
-                                            V.mask == MaskKind::prefix));
-
 /// Lines 7-17 for the positions [begin, end) of the walk. On entry and exit `p` holds the probabilities of
 /// the block before, whose V is the next in V's ring.
 template <ForwardVariant V, BlockKind kind>

@@ -4,6 +4,7 @@
 #include "core/mask.h"
 #include "core/schedule.h"
 #include "forward/arguments.h"
+#include "forward/decisions.h"
 #include "forward/sequence.h"
 #include "forward/tile_list.h"
 #include "forward/variant.h"
@@ -26,26 +27,6 @@ struct Work {
   static constexpr int none = -1;
   TANDEM_DEVICE bool exists() const { return first_row >= 0; }
 };
-
-/// Whether each consumer walks only the blocks that its own rows see, and lets the others of the tile pass
-/// by. Band masks leave no registers for it.
-template <ForwardVariant V>
-inline constexpr bool walks_apart = (V.overlap == Overlap::two_stage) && (V.mask == MaskKind::prefix);
-
-/// Last key first, a causal mask's diagonal comes before the loop over full blocks, where it overlaps with
-/// nothing anyway. Wide heads lose more by it: tiles that run at the same time begin at different keys then,
-/// and fetch more at once (docs/performance/archive.md).
-template <ForwardVariant V>
-inline constexpr core::Direction direction =
-    V.head_dim <= 128 ? core::Direction::last_key_first : core::Direction::first_key_first;
-
-/// Where a walk can meet the mask's edges: at a prefix's end only.
-template <ForwardVariant V>
-inline constexpr bool edge_before =
-    V.mask == MaskKind::band || direction<V> == core::Direction::last_key_first;
-template <ForwardVariant V>
-inline constexpr bool edge_after =
-    V.mask == MaskKind::band || direction<V> == core::Direction::first_key_first;
 
 /// Bands are dealt there and back always: at d64 the choice (core/schedule.h) costs their kernels registers
 /// that they don't have.

@@ -25,7 +25,7 @@
 namespace tandem::hw {
 
 // ---- Who am I
-// -------------------------------------------------------------------------------------------------
+
 TANDEM_DEVICE std::uint32_t thread_index();     ///< in the block
 TANDEM_DEVICE std::uint32_t lane_index();       ///< in the warp
 TANDEM_DEVICE std::uint32_t warp_index();       ///< in the block; the compiler sees it as warp-uniform
@@ -38,7 +38,7 @@ TANDEM_DEVICE bool elect_one();
 TANDEM_DEVICE void set_role(const char* name);
 
 // ---- Registers
-// ------------------------------------------------------------------------------------------------
+
 /// All warps of the warpgroup, synchronised before they change their registers once more: gives registers
 /// back to the block's pool, down to `count` a thread. PTX setmaxnreg.dec.
 template <int count>
@@ -49,7 +49,7 @@ template <int count>
 TANDEM_DEVICE void acquire_registers();
 
 // ---- Shared memory
-// --------------------------------------------------------------------------------------------
+
 /// The block's dynamic shared memory, all of it, as one struct aligned to 1024 bytes.
 template <typename Layout>
 TANDEM_DEVICE Layout& shared_memory();
@@ -60,7 +60,7 @@ TANDEM_DEVICE std::uint32_t shared_address(const void* object);
 TANDEM_DEVICE void fence_async_proxy();
 
 // ---- Barriers
-// -------------------------------------------------------------------------------------------------
+
 /// Block: all threads. PTX barrier.sync 0.
 TANDEM_DEVICE void sync_block();
 /// Warp: waits for all 32 lanes and orders their memory accesses. Lanes that leave a barrier_wait are not
@@ -86,7 +86,7 @@ TANDEM_DEVICE void barrier_arrive_expecting(Barrier& barrier, std::uint32_t byte
 TANDEM_DEVICE void barrier_wait(Barrier& barrier, std::uint32_t parity);
 
 // ---- TMA
-// ------------------------------------------------------------------------------------------------------
+
 /// Fetches a tensor map ahead of its first use. PTX prefetch.tensormap.
 TANDEM_DEVICE void prefetch_map(const TensorMap& map);
 /// Starts bringing the box at `origin` into L2; a hint. PTX cp.async.bulk.prefetch.tensor.4d.
@@ -122,11 +122,12 @@ template <int pending>
 TANDEM_DEVICE void wait_stores();
 
 // ---- WGMMA
-// ---------------------------------------------------------------------------------------------------- D (64
-// x n, fp32 in registers) = A (64 x 16) B (16 x n) [+ D]. PTX wgmma.mma_async, m64nNk16. Thread t of the
-// warpgroup (warp w = t / 32, lane l = t % 32) holds in accumulators[4 * j + 2 * i + c] row 16 * w + l / 4 +
-// 8 * i, column 8 * j + 2 * (l % 4) + c; and in the A fragment register 2 * h + i the columns 8 * h + 2 * (l
-// % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i. Of 8-bit types K is 32, both operands are
+
+// D (64 x n, fp32 in registers) = A (64 x 16) B (16 x n) [+ D]. PTX wgmma.mma_async, m64nNk16. Thread t of
+// the warpgroup (warp w = t / 32, lane l = t % 32) holds in accumulators[4 * j + 2 * i + c] row 16 * w + l /
+// 4
+// + 8 * i, column 8 * j + 2 * (l % 4) + c; and in the A fragment register 2 * h + i the columns 8 * h + 2 *
+// (l % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i. Of 8-bit types K is 32, both operands are
 // K-major, and that register holds columns 16 * h + 4 * (l % 4) + {0 ... 3}.
 
 /// Warpgroup: orders register accesses before later WGMMAs. Needed before the first and whenever registers
@@ -152,9 +153,9 @@ TANDEM_DEVICE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&
                             Accumulate accumulate);
 
 // ---- Matrices of a warp
-// --------------------------------------------------------------------------------------- In these verbs a
-// matrix is 8 x 8 elements of 16 bits, one register of each lane: lane l holds columns 2 * (l % 4) + {0, 1}
-// of row l / 4, low half first.
+
+// In these verbs a matrix is 8 x 8 elements of 16 bits, one register of each lane: lane l holds columns
+// 2 * (l % 4) + {0, 1} of row l / 4, low half first.
 
 /// Warp: D (16 x 8, fp32) += A (16 x 16) B (16 x 8). Lane l holds in d[2 * i + c] row l / 4 + 8 * i, column
 /// 2 * (l % 4) + c; A as one warp of a warpgroup holds WGMMA's A fragment (above); in b[h] rows
@@ -178,7 +179,7 @@ TANDEM_DEVICE void store_matrices_transposed(void* row, const std::uint32_t (&ma
 TANDEM_DEVICE std::uint32_t transpose_matrix(std::uint32_t matrix);
 
 // ---- Lanes
-// ----------------------------------------------------------------------------------------------------
+
 /// Warp: the value of lane `lane`, below 32; each lane may ask for another. PTX shfl.sync.idx.
 TANDEM_DEVICE float shuffle(float value, std::uint32_t lane);
 TANDEM_DEVICE std::uint32_t shuffle(std::uint32_t value, std::uint32_t lane);
@@ -189,7 +190,7 @@ TANDEM_DEVICE std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask)
 TANDEM_DEVICE bool any_lane(bool predicate);
 
 // ---- Arithmetic
-// -----------------------------------------------------------------------------------------------
+
 TANDEM_DEVICE float exp2(float x);        ///< 2^x, within 2 ulp, exp2(-inf) = 0. PTX ex2.approx.ftz
 TANDEM_DEVICE float log2(float x);        ///< PTX lg2.approx.ftz
 TANDEM_DEVICE float tanh(float x);        ///< within 1e-6 relative of the true value
@@ -216,7 +217,7 @@ template <Operand operand>
 TANDEM_DEVICE float unpack_high(std::uint32_t word);
 
 // ---- Global memory
-// --------------------------------------------------------------------------------------------
+
 /// 16 bytes at once; `address` is a multiple of 16. PTX st.global.
 TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]);
 /// 8 or 16 bytes that somebody reads soon: L2 keeps them before others. PTX st.global.L2::cache_hint.
@@ -237,8 +238,8 @@ TANDEM_DEVICE void load_global(std::uint32_t (&words)[4], const void* address);
 TANDEM_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value);
 
 // ---- Neighbouring grids
-// ---------------------------------------------------------------------------------------- For launches
-// with programmatic stream serialisation; others pass through both at once.
+
+// For launches with programmatic stream serialisation; others pass through both at once.
 
 /// Waits until the grid before has ended and its stores are seen. PTX griddepcontrol.wait.
 TANDEM_DEVICE void wait_for_prior_grid();
