@@ -37,10 +37,15 @@ struct Pool {
     standard.insert(standard.end(), s.begin(), s.end());
     reference.insert(reference.end(), f.begin(), f.end());
   }
+  /// Where every row sees one key, dq and dk are 0, and the standard's too, whose dP and D are the same sum.
+  /// A kernel's are sums in different orders.
+  static constexpr double rounding_of_sums = 1e-4;
+
   std::string failure() const {
     const Comparison comparison = compare(result, standard, reference);
+    const bool is_zero = comparison.standard.max == 0 && comparison.result.max <= rounding_of_sums;
     std::ostringstream out;
-    if (!comparison) out << name << ": " << comparison << "; ";
+    if (!comparison && !is_zero) out << name << ": " << comparison << "; ";
     return out.str();
   }
 };
