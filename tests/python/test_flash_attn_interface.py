@@ -69,8 +69,9 @@ class FixedLengthTest(FlashTest):
                                                  attention_chunk=options.get("chunk", 0))
                 self.assertEqual(lse.shape, (2, 4, sq))
                 self.assert_near(out, expected)
-                for ours, theirs in zip(torch.autograd.grad(out.sum(), inputs), torch.autograd.grad(expected.sum(), inputs)):
-                    self.assert_near(ours, theirs)
+                ours, theirs = (torch.autograd.grad(x.sum(), inputs) for x in (out, expected))
+                for gradient, wanted in zip(ours, theirs):
+                    self.assert_near(gradient, wanted)
 
     def test_packed_tensors_are_taken_apart(self):
         qkv = torch.randn(2, 9, 3, 4, 16)
@@ -108,7 +109,8 @@ class VarlenTest(FlashTest):
                 own_q, own_k = (used_q, used_k) if with_used else (lengths_q, lengths_k)
                 used = {name: torch.tensor(n, dtype=torch.int32) for name, n in
                         (("seqused_q", own_q), ("seqused_k", own_k)) if with_used}
-                out = flash.flash_attn_varlen_func(q, k, v, starts(lengths_q), starts(lengths_k), 12, 12, **used, **options)
+                out = flash.flash_attn_varlen_func(q, k, v, starts(lengths_q), starts(lengths_k), 12, 12, **used,
+                                                   **options)
                 total = 0
                 for i in range(3):
                     a, b = sum(lengths_q[:i]), sum(lengths_k[:i])
@@ -133,7 +135,7 @@ class CacheTest(FlashTest):
         self.capacity = 64
         self.lengths = torch.randint(1, self.capacity - 20, (3,), dtype=torch.int32)
         self.entries = torch.randperm(5)[:3].to(torch.int32) if self.indexed else torch.arange(3, dtype=torch.int32)
-        self.begins = (torch.rand(3) * self.lengths).to(torch.int32) if self.leftpad else torch.zeros(3, dtype=torch.int32)
+        self.begins = (torch.rand(3) * self.lengths * self.leftpad).to(torch.int32)
         return f"trial {trial}: {vars(self)}"
 
     def test_random_calls_mean_the_same(self):
@@ -168,7 +170,8 @@ class CacheTest(FlashTest):
                 own_q, own_k = turned(own_q, n + step, cos, sin), turned(own_k, n + torch.arange(self.new), cos, sin)
             keys = torch.cat([k_all[entry, begin:n], own_k])
             values = torch.cat([v_all[entry, begin:n], new_v[i]])
-            self.assert_near(out[i], plain(own_q, keys, values, visible(self.sq, len(keys), self.causal, chunk=self.chunk)))
+            seen = visible(self.sq, len(keys), self.causal, chunk=self.chunk)
+            self.assert_near(out[i], plain(own_q, keys, values, seen))
 
     def test_ragged_queries_and_new_keys(self):
         k_cache, v_cache = torch.randn(2, 2, 32, 2, 16)

@@ -111,7 +111,8 @@ class AttentionTest(OnEveryDevice):
         q, k, v = self.tensors("cpu")
         for pattern, call in (("q has 3 dimensions", lambda: attention(q[0], k, v)),
                               ("k is float64", lambda: attention(q, k.double(), v)),
-                              ("q is on cpu, k on meta", lambda: tandem.torch._call.forward(q, k.to("meta"), v, (-1, -1), 0., 0.)),
+                              ("q is on cpu, k on meta",
+                               lambda: tandem.torch._call.forward(q, k.to("meta"), v, (-1, -1), 0.0, 0.0)),
                               ("causal and window", lambda: attention(q, k, v, causal=True, window=(1, 1))),
                               ("window is", lambda: attention(q, k, v, window=(-3, 1))),
                               ("scale is 0", lambda: attention(q, k, v, scale=0)),
@@ -156,6 +157,21 @@ class CompileTest(OnEveryDevice):
         k, v = self.tensors(device, sq=1, sk=16)[1:]
         lengths = torch.tensor([3, 12], dtype=torch.int32, device=device)
         return (q, k, v, lengths), {"k_new": new_k, "v_new": new_v}
+
+    def test_a_step_refuses_what_contradicts_itself(self):
+        (q, k, v, lengths), new = self.step("cpu")
+        angles = torch.rand(16, 16)
+        for pattern, call in (("lengths is int64", lambda: decode(q, k, v, lengths.long())),
+                              ("lengths has shape", lambda: decode(q, k, v, lengths[:1])),
+                              ("page_table has shape", lambda: decode(q, k, v, lengths, page_table=lengths)),
+                              ("batch_index has strides",
+                               lambda: decode(q, k, v, lengths, batch_index=torch.zeros(4, dtype=torch.int32)[::2])),
+                              ("of one shape", lambda: decode(q, k, v, lengths, rotary=(angles, angles[:8]))),
+                              ("rotary has 1 dim", lambda: decode(q, k, v, lengths, rotary=(angles[0], angles[0]))),
+                              ("k_new is float64", lambda: decode(q, k, v, lengths, k_new=new["k_new"].double(),
+                                                                  v_new=new["v_new"]))):
+            with self.subTest(pattern), self.assertRaisesRegex(tandem.TandemError, pattern):
+                call()
 
     def test_the_operators_pass_opcheck(self):
         ops, options = torch.ops.tandem, (3, 0, 0.0, 0.0)

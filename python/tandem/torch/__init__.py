@@ -84,8 +84,8 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
     """Attention of sequences of different lengths as an operator: arguments and results are those of
     tandem.forward_varlen, which says what they mean.
 
-    Has gradients where keys are not paged; they read the lengths on the host and run one sequence after another, so that
-    no CUDA graph can capture them. A row of no sequence has gradient 0.
+    Has gradients where keys are not paged; they read the lengths on the host and run one sequence after another, so
+    that no CUDA graph can capture them. A row of no sequence has gradient 0.
     """
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()

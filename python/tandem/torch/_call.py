@@ -10,8 +10,8 @@ import ctypes
 
 import torch
 
-from .._library import (BACKENDS, DTYPES, MASK_WINDOW, UNLIMITED, BackwardArgs, ForwardArgs, Mask, TandemError, check,
-                        library)
+from .._library import (BACKENDS, DTYPES, MASK_WINDOW, UNLIMITED, BackwardArgs, Cache, DecodeArgs, ForwardArgs, Mask,
+                        Rotary, TandemError, check, library)
 from .._pack import Packer
 
 CODES = {getattr(torch, name): code for name, code in DTYPES.items()}
@@ -29,37 +29,47 @@ def _stream_by_its_object(index):
 raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_by_its_object)
 
 
-class _Prepared:
-    """The arguments of one kind of call, packed, with its mask behind them."""
+def _aligned(size):
+    return -(-size // 8) * 8
 
-    def __init__(self, function, packer, mask_field, fields, mask):
-        mask_packer = Packer(Mask, "window_right")
-        self.buffer = ctypes.create_string_buffer(packer.size + mask_packer.size)
+
+class _Prepared:
+    """The arguments of one kind of call, packed, and behind them the structs that they point to: {field: (packer,
+    values)}."""
+
+    def __init__(self, function, packer, fields, groups):
+        behind = sum(_aligned(group.size) for group, _ in groups.values())
+        self.buffer = ctypes.create_string_buffer(packer.size + behind)
         self.address = ctypes.addressof(self.buffer)
         self.words = memoryview(self.buffer).cast("B").cast("Q")
         packer.into(self.buffer, 0, *fields)
-        if mask != (UNLIMITED, UNLIMITED):
-            mask_packer.into(self.buffer, packer.size, MASK_WINDOW, *mask)
-            self.words[mask_field.offset // 8] = self.address + packer.size
+        at = packer.size
+        self.groups = {}  # where each begins, in words
+        for field, (group, values) in groups.items():
+            group.into(self.buffer, at, *values)
+            self.words[field.offset // 8] = self.address + at
+            self.groups[field] = at // 8
+            at += _aligned(group.size)
         self.call, query = _functions(function)
         size = ctypes.c_size_t()
         check(query(self.address, ctypes.byref(size)))
         self.workspace_bytes = size.value
 
-    def run(self, device):
-        """Enqueues on the current stream of `device`; on the CPU returns when the outputs are written."""
+    def run(self, device, scratch=torch.empty):
+        """Enqueues on the current stream of `device`; on the CPU returns when the outputs are written. scratch: what
+        makes the workspace, called as torch.empty."""
         if device.type != "cuda":
-            self._run(device, None)
+            self._run(device, None, scratch)
         elif device.index == torch.cuda.current_device():
-            self._run(device, raw_stream(device.index))
+            self._run(device, raw_stream(device.index), scratch)
         else:
             with torch.cuda.device(device):
-                self._run(device, raw_stream(device.index))
+                self._run(device, raw_stream(device.index), scratch)
 
-    def _run(self, device, stream):
+    def _run(self, device, stream, scratch):
         size, address = self.workspace_bytes, None
         if size:
-            memory = torch.empty(size + 255, dtype=torch.uint8, device=device)
+            memory = scratch(size + 255, dtype=torch.uint8, device=device)
             address = -(-memory.data_ptr() // 256) * 256
         check(self.call(self.address, address, size, stream))
 
@@ -70,6 +80,14 @@ def _functions(name):
     run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
     query = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     return run((f"tandem_{name}", lib)), query((f"tandem_{name}_workspace", lib))
+
+
+_MASK = Packer(Mask, "window_right")
+
+
+def _mask(field, mask):
+    """The group of a mask; none where every query sees every key."""
+    return {} if mask == (UNLIMITED, UNLIMITED) else {field: (_MASK, (MASK_WINDOW, *mask))}
 
 
 def _invalid(message):
@@ -123,8 +141,8 @@ def _prepare_forward(tensors, lse, mask, scale, softcap):
     _check(tensors)
     described = [field for x in tensors.values() for field in _fields(x)]
     device = tensors["q"].device
-    return _Prepared("forward", _FORWARD, ForwardArgs.mask,
-                     (_backend(device), *described, *_rows(lse), 0, scale, softcap, 0), mask)
+    return _Prepared("forward", _FORWARD, (_backend(device), *described, *_rows(lse), 0, scale, softcap, 0),
+                     _mask(ForwardArgs.mask, mask))
 
 
 def forward(q, k, v, mask, scale, softcap, *, with_lse=True):
@@ -157,13 +175,14 @@ def _prepare_backward(tensors, rows, options):
     _check(tensors)
     described = {name: _fields(x) for name, x in tensors.items()} | {name: _rows(x) for name, x in rows.items()}
     fields = [field for name in _B for field in described[name]]
-    return _Prepared("backward", _BACKWARD, BackwardArgs.mask,
-                     (_backend(tensors["q"].device), int(deterministic), *fields, 0, scale, softcap), mask)
+    return _Prepared("backward", _BACKWARD,
+                     (_backend(tensors["q"].device), int(deterministic), *fields, 0, scale, softcap),
+                     _mask(BackwardArgs.mask, mask))
 
 
 def backward(tensors, lse, dlse, options):
-    """dq, dk and dv. tensors: q, k, v, o and dout by their names, whose last dimensions are contiguous; dlse: None where
-    lse has no gradient. options: mask, scale and softcap as in forward, and whether the bits have to be the same in
+    """dq, dk and dv. tensors: q, k, v, o and dout by their names, whose last dimensions are contiguous; dlse: None
+    where lse has no gradient. options: mask, scale and softcap as in forward, and whether the bits have to be the same in
     every run."""
     key = (*((x.dtype, x.device, x.shape, x.stride()) for x in tensors.values()), lse.stride(),
            None if dlse is None else dlse.stride(), options)
@@ -180,3 +199,81 @@ def backward(tensors, lse, dlse, options):
     prepared.run(tensors["q"].device)
     _keep(key, prepared)
     return gradients
+
+
+_DECODE, _CACHE, _ROTARY = Packer(DecodeArgs, "study"), Packer(Cache, "batch_index"), Packer(Rotary, "interleaved")
+_D = {name: getattr(DecodeArgs, name).offset // 8 for name in ("q", "k_new", "v_new", "o", "lse")}
+_D_CACHE = {name: getattr(Cache, name).offset // 8 for name in ("k", "v", "page_table", "lengths", "batch_index")}
+_D_ROTARY = {name: getattr(Rotary, name).offset // 8 for name in ("cos", "sin")}
+
+
+def _check_numbers(name, x, device, shape):
+    """x is int32 of that shape, None for any size, on the device, its last dimension contiguous."""
+    if x.dtype != torch.int32 or x.device != device:
+        raise _invalid(f"{name} is {str(x.dtype).removeprefix('torch.')} on {x.device}; it has to be int32 on {device}")
+    if x.dim() != len(shape) or any(own < least for own, least in zip(x.shape, shape)):
+        raise _invalid(f"{name} has shape {tuple(x.shape)}; {' x '.join(map(str, shape))} are needed at least")
+    if x.shape[-1] > 1 and x.stride(-1) != 1:
+        raise _invalid(f"{name} has strides {x.stride()}; the last one has to be 1")
+
+
+def _check_rotary(q, cos, sin):
+    if cos.shape != sin.shape or cos.dtype != sin.dtype or not (cos.is_contiguous() and sin.is_contiguous()):
+        raise _invalid(f"rotary is {tuple(cos.shape)} and {tuple(sin.shape)}, {cos.dtype} and {sin.dtype}; cosines and "
+                       "sines have to be of one shape and dtype, and contiguous")
+    if cos.dim() != 2 or cos.dtype not in CODES or cos.device != q.device or sin.device != q.device:
+        raise _invalid(f"rotary has {cos.dim()} dimensions, is {cos.dtype}, on {cos.device}; positions x dim / 2 of "
+                       f"float32 or q's dtype on {q.device} are needed")
+
+
+def _prepare_decode(tensors, numbers, rotary, options):
+    mask, scale, softcap, split_size = options
+    _check(tensors)
+    q, batch = tensors["q"], tensors["q"].shape[0]
+    least = {"lengths": (batch,), "page_table": (0 if "batch_index" in numbers else batch, 1), "batch_index": (batch,)}
+    for name, x in numbers.items():
+        _check_numbers(name, x, q.device, least[name])
+    table = numbers.get("page_table")
+    paging = (0, 0, 0) if table is None else (table.data_ptr(), table.stride(0), table.shape[1])
+    index = numbers["batch_index"].data_ptr() if "batch_index" in numbers else 0
+    groups = {DecodeArgs.cache: (_CACHE, (*_fields(tensors["k"]), *_fields(tensors["v"]), *paging, 0, index))}
+    if rotary is not None:
+        cos, sin, interleaved = rotary
+        _check_rotary(q, cos, sin)
+        sizes = cos.shape[0], 2 * cos.shape[1]
+        groups[DecodeArgs.rotary] = (_ROTARY, (cos.data_ptr(), sin.data_ptr(), CODES[cos.dtype], *sizes, int(interleaved)))
+    new = [(tensors[name].data_ptr(), *_fields(tensors[name])[1:]) if name in tensors else ABSENT
+           for name in ("k_new", "v_new")]
+    fields = (_backend(q.device), *_fields(q), 0, *new[0], *new[1], 0, *_fields(tensors["o"]), *_fields(tensors["lse"]),
+              0, scale, softcap, split_size, 0, 0)
+    return _Prepared("decode", _DECODE, fields, groups | _mask(DecodeArgs.mask, mask))
+
+
+def decode(tensors, numbers, rotary, options, scratch):
+    """out, b, sq, q_heads, d, and its log-sum-exp, b, sq, q_heads.
+
+    tensors: q, k and v of the cache, and k_new and v_new where they are appended, by their names. numbers: lengths, and
+    page_table and batch_index where there are any. rotary: cos, sin and whether pairs are neighbours, or None. options:
+    mask, scale, softcap as in forward, split_size. scratch: makes memory that was zero before its first use.
+    """
+    layout = tuple((name, x.dtype, x.device, x.shape, x.stride()) for name, x in (tensors | numbers).items())
+    turning = rotary and (rotary[0].shape, rotary[0].dtype, rotary[2])
+    key = layout, turning, options
+    prepared = _prepared.pop(key, None)
+    q = tensors["q"]
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    if prepared is None:
+        prepared = _prepare_decode(tensors | {"o": out, "lse": lse[..., None]}, numbers, rotary, options)
+    words = prepared.words
+    for name, x in (("q", q), ("o", out), ("lse", lse), *((n, tensors[n]) for n in ("k_new", "v_new") if n in tensors)):
+        words[_D[name]] = x.data_ptr()
+    cache = prepared.groups[DecodeArgs.cache]
+    for name, x in (("k", tensors["k"]), ("v", tensors["v"]), *numbers.items()):
+        words[cache + _D_CACHE[name]] = x.data_ptr()
+    if rotary is not None:
+        turn = prepared.groups[DecodeArgs.rotary]
+        words[turn + _D_ROTARY["cos"]], words[turn + _D_ROTARY["sin"]] = rotary[0].data_ptr(), rotary[1].data_ptr()
+    prepared.run(q.device, scratch)
+    _keep(key, prepared)
+    return out, lse

@@ -4,6 +4,8 @@
 left and right are the mask's keys on either side of a query's own position, -1 for no limit; causal is right = 0.
 """
 
+import functools
+
 import torch
 
 import tandem
@@ -21,8 +23,9 @@ def _define(name, schema):
 
 
 _define("forward", f"(Tensor q, Tensor k, Tensor v, {MASK}, bool deterministic) -> (Tensor, Tensor)")
-_define("forward_varlen", "(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, "
-        f"Tensor? page_table, SymInt max_seqlen_q, SymInt max_seqlen_k, {MASK}, bool deterministic) -> (Tensor, Tensor)")
+_define("forward_varlen", "(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
+        "Tensor? seqused_k, Tensor? page_table, SymInt max_seqlen_q, SymInt max_seqlen_k, "
+        f"{MASK}, bool deterministic) -> (Tensor, Tensor)")
 _define("backward", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
         f"{MASK}, bool deterministic) -> (Tensor, Tensor, Tensor)")
 _define("decode", f"(Tensor q, Tensor k_cache, Tensor v_cache, {CACHE}) -> (Tensor, Tensor)")
@@ -65,11 +68,11 @@ def _backward(dout, dlse, *rest):
 
 def _step(q, k_cache, v_cache, lengths, *options, **new):
     page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size = options
-    return tandem.decode(rows_contiguous(q), k_cache, v_cache, lengths, page_table=page_table, batch_index=batch_index,
-                         rotary=None if cos is None else (cos, sin), rotary_interleaved=interleaved,
-                         window=_window(left, right), scale=scale or None,
-                         softcap=softcap, split_size=split_size, return_lse=True, workspace=_workspaces.of(q.device),
-                         **new)
+    numbers = {"lengths": lengths, "page_table": page_table, "batch_index": batch_index}
+    return _call.decode({"q": rows_contiguous(q), "k": k_cache, "v": v_cache, **new},
+                        {name: x for name, x in numbers.items() if x is not None},
+                        None if cos is None else (cos, sin, interleaved), ((left, right), scale, softcap, split_size),
+                        _scratch.of(q.device))
 
 
 def _decode_append(q, k_cache, v_cache, *rest):
@@ -81,20 +84,26 @@ def _merge(o_parts, lse_parts, dtype):
     return tandem.merge(rows_contiguous(o_parts), lse_parts, dtype=dtype)
 
 
-class _Workspaces:
-    """Scratch memory of decoding steps, one for each stream: steps of one stream run one after another."""
+class _Scratch:
+    """Scratch memory of decoding steps, zeroed once and kept for each stream: steps of one run one after another."""
 
     def __init__(self):
-        self._known = {}
+        self._kept = {}
 
     def of(self, device):
-        """None where a step has to bring its own: in a CUDA graph, which keeps its memory to itself."""
+        """What makes it for a step. In a CUDA graph, which keeps its memory to itself, every step has its own."""
         if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-            return None
-        return self._known.setdefault((device, _call.raw_stream(device.index)), tandem.DecodeWorkspace())
+            return torch.zeros
+        return functools.partial(self._keep, (device, _call.raw_stream(device.index)))
+
+    def _keep(self, stream, size, **options):
+        memory = self._kept.get(stream)
+        if memory is None or len(memory) < size:
+            memory = self._kept[stream] = torch.zeros(max(size, 1 << 24), **options)
+        return memory
 
 
-_workspaces = _Workspaces()
+_scratch = _Scratch()
 
 for device in ("CPU", "CUDA"):
     LIBRARY.impl("forward", _forward, device)
@@ -193,7 +202,8 @@ def _no_derivative(name, why):
 
 
 torch.library.register_autograd("tandem::forward", _differentiate, setup_context=_keep_for_backward, lib=LIBRARY)
-torch.library.register_autograd("tandem::forward_varlen", _differentiate_varlen, setup_context=_keep_varlen, lib=LIBRARY)
+torch.library.register_autograd("tandem::forward_varlen", _differentiate_varlen, setup_context=_keep_varlen,
+                                lib=LIBRARY)
 _no_derivative("backward", "Tandem has no double backward")
 _no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
 _no_derivative("merge", "only attention itself has a backward pass")
