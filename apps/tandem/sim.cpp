@@ -142,12 +142,19 @@ const char* name_of(forward::Overlap overlap) {
   return overlap == forward::Overlap::two_stage ? "two-stage" : "three-stage";
 }
 
+const char* name_of(hw::Operand operand) {
+  static constexpr const char* names[] = {"bf16", "fp16", "e4m3"};
+  return names[static_cast<int>(operand)];
+}
+
 /// What follows from a variant, in columns.
 std::string decisions_text(const forward::ForwardVariant& v) {
   const forward::Decisions d = forward::decisions_of(v);
   const bool varlen = v.lengths == forward::Lengths::varlen;
   const bool last_first = d.direction == core::Direction::last_key_first;
-  std::string text = std::string(varlen ? "varlen" : "uniform") + (v.stages_output() ? ",1" : ",0") +
+  static constexpr const char* values[] = {",rows", ",rows_transposed", ",columns"};
+  std::string text = std::string(varlen ? "varlen," : "uniform,") + name_of(v.output) +
+                     values[static_cast<int>(v.values)] + (v.stages_output() ? ",1" : ",0") +
                      (d.walks_apart ? ",1," : ",0,") + (last_first ? "last_key_first" : "first_key_first");
   for (const bool decision : {d.edge_before, d.edge_after, d.maxima_as_integers, d.rescales_in_line,
                               d.queries_kept_longer, d.tiles_stand_apart})
@@ -159,14 +166,14 @@ std::string decisions_text(const forward::ForwardVariant& v) {
 /// the names of the chip's kernels carry.
 void print_variants(std::ostream& out) {
   out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages,"
-         "lengths,stages_output,walks_apart,direction,edge_before,edge_after,maxima_as_integers,"
+         "lengths,output,values,stages_output,walks_apart,direction,edge_before,edge_after,maxima_as_"
+         "integers,"
          "rescales_in_line,queries_kept_longer,tiles_stand_apart\n";
   forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {
     int index = 0;
     for (const forward::ForwardVariant& v : forward::built<head_dim, purpose>()) {
-      out << head_dim << ',' << static_cast<int>(purpose) << ',' << index++ << ','
-          << (v.operand == hw::Operand::bf16 ? "bf16," : "fp16,")
-          << (v.mask == forward::MaskKind::prefix ? "prefix," : "band,") << v.softcap << ','
+      out << head_dim << ',' << static_cast<int>(purpose) << ',' << index++ << ',' << name_of(v.operand)
+          << ',' << (v.mask == forward::MaskKind::prefix ? "prefix," : "band,") << v.softcap << ','
           << name_of(v.overlap) << ',' << (v.turn == forward::TurnPolicy::free ? "free," : "pingpong,")
           << v.block_m << ',' << v.block_n << ',' << v.kv_stages << ',' << decisions_text(v) << '\n';
     }
