@@ -83,7 +83,7 @@ def check_together(arrays, tensors, written):
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"{first} is on {place}, {name} on {arrays.place(x)}")
         if arrays.needs_gradient(x):
             raise TandemError("TANDEM_UNSUPPORTED", f"{name} requires a gradient, which this call does not "
-                              "record; call within torch.no_grad(), and tandem.backward for the gradients")
+                              "record; tandem.torch has calls that do, or call within torch.no_grad()")
     for name in written:
         if not arrays.is_writeable(tensors[name]):
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} is read-only")

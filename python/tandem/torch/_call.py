@@ -182,8 +182,8 @@ def _prepare_backward(tensors, rows, options):
 
 def backward(tensors, lse, dlse, options):
     """dq, dk and dv. tensors: q, k, v, o and dout by their names, whose last dimensions are contiguous; dlse: None
-    where lse has no gradient. options: mask, scale and softcap as in forward, and whether the bits have to be the same in
-    every run."""
+    where lse has no gradient. options: mask, scale and softcap as in forward, and whether the bits have to be the same
+    in every run."""
     key = (*((x.dtype, x.device, x.shape, x.stride()) for x in tensors.values()), lse.stride(),
            None if dlse is None else dlse.stride(), options)
     prepared = _prepared.pop(key, None)
@@ -241,12 +241,21 @@ def _prepare_decode(tensors, numbers, rotary, options):
         cos, sin, interleaved = rotary
         _check_rotary(q, cos, sin)
         sizes = cos.shape[0], 2 * cos.shape[1]
-        groups[DecodeArgs.rotary] = (_ROTARY, (cos.data_ptr(), sin.data_ptr(), CODES[cos.dtype], *sizes, int(interleaved)))
+        tables = cos.data_ptr(), sin.data_ptr(), CODES[cos.dtype]
+        groups[DecodeArgs.rotary] = (_ROTARY, (*tables, *sizes, int(interleaved)))
     new = [(tensors[name].data_ptr(), *_fields(tensors[name])[1:]) if name in tensors else ABSENT
            for name in ("k_new", "v_new")]
     fields = (_backend(q.device), *_fields(q), 0, *new[0], *new[1], 0, *_fields(tensors["o"]), *_fields(tensors["lse"]),
               0, scale, softcap, split_size, 0, 0)
     return _Prepared("decode", _DECODE, fields, groups | _mask(DecodeArgs.mask, mask))
+
+
+def _check_rows(numbers):
+    """On the host, rows of the page table that do not exist would be read beyond it."""
+    index, rows = numbers["batch_index"], len(numbers["page_table"])
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < rows:
+        raise _invalid(f"batch_index is from {int(index.min())} to {int(index.max())}; page_table has rows 0 to "
+                       f"{rows - 1}")
 
 
 def decode(tensors, numbers, rotary, options, scratch):
@@ -263,6 +272,8 @@ def decode(tensors, numbers, rotary, options, scratch):
     q = tensors["q"]
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    if len(numbers) == 3 and q.device.type == "cpu":
+        _check_rows(numbers)
     if prepared is None:
         prepared = _prepare_decode(tensors | {"o": out, "lse": lse[..., None]}, numbers, rotary, options)
     words = prepared.words
