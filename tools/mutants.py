@@ -55,7 +55,7 @@ MUTANTS = [
     # Arrivals and bytes
     Mutant("slots are never released", "arrival", "release_slot", Remove("barrier_arrive")),
     Mutant("every lane releases the slot", "arrival", "release_slot", Edit("if (hw::lane_index() == 0)", "")),
-    Mutant("full barrier counts 2 arrivals", "arrival", "Ring::init", Edit("full[i], 1", "full[i], 2")),
+    Mutant("full barrier counts 2 arrivals", "arrival", "Ring::init", Edit("full[i], fills", "full[i], fills + 1")),
     Mutant("empty barrier counts one arrival too few", "arrival", "Ring::init", Edit("releases", "releases - 1")),
     Mutant("empty barrier counts one arrival too many", "arrival", "Ring::init", Edit("releases", "releases + 1")),
     Mutant("one consumer's releases free K", "arrival", "init_rings", Edit("consumer_warps", "warps", 2)),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds and tests drawn mutants upon a build that is there.
 
-Of a mutant only what is compiled from the changed file is compiled again: kernels, in few variants and quickly, their
-launchers and plans, and the tests of src/core. The other tests and the oracle stay as they are, and are linked from the
+Kernels are compiled here, in few variants and quickly, with their launchers and plans; of a mutant, only what comes from
+the changed file. So are the tests of src/core. The other tests and the oracle stay as they are, and are linked from the
 build.
 """
 
@@ -37,6 +37,7 @@ using Chosen = decltype(spread<table.size(), picks<table>()>());
 """
 SEQUENCE = re.compile(r"std::make_index_sequence<((?:[\w:]|<[\w:, ]*>|\(\))+)\.size\(\)>")
 OTHER_HEAD_DIM = re.compile(r"(?:^|_d?)(96|128|192)(?:_|\.|$)")
+OWN = re.compile(r"apps/sim/|tests/core/")  # objects that are compiled here
 TEST = re.compile(r"bin/(core_test|sim_\w+_test)$")
 FAULT = re.compile(r"^([a-z]+-[a-z-]+|deadlock|divergence|unfinished): .*$", re.MULTILINE)
 
@@ -54,12 +55,13 @@ class Workshop:
         self.environment = dict(os.environ, TANDEM_SIM_RUNS=str(runs), OMP_NUM_THREADS="1")
         shutil.rmtree(self.work, ignore_errors=True)
         self._reduce_tables()
-        tests = self._tests()
-        subprocess.run(["ninja", "-C", self.build, *tests], check=True, stdout=subprocess.DEVNULL)
-        self.dependencies = self._dependencies()
-        self.objects = {t: self._objects(t) for t in tests}
-        self.tests = [t for t in tests if self.objects[t]]
+        inputs = {t: self._inputs(t) for t in self._tests()}
+        self.objects = {t: [i for i in made if OWN.match(i) and i.endswith(".o")] for t, made in inputs.items()}
+        self.tests = [t for t in inputs if self.objects[t]]
+        linked = {i for t in self.tests for i in inputs[t] if not OWN.match(i)}
+        subprocess.run(["ninja", "-C", self.build, *sorted(linked)], check=True, stdout=subprocess.DEVNULL)
         self._compile_unmutated()
+        self.dependencies = {o: self._dependencies(o) for t in self.tests for o in self.objects[t]}
         self.left_out = {t: self._failing(t) for t in self.tests}
 
     def _reduce_tables(self):
@@ -81,21 +83,15 @@ class Workshop:
         found = {line.split(":")[0] for line in targets.splitlines()}
         return sorted(t for t in found if TEST.match(t) and not re.search("verbs|fault|conformance|far", t))
 
-    def _dependencies(self):
-        """{object: files of the repository that it is compiled from}."""
-        found, current = {}, set()
-        for line in output_of(["ninja", "-t", "deps"], self.build).splitlines():
-            if match := re.match(r"(\S+): #deps", line):
-                current = found.setdefault(match.group(1), set())
-            elif line.strip():
-                current.add(os.path.relpath(os.path.join(self.build, line.strip()), self.root))
-        return found
-
-    def _objects(self, test):
-        """What a mutant compiles again of a test: kernels, launchers and plans; the tests of src/core."""
+    def _inputs(self, test):
+        """Objects and libraries that the build makes for a test."""
         inputs = output_of(["ninja", "-t", "inputs", test], self.build).split()
-        return [i for i in inputs if re.match(r"apps/sim/|tests/core/", i) and i.endswith(".o") and
-                not OTHER_HEAD_DIM.search(i.rsplit("/", 1)[-1])]
+        return [i for i in inputs if i.endswith((".o", ".a", ".so")) and not os.path.isabs(i)]
+
+    def _dependencies(self, target):
+        """Files of the repository that an object is compiled from."""
+        words = (self.work / "unmutated" / f"{target}.d").read_text().split()
+        return {os.path.relpath(os.path.join(self.build, word), self.root) for word in words}
 
     def _compile_unmutated(self):
         """What is linked where a mutant has changed nothing."""
@@ -123,7 +119,8 @@ class Workshop:
         return subprocess.run([program], capture_output=True, text=True, errors="replace", env=environment, preexec_fn=limited)
 
     def _changed(self, test, file):
-        return [o for o in self.objects[test] if file in self.dependencies.get(o, ())]
+        """What a mutant of the file is compiled to, of the chosen head dims."""
+        return [o for o in self.objects[test] if file in self.dependencies[o] and not OTHER_HEAD_DIM.search(o.rsplit("/", 1)[-1])]
 
     def reaches(self, file):
         """Whether any test's kernels or plans are compiled from the file."""
@@ -178,8 +175,8 @@ class Workshop:
         return done.stderr if done.returncode else ""
 
     def _link(self, test, again):
-        """The test with these objects: in place of the build's, or before the archives that hold those."""
-        words = self._command(test)
+        """The test with these objects in place of the build's, and of the archives that hold those."""
+        words = [w for w in self._command(test) if not (OWN.match(w) and w.endswith(".a"))]
         for o in self.objects[test]:
             made = str(self.work / ("mutated" if o in again else "unmutated") / o)
             if o in words:
