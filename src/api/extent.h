@@ -21,8 +21,8 @@ bool is_empty(const core::Tensor& tensor);
 /// (sizes of thousands with strides that don't nest), false too.
 bool overlaps_itself(const core::Tensor& tensor);
 
-/// True if the two tensors share an address; false too, as above. Interleaved tensors, for example packed q, k
-/// and v, do not.
+/// True if the two tensors share an address; false too, as above. Interleaved tensors, for example packed q,
+/// k and v, do not.
 bool overlap(const core::Tensor& a, const core::Tensor& b);
 
 }  // namespace tandem::api
