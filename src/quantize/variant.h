@@ -17,7 +17,7 @@ struct QuantizeVariant {
   /// A row's chunks fall to neighbouring lanes, at most a warp.
   constexpr int lanes() const { return head_dim / chunk_columns; }
   /// Each thread has a chunk of so many rows, as its registers allow.
-  constexpr int rows_of_thread() const { return head_dim == 256 ? 4 : 8; }
+  constexpr int rows_of_thread() const { return head_dim == 256 && by_column ? 4 : 8; }
   constexpr int rows_at_once() const { return block_tokens / rows_of_thread(); }
   constexpr int threads() const { return rows_at_once() * lanes(); }
 
