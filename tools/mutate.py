@@ -111,7 +111,7 @@ def run_mutant(mutant, copies, arguments):
 def run_drawn(arguments):
     """Draws mutants, tests them, and writes a row for each; prints those that nothing caught."""
     workshop = Workshop(ROOT, arguments.build, arguments.work, arguments.limit, arguments.runs)
-    files = [file for file in drawn.device_files(ROOT) if workshop.reaches(file)]
+    files = [file for file in drawn.device_files(ROOT) if arguments.only in file and workshop.reaches(file)]
     caught = built = 0
     with open(arguments.out, "w", newline="") as out:
         table = csv.writer(out, lineterminator="\n")
@@ -131,7 +131,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for the copies and their builds")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="CSV file for the table")
-    parser.add_argument("--only", default="", help="run mutants whose name contains this")
+    parser.add_argument("--only", default="", help="run mutants whose name contains this; draw in files whose path does")
     parser.add_argument("--draw", type=int, default=0, help="draw so many mutants instead")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cpu", help="of a draw: the build to draw upon")

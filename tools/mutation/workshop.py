@@ -53,7 +53,6 @@ class Workshop:
         self.root, self.build, self.work = root, build.resolve(), work.resolve()
         self.limit = limit  # seconds of CPU for a test
         self.environment = dict(os.environ, TANDEM_SIM_RUNS=str(runs), OMP_NUM_THREADS="1")
-        shutil.rmtree(self.work, ignore_errors=True)
         self._reduce_tables()
         inputs = {t: self._inputs(t) for t in self._tests()}
         self.objects = {t: [i for i in made if OWN.match(i) and i.endswith(".o")] for t, made in inputs.items()}
@@ -62,20 +61,22 @@ class Workshop:
         subprocess.run(["ninja", "-C", self.build, *sorted(linked)], check=True, stdout=subprocess.DEVNULL)
         self._compile_unmutated()
         self.dependencies = {o: self._dependencies(o) for t in self.tests for o in self.objects[t]}
-        self.left_out = {t: self._failing(t) for t in self.tests}
+        self.left_out = {}
 
     def _reduce_tables(self):
         """Headers that come before the repository's, in which tables of kernels are made of chosen variants."""
         self.headers = self.work / "headers"
-        (self.headers / "src/core").mkdir(parents=True)
-        (self.headers / "src/core/mutation_choice.h").write_text(CHOICE)
+        made = {self.headers / "src/core/mutation_choice.h": CHOICE}
         for folder in ("apps/sim", "src/launch"):
             for header in (self.root / folder).glob("*.h"):
                 changed, count = SEQUENCE.subn(r"tandem::mutation::Chosen<\1>", header.read_text())
                 if count:
-                    made = self.headers / folder / header.name
-                    made.parent.mkdir(parents=True, exist_ok=True)
-                    made.write_text(changed.replace("#pragma once", '#pragma once\n#include "core/mutation_choice.h"'))
+                    made[self.headers / folder / header.name] = changed.replace(
+                        "#pragma once", '#pragma once\n#include "core/mutation_choice.h"')
+        for header, text in made.items():
+            if not header.exists() or header.read_text() != text:
+                header.parent.mkdir(parents=True, exist_ok=True)
+                header.write_text(text)
 
     def _tests(self):
         """Programs that run kernels or test what plans them; not those that test the simulator itself."""
@@ -91,21 +92,30 @@ class Workshop:
     def _dependencies(self, target):
         """Files of the repository that an object is compiled from."""
         words = (self.work / "unmutated" / f"{target}.d").read_text().split()
-        return {os.path.relpath(os.path.join(self.build, word), self.root) for word in words}
+        return {os.path.relpath(os.path.join(self.build, word), self.root) for word in words if word[-1] not in "\\:"}
+
+    def _is_new(self, target):
+        """Whether an earlier draw has left the unmutated object, and nothing has changed since."""
+        made = self.work / "unmutated" / target
+        return made.exists() and all((self.root / file).stat().st_mtime < made.stat().st_mtime for file in self._dependencies(target))
 
     def _compile_unmutated(self):
         """What is linked where a mutant has changed nothing."""
-        failures = self._compile_all({o for t in self.tests for o in self.objects[t]}, self.work / "unmutated")
+        objects = {o for t in self.tests for o in self.objects[t]}
+        failures = self._compile_all({o for o in objects if not self._is_new(o)}, self.work / "unmutated")
         if failures:
             raise RuntimeError(f"the unmutated kernels do not build: {failures[0]}")
 
     def _failing(self, test):
-        """Tests that need variants which are not chosen; and fixtures of no other."""
+        """Tests that fail on the unmutated kernels: those that need variants which are not chosen."""
+        if test in self.left_out:
+            return self.left_out[test]
         program = self._link(test, set())
         done = self._run(program, [], fail_fast=False)
         if done.returncode not in (0, 1):
             raise RuntimeError(f"{test} of the unmutated kernels: {done.returncode}\n{done.stdout[-2000:]}")
-        return re.findall(r"^\[  FAILED  \] ([\w/.]+)(?:,.*)?$", done.stdout, re.MULTILINE)
+        self.left_out[test] = re.findall(r"^\[  FAILED  \] ([\w/.]+)(?:,.*)?$", done.stdout, re.MULTILINE)
+        return self.left_out[test]
 
     def _run(self, program, left_out, fail_fast=True):
         names = "-" + ":".join(["*d96_*", "*d128_*", "*d192_*", *left_out])
@@ -139,7 +149,8 @@ class Workshop:
             return "did not build", next((line for line in failures[0].splitlines() if "error" in line), "")
         for test in self.tests:
             if self._changed(test, mutant.file):
-                done = self._run(self._link(test, again), self.left_out[test])
+                left_out = self._failing(test)
+                done = self._run(self._link(test, again), left_out)
                 if done.returncode != 0:
                     return "caught", self._reason(test, done)
         return "passed", ""
