@@ -34,7 +34,7 @@ struct Row {
       }
     }
     const float to_unit = 1.f / std::sqrt(static_cast<float>(d));
-    for (std::int64_t i = 0; i < d; ++i) value[i] *= to_unit;
+    for (std::int64_t i = 0; i < d; ++i) value[i] = value[i] * to_unit + 0.f;  // -0 becomes 0
   }
 };
 

@@ -86,7 +86,7 @@ struct Rows {
         }
       }
       TANDEM_UNROLL
-      for (float& x : row) x *= args.to_unit;
+      for (float& x : row) x = hw::fma(x, args.to_unit, 0.f);  // no negative zeros behind the last token
     }
   }
 

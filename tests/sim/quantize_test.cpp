@@ -49,6 +49,12 @@ TEST_P(EveryQuantisation, IsTheCpusToTheBit) {
                      });
 }
 
+// Zeros behind the last token keep no sign from the rotation.
+TEST(QuantizeOnSim, TheTailOfRotatedColumnsIsZero) {
+  Quantisation{{.length = 122, .head_dim = 128, .by_column = true, .hadamard = true, .out = {.row_gap = 16}}}
+      .check({});
+}
+
 TEST(QuantizeOnHopper, NamesWhatTheKernelCannotDo) {
   const auto message_of = [](QuantizeCase c) {
     return quantize::supported(QuantizeTensors(c).problem()).message();
