@@ -140,9 +140,12 @@ TEST_F(HopperForward, RandomProblemsMatchTheOracle) {
 
 std::string name_of(const ForwardVariant& v) {
   static constexpr const char* overlaps[] = {"serial", "two_stage", "three_stage"};
-  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         (v.mask == MaskKind::prefix ? "_prefix_" : "_band_") + (v.softcap ? "softcap_" : "") +
-         overlaps[static_cast<int>(v.overlap)] +
+  static constexpr const char* operands[] = {"bf16", "fp16", "e4m3"};
+  static constexpr const char* layouts[] = {"", "_v_rows", "_v_columns"};
+  const std::string output = v.is_8_bit() ? std::string("_to_") + operands[static_cast<int>(v.output)] : "";
+  return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] + "_d" +
+         std::to_string(v.head_dim) + (v.mask == MaskKind::prefix ? "_prefix_" : "_band_") +
+         (v.softcap ? "softcap_" : "") + overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::free ? "_free_" : "_pingpong_") + std::to_string(v.block_m) + "x" +
          std::to_string(v.block_n);
 }
@@ -154,7 +157,7 @@ std::vector<forward::Candidate> built_candidates(bool study) {
   std::vector<forward::Candidate> chosen;
   for (const forward::Candidate& candidate : forward::all_candidates()) {
     const ForwardVariant& v = candidate.variant;
-    if (v.lengths == forward::Lengths::varlen || v.is_8_bit()) continue;  // which have tests of their own
+    if (v.lengths == forward::Lengths::varlen) continue;  // tests of their own
     if (for_study(candidate) == study) chosen.push_back(candidate);
   }
   return chosen;

@@ -368,7 +368,7 @@ ForwardValues standard_decode(const DecodeTensors& t) {
     append_to(all, standard_forward({.q = q.view(),
                                      .k = k.view(),
                                      .v = v.view(),
-                                     .o = {},
+                                     .o = p.o,  // its dtype
                                      .lse = {},
                                      .mask = p.mask,
                                      .scale = p.scale,
