@@ -14,6 +14,8 @@
 #include "decode/plan.h"
 #include "decode/table.h"
 #include "tests/sim/decode_draws.h"
+#include "tests/sim/far_tensor.h"
+#include "tests/sim/workspace.h"
 #include "tests/support/compare.h"
 #include "tests/support/decode_case.h"
 
@@ -25,22 +27,8 @@ using decode::DecodeVariant;
 using hw::sim::Policy;
 using test::DecodeCase;
 using test::DecodeTensors;
-
-/// Memory that lives as long as a workspace does: zeroed once, for calls of any shape.
-class Workspace {
- public:
-  /// At least `bytes`; what was there stays.
-  std::span<std::byte> of(std::size_t bytes) {
-    if (bytes > blocks_.size() * sizeof(Block)) blocks_.resize(bytes / sizeof(Block) + 1);
-    return {blocks_.data()->bytes, bytes};
-  }
-
- private:
-  struct alignas(256) Block {
-    std::byte bytes[256] = {};
-  };
-  std::vector<Block> blocks_;
-};
+using test::same_bytes;
+using test::Workspace;
 
 /// Of what a test with a shape of its own leaves to chance.
 std::uint64_t seed_for(const DecodeVariant& variant, std::uint64_t number) {
@@ -80,10 +68,6 @@ void expect_correct(const DecodeTensors& after, const DecodeTensors& before) {
   const test::Comparison lse = test::compare(after.lse.values(), standard.lse, reference.lse);
   EXPECT_TRUE(lse) << "lse: " << lse;
   EXPECT_TRUE(after.lse.guards_intact());
-}
-
-bool same_bytes(const test::HostTensor& a, const test::HostTensor& b) {
-  return std::ranges::equal(a.storage(), b.storage());
 }
 
 /// One sequence of a step, as a step of its own over the same memory.
