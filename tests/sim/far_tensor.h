@@ -1,6 +1,7 @@
 // Tensors whose elements lie further apart than 32 bits reach, in memory that is mapped but mostly not there.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <new>

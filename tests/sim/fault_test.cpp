@@ -184,6 +184,25 @@ TEST_P(Faults, FragmentOverwrittenBeforeTheWait) {
       "A fragment");
 }
 
+TEST_P(Faults, FragmentReadBeforeTheWait) {
+  expect(
+      Rule::use_before_wait,
+      [] {
+        fill_tiles();
+        hw::fence_async_proxy();
+        hw::sync_block();
+        float d[32];
+        std::uint32_t a[4] = {1, 2, 3, 4};
+        hw::wgmma_fence();
+        hw::wgmma_rs<Operand::bf16, 64, Major::k>(d, a, descriptor(shared().b), Accumulate::overwrite);
+        hw::wgmma_commit();
+        sink = static_cast<float>(a[2]);
+        hw::wgmma_wait<0>();
+        sink = d[0];
+      },
+      "reads an A fragment");
+}
+
 TEST_P(Faults, BarrierThatRunsPastAWaiter) {
   if (GetParam() != Policy::random) GTEST_SKIP() << "takes a schedule in which the waiter is late";
   expect(Rule::wrong_phase, [] {

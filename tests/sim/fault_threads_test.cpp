@@ -19,6 +19,68 @@ TEST_P(ThreadFaults, AWarpWhoseLanesTakeDifferentBranches) {
   });
 }
 
+TEST_P(ThreadFaults, LanesThatExecuteAVerbOnBothSidesOfABranch) {
+  expect(
+      Rule::divergence,
+      [] {
+        if (hw::thread_index() % 2 == 0) {
+          sink = 1;
+          hw::wgmma_fence();
+        } else {
+          hw::wgmma_fence();
+          sink = 2;
+        }
+      },
+      "at another place");
+}
+
+TEST_P(ThreadFaults, NoneWhereLanesShuffleOnBothSidesOfABranch) {
+  expect_none([] {  // neither shfl.sync nor bar.warp.sync asks for one place
+    if (hw::thread_index() % 2 == 0) {
+      sink = hw::shuffle_xor(1.f, 1);
+      hw::sync_warp();
+    } else {
+      sink = 2 * hw::shuffle_xor(2.f, 1);
+      hw::sync_warp();
+    }
+  });
+}
+
+TEST_P(ThreadFaults, WarpsOfAWarpgroupThatReleaseRegistersAtDifferentPlaces) {
+  expect(
+      Rule::divergence,
+      [] {
+        if (hw::warp_index() == 1) {
+          sink = 1;
+          hw::release_registers<40>();
+        } else {
+          hw::release_registers<40>();
+        }
+      },
+      "at another place");
+}
+
+TEST_P(ThreadFaults, WarpsOfAWarpgroupThatStartAProductAtDifferentPlaces) {
+  expect(
+      Rule::divergence,
+      [] {
+        fill_tiles();
+        hw::fence_async_proxy();
+        hw::sync_block();
+        float d[32];
+        hw::wgmma_fence();
+        if (hw::warp_index() == 2) {
+          sink = 1;
+          multiply(d);
+          sink = 2;
+        } else {
+          multiply(d);
+        }
+        hw::wgmma_wait<0>();
+      },
+      "at another place");
+}
+
 TEST_P(ThreadFaults, AnElectionThatSomeLanesMiss) {
   expect(Rule::divergence, [] {
     if (hw::lane_index() < 16) sink = static_cast<float>(hw::elect_one());
@@ -149,6 +211,19 @@ TEST_P(ThreadFaults, SharedMemoryThatNobodyWrote) {
 
 TEST_P(ThreadFaults, OrdinaryAccessBeyondSharedMemory) {
   expect(Rule::shared_bounds, [] { (&shared() + 1)->words[hw::thread_index()] = 1; });
+}
+
+TEST_P(ThreadFaults, SharedAccessesThatAreNotAligned) {
+  __extension__ using SixteenBytes = unsigned __int128;
+  const auto place = [] {
+    return reinterpret_cast<unsigned char*>(shared().words) + 32 * hw::thread_index() % 512;
+  };
+  expect(
+      Rule::shared_bounds, [&] { *reinterpret_cast<volatile SixteenBytes*>(place() + 8) = 1; },
+      "accesses 16 bytes");
+  expect(
+      Rule::shared_bounds, [&] { *reinterpret_cast<volatile std::uint64_t*>(place() + 4) = 1; },
+      "accesses 8 bytes");
 }
 
 TEST_P(ThreadFaults, DescriptorThatLeadsBeyondSharedMemory) {

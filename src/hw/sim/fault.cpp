@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <link.h>
+#include <map>
 #include <memory>
 #include <unistd.h>
 
@@ -62,6 +63,17 @@ std::vector<std::string> source_lines(const void* code) {
     if (place.find("/hw/sim/") == std::string::npos && place[0] != '?') lines.push_back(in_repository(place));
   }
   return lines;
+}
+
+bool same_place(const void* code, const void* other) {
+  if (code == other) return true;
+  // The compiler may have made several copies of a line.
+  static std::map<const void*, std::vector<std::string>> lines;
+  const auto lines_of = [](const void* at) -> const std::vector<std::string>& {
+    const auto found = lines.find(at);
+    return found != lines.end() ? found->second : lines.emplace(at, source_lines(at)).first->second;
+  };
+  return lines_of(code) == lines_of(other);
 }
 
 std::string describe(const Thread& thread) {

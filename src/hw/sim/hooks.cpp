@@ -11,16 +11,26 @@ namespace {
 void touch_registers(Thread& thread, std::size_t slot, std::size_t slots, bool write, const void* code) {
   for (std::size_t i = slot; i < slot + slots; ++i) {
     thread.touched[i] = *thread.fence_epoch;
-    if (thread.owned[i] == 0 || (thread.owned[i] == 2 && !write)) continue;
+    if (thread.owned[i] == 0) continue;
     thread.code = code;
-    if (thread.owned[i] == 2)
+    if (thread.owned[i] == 2 && write)
       fail(Rule::operand_overwritten, "writes an A fragment that an unfinished WGMMA reads");
-    fail(Rule::use_before_wait,
-         std::string(write ? "writes" : "reads") + " an accumulator of a WGMMA that it has not waited for");
+    fail(Rule::use_before_wait, std::string(write ? "writes" : "reads") +
+                                    (thread.owned[i] == 2 ? " an A fragment" : " an accumulator") +
+                                    " of a WGMMA that it has not waited for");
   }
 }
 
-void touch(const void* address, std::size_t bytes, bool write, const void* code) {
+/// The chip's accesses are aligned to their size. What the compiler knows to be less aligned arrives as a
+/// range, which is several accesses there.
+void require_alignment(Thread& thread, std::size_t offset, std::size_t bytes, const void* code) {
+  if (offset % bytes == 0) return;
+  thread.code = code;
+  fail(Rule::shared_bounds, "accesses " + std::to_string(bytes) + " bytes at shared offset " +
+                                std::to_string(offset) + ", which is not aligned to them");
+}
+
+void touch(const void* address, std::size_t bytes, bool write, const void* code, bool aligned = true) {
   Thread* thread = machine.running;
   if (thread == nullptr) return;
   const std::size_t on_stack = static_cast<const char*>(address) - thread->stack;
@@ -31,6 +41,7 @@ void touch(const void* address, std::size_t bytes, bool write, const void* code)
   machine.in_hook = true;
   const std::size_t in_window = static_cast<const unsigned char*>(address) - machine.window;
   if (in_window < std::size_t{1} << 18) {
+    if (aligned) require_alignment(*thread, in_window, bytes, code);
     access_shared(address, bytes, write, code);
   } else {
     machine.global.access(address, bytes, write ? Use::store : Use::load);
@@ -91,10 +102,10 @@ TANDEM_ACCESSES(4)
 TANDEM_ACCESSES(8)
 TANDEM_ACCESSES(16)
 void __tsan_read_range(void* address, unsigned long bytes) {
-  tandem::hw::sim::touch(address, bytes, false, __builtin_return_address(0));
+  tandem::hw::sim::touch(address, bytes, false, __builtin_return_address(0), false);
 }
 void __tsan_write_range(void* address, unsigned long bytes) {
-  tandem::hw::sim::touch(address, bytes, true, __builtin_return_address(0));
+  tandem::hw::sim::touch(address, bytes, true, __builtin_return_address(0), false);
 }
 TANDEM_ATOMICS(8, unsigned char)
 TANDEM_ATOMICS(32, unsigned int)

@@ -272,6 +272,8 @@ struct Related {
 void record(Rule rule, const Thread* subject, const std::string& what,
             const std::vector<Related>& related = {},
             std::source_location check = std::source_location::current());
+/// Whether two calls of verbs are the same one of the source, by the lines of all functions that are inlined.
+bool same_place(const void* code, const void* other);
 std::string describe(const Thread& thread);
 std::string describe(const BarrierRecord& barrier);
 
@@ -290,12 +292,15 @@ std::int64_t missing_bytes(const BarrierRecord& barrier);
 void check_finished(const BarrierRecord& barrier);  ///< mbarrier.cpp: at the end of the block
 
 // ---- warp.cpp
-/// All lanes of the warp have to do this as their next collective.
-void converge(Thread& thread, const char* what, std::uint64_t argument = 0);
+/// All lanes of the warp have to do this as their next collective; `aligned`: at the same place, as PTX's
+/// .aligned asks for.
+enum class Alignment { any_place, same_place };
+void converge(Thread& thread, const char* what, std::uint64_t argument = 0,
+              Alignment alignment = Alignment::same_place);
 /// Converges, and all lanes give words; returns everybody's. Lanes that are ahead exchange their next words
 /// while others still read the last ones, but not the ones after that: two buffers.
 const LaneWords* exchange(Thread& thread, const LaneWords& words, const char* what,
-                          std::uint64_t argument = 0);
+                          std::uint64_t argument = 0, Alignment alignment = Alignment::same_place);
 
 // ---- registers.cpp
 void check_budgets();  ///< at the end of the block

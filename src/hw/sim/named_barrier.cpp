@@ -57,7 +57,7 @@ void sync(Thread& thread, NamedBarrier& barrier, std::uint32_t threads, Wait wai
 
 void sync_warp() {
   Thread& thread = TANDEM_SIM_ENTER();
-  converge(thread, "sync_warp");
+  converge(thread, "sync_warp", 0, Alignment::any_place);
   sync(thread, machine.block.warps[thread.warp()].barrier, warp_size, {Wait::Kind::warp});
 }
 

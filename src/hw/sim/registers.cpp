@@ -38,6 +38,11 @@ void change_together(Thread& thread, const char* what, int count) {
              std::to_string(change.count),
          {{"the other warp", change.code}});
   }
+  if (!same_place(change.code, thread.code)) {
+    fail(Rule::divergence,
+         std::string("executes ") + what + " at another place than another warp of its warpgroup",
+         {{"the other warp", change.code}});
+  }
   ++change.threads;
   change.times[thread.index % warpgroup_size] = thread.now().time;
   tick(thread);

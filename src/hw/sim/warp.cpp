@@ -6,7 +6,7 @@
 
 namespace tandem::hw::sim {
 
-void converge(Thread& thread, const char* what, std::uint64_t argument) {
+void converge(Thread& thread, const char* what, std::uint64_t argument, Alignment alignment) {
   Warp& warp = machine.block.warps[thread.warp()];
   const std::int64_t place = thread.collectives++ - warp.first_collective;
   if (place == static_cast<std::int64_t>(warp.collectives.size())) {
@@ -16,6 +16,11 @@ void converge(Thread& thread, const char* what, std::uint64_t argument) {
   if (std::strcmp(expected.what, what) != 0 || expected.argument != argument) {
     fail(Rule::divergence,
          std::string("executes ") + what + " where another lane of its warp executes " + expected.what,
+         {{"the other lane", expected.code}});
+  }
+  if (alignment == Alignment::same_place && !same_place(expected.code, thread.code)) {
+    fail(Rule::divergence,
+         std::string("executes ") + what + " at another place than another lane of its warp",
          {{"the other lane", expected.code}});
   }
   if (++expected.lanes == warp_size) {
@@ -30,7 +35,7 @@ std::uint32_t grid_size() { return static_cast<std::uint32_t>(machine.config->bl
 
 std::uint32_t converged_thread_index(const char* what) {
   Thread& thread = TANDEM_SIM_ENTER();
-  converge(thread, what);
+  converge(thread, what, 0, Alignment::any_place);
   return static_cast<std::uint32_t>(thread.index);
 }
 
@@ -38,20 +43,21 @@ void set_role(const char* name) { machine.running->role = name; }
 
 bool elect_one() {
   Thread& thread = TANDEM_SIM_ENTER();
-  converge(thread, "elect_one");
+  converge(thread, "elect_one", 0, Alignment::any_place);
   // Any lane may be elected, but always the same one.
   const bool any = machine.config->policy == Policy::random;
   const auto elected = any ? static_cast<int>((machine.config->seed * 7 + thread.warp()) % warp_size) : 0;
   return thread.lane() == elected;
 }
 
-const LaneWords* exchange(Thread& thread, const LaneWords& words, const char* what, std::uint64_t argument) {
+const LaneWords* exchange(Thread& thread, const LaneWords& words, const char* what, std::uint64_t argument,
+                          Alignment alignment) {
   Warp& warp = machine.block.warps[thread.warp()];
   if (warp.exited > 0) {
     fail(Rule::inactive_lane,
          std::string("executes ") + what + " with lanes of its warp that have left the kernel");
   }
-  converge(thread, what, argument);
+  converge(thread, what, argument, alignment);
   const std::int64_t buffer = thread.exchanges++ & 1;
   warp.exchange[buffer][thread.lane()] = words;
   if (++warp.exchanged[buffer] == warp_size) {
@@ -70,18 +76,20 @@ std::uint32_t shuffle(std::uint32_t value, std::uint32_t lane) {
   Thread& thread = TANDEM_SIM_ENTER();
   if (lane >= warp_size)
     fail(Rule::bad_argument, "shuffles from lane " + std::to_string(lane) + ", not below 32");
-  return exchange(thread, {value}, "shuffle", 0)[lane][0];
+  return exchange(thread, {value}, "shuffle", 0, Alignment::any_place)[lane][0];
 }
 
 std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask) {
   Thread& thread = TANDEM_SIM_ENTER();
   if (mask >= warp_size)
     fail(Rule::bad_argument, "shuffle_xor with mask " + std::to_string(mask) + ", not below 32");
-  return exchange(thread, {value}, "shuffle_xor", mask)[thread.lane() ^ static_cast<int>(mask)][0];
+  return exchange(thread, {value}, "shuffle_xor", mask,
+                  Alignment::any_place)[thread.lane() ^ static_cast<int>(mask)][0];
 }
 
 bool any_lane(bool predicate) {
-  const LaneWords* lanes = exchange(TANDEM_SIM_ENTER(), {predicate ? 1u : 0u}, "any_lane");
+  const LaneWords* lanes =
+      exchange(TANDEM_SIM_ENTER(), {predicate ? 1u : 0u}, "any_lane", 0, Alignment::any_place);
   return std::any_of(lanes, lanes + warp_size, [](const LaneWords& words) { return words[0] != 0; });
 }
 

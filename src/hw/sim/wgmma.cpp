@@ -231,6 +231,10 @@ void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_f
     fail(Rule::divergence, "starts another WGMMA than the other threads of its warpgroup",
          {{"the others", flight.code}});
   }
+  if (!same_place(flight.code, thread.code)) {
+    fail(Rule::divergence, "starts a WGMMA at another place than the other threads of its warpgroup",
+         {{"the others", flight.code}});
+  }
   flight.accumulators[thread.index % warpgroup_size] = accumulators;
   flight.fragments[thread.index % warpgroup_size] = a_fragment;
   if (++flight.threads == warpgroup_size) issue(unit, thread.warpgroup(), flight);
