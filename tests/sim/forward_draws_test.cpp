@@ -90,7 +90,24 @@ void count_packs(Coverage& coverage, const std::string& kind, const ForwardVaria
   coverage.count(kind, "ragged packs", heads > 1 && c.q_len * heads % v.block_m != 0);
 }
 
+/// What 8-bit inputs have besides.
+void count_eight_bit(Coverage& coverage, const std::string& kind, const ForwardCase& c) {
+  const test::EightBitCase& e = c.eight_bit;
+  coverage.count(kind, "output of bf16", e.output == TANDEM_BF16);
+  coverage.count(kind, "output of fp16", e.output == TANDEM_FP16);
+  coverage.count(kind, "values transposed", e.v_transposed);
+  coverage.count(kind, "values not transposed", !e.v_transposed);
+  coverage.count(kind, "no scales at all", e.q.heads + e.k.heads + e.v.heads == 0);
+  coverage.count(kind, "scales of q a head", e.q.heads > 1);
+  coverage.count(kind, "scales of k a head", e.k.heads > 1);
+  coverage.count(kind, "scales of q a block", e.q.heads > 0 && e.q.block > 0 && e.q.block < c.q_len);
+  coverage.count(kind, "scales of k a block", e.k.heads > 0 && e.k.block > 0 && e.k.block < c.k_len);
+  coverage.count(kind, "scales of v a block", e.v.heads > 0 && e.v.block > 0 && e.v.block < c.k_len);
+  coverage.count(kind, "scales a batch entry", e.k.heads > 0 && e.k.each_batch && c.batch > 1);
+}
+
 std::string kind_of(const ForwardVariant& v) {
+  if (v.is_8_bit()) return "8 bits";
   static constexpr const char* overlaps[] = {"serial", "two-stage", "three-stage"};
   return std::string(overlaps[static_cast<int>(v.overlap)]) + (v.mask == MaskKind::prefix ? " p" : " b");
 }
@@ -113,6 +130,7 @@ TEST(ForwardDraws, HaveEveryFeatureForEveryKindOfKernel) {
     count_mask(coverage, kind_of(v), v, c);
     count_lengths(coverage, kind_of(v), v, c);
     count_options(coverage, kind_of(v), v, c);
+    if (v.is_8_bit()) count_eight_bit(coverage, kind_of(v), c);
   });
   for_each_draw("PackedHeadsEqualTheOracleUnderEveryPolicy",
                 [&](const ForwardVariant& v, std::uint64_t seed) {
