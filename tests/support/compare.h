@@ -30,7 +30,7 @@ struct Allowance {
 /// that works in the same precision without tiling:
 ///   NaN stands where the reference has NaN, infinity where and with the sign it has, and nowhere else;
 ///   RMSE <= 1.1 * RMSE(standard) + noise, with an allowance for chance where there are few elements;
-///   max |result - reference| <= max_factor * max |standard - reference| + 1e-5.
+///   max |result - reference| <= max_factor * max |standard - reference| + 1e-5 + 4 * noise.
 Comparison compare(std::span<const double> result, std::span<const double> standard,
                    std::span<const double> reference, const Allowance& allowance = {});
 
