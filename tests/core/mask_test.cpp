@@ -160,6 +160,23 @@ TEST(BlocksAside, FillUpTheWalkOfTheTile) {
   }
 }
 
+// What is walked as if it needed the mask costs time, and shows in no result.
+TEST(BlockWalk, GoesThroughTheBlocksWithFullOnesInTheMiddle) {
+  const BlockRanges ranges{2, 4, 7, 11};
+  const BlockWalk up = walk(ranges, Direction::first_key_first);
+  const BlockWalk down = walk(ranges, Direction::last_key_first);
+  ASSERT_EQ(up.count, 9);
+  ASSERT_EQ(down.count, 9);
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_EQ(up.block(i), 2 + i);
+    EXPECT_EQ(down.block(i), 10 - i);
+    for (const BlockWalk& w : {up, down}) {
+      const bool full = w.block(i) >= ranges.full_begin && w.block(i) < ranges.full_end;
+      EXPECT_EQ(i >= w.full_begin && i < w.full_end, full) << i;
+    }
+  }
+}
+
 TEST(BlockRanges, CoverExactlyWhatIsVisible) {
   std::mt19937 random(13);
   for (int repeat = 0; repeat < 20000; ++repeat) {
