@@ -122,8 +122,8 @@ def run_drawn(arguments):
             out.flush()
             print(f"{outcome}: {mutant.name} ({by})" if by else f"{outcome}: {mutant.name}", flush=True)
             caught += outcome == "caught"
-            built += outcome != "did not build"
-    print(f"seed {arguments.seed}: caught {caught} of {built}; {arguments.draw - built} did not build")
+            built += outcome not in ("did not build", "equivalent")
+    print(f"seed {arguments.seed}: caught {caught} of {built}; {arguments.draw - built} did not build or change no machine code")
     return caught, built
 
 

@@ -7,6 +7,7 @@ build.
 """
 
 import concurrent.futures
+import filecmp
 import os
 import re
 import resource
@@ -137,7 +138,7 @@ class Workshop:
         return any(self._changed(test, file) for test in self.tests)
 
     def outcome(self, mutant):
-        """('caught', 'passed' or 'did not build', by what)."""
+        """('caught', 'passed', 'equivalent' or 'did not build', by what)."""
         mutated = self.work / "mutated"
         shutil.rmtree(mutated, ignore_errors=True)
         changed = mutated / mutant.file
@@ -147,8 +148,11 @@ class Workshop:
         failures = self._compile_all(again, mutated, mutant.file)
         if failures:
             return "did not build", next((line for line in failures[0].splitlines() if "error" in line), "")
+        again = {o for o in again if not filecmp.cmp(mutated / o, self.work / "unmutated" / o, shallow=False)}
+        if not again:
+            return "equivalent", "the same machine code"
         for test in self.tests:
-            if self._changed(test, mutant.file):
+            if again & set(self.objects[test]):
                 left_out = self._failing(test)
                 done = self._run(self._link(test, again), left_out)
                 if done.returncode != 0:
@@ -182,7 +186,7 @@ class Workshop:
         if file is not None:
             words = [str(folder / file) if os.path.normpath(self.build / w) == str(self.root / file) else w for w in words]
         first = [f"-I{place}" for place in (folder / "src", self.headers, self.headers / "src")]
-        done = subprocess.run([words[0], *first, *words[1:], "-O1", "-w"], cwd=self.build, capture_output=True, text=True)
+        done = subprocess.run([words[0], *first, *words[1:], "-O1", "-g0", "-w"], cwd=self.build, capture_output=True, text=True)
         return done.stderr if done.returncode else ""
 
     def _link(self, test, again):
