@@ -122,7 +122,7 @@ def run_drawn(arguments):
             out.flush()
             print(f"{outcome}: {mutant.name} ({by})" if by else f"{outcome}: {mutant.name}", flush=True)
             caught += outcome == "caught"
-            built += outcome not in ("did not build", "equivalent")
+            built += outcome not in ("did not build", "unchanged")
     print(f"seed {arguments.seed}: caught {caught} of {built}; {arguments.draw - built} did not build or change no machine code")
     return caught, built
 

@@ -15,8 +15,8 @@ import shlex
 import shutil
 import subprocess
 
-# Of each table: variants of the narrowest head dim, which has all kinds of blocks; and of the widest, where registers
-# are scarcest and other choices hold.
+# Of each table: of the narrowest head dim, all variants of its first operand type and one of the next; of the widest,
+# where registers are scarcest and other choices hold, four of all; of the others one, which is not tested.
 CHOICE = """#pragma once
 #include <cstddef>
 #include <utility>
@@ -24,12 +24,12 @@ namespace tandem::mutation {
 template <std::size_t size, std::size_t picks>
 consteval auto spread() {
   return []<std::size_t... i>(std::index_sequence<i...>) {
-    return std::index_sequence<(i * size / picks)...>{};
+    return std::index_sequence<(picks > size / 2 ? i : i * size / picks)...>{};
   }(std::make_index_sequence<(picks < size ? picks : size)>{});
 }
 template <auto table>
 consteval std::size_t picks() {
-  if constexpr (requires { table[0].head_dim; }) return table[0].head_dim == 64 ? 4 : table[0].head_dim == 256 ? 2 : 1;
+  if constexpr (requires { table[0].head_dim; }) return table[0].head_dim == 64 ? table.size() / 2 + 1 : table[0].head_dim == 256 ? 4 : 1;
   return table.size();
 }
 template <auto table>
@@ -138,7 +138,7 @@ class Workshop:
         return any(self._changed(test, file) for test in self.tests)
 
     def outcome(self, mutant):
-        """('caught', 'passed', 'equivalent' or 'did not build', by what)."""
+        """('caught', 'passed', 'unchanged' or 'did not build', by what)."""
         mutated = self.work / "mutated"
         shutil.rmtree(mutated, ignore_errors=True)
         changed = mutated / mutant.file
@@ -150,7 +150,7 @@ class Workshop:
             return "did not build", next((line for line in failures[0].splitlines() if "error" in line), "")
         again = {o for o in again if not filecmp.cmp(mutated / o, self.work / "unmutated" / o, shallow=False)}
         if not again:
-            return "equivalent", "the same machine code"
+            return "unchanged", "the same machine code"
         for test in self.tests:
             if again & set(self.objects[test]):
                 left_out = self._failing(test)
