@@ -324,7 +324,7 @@ TEST_F(HopperForward, LongSequencesMatchTheOracleOnSampledRows) {
 
 TEST_F(HopperForward, AMillionEqualKeysWeighTheSame) {
   for (const std::int64_t k_len : {std::int64_t{1} << 17, std::int64_t{1} << 20}) {
-    for (const float k_value : {6.25f, 125.f, 1224.f, 6176.f}) {
+    for (const float k_value : {125.f, 6176.f}) {
       ForwardCase c;
       c.q_len = 2, c.k_len = k_len, c.scale = 1;
       ForwardTensors tensors(c);
@@ -346,7 +346,7 @@ TEST_F(HopperForward, LongSequencesWithACommonOffsetMatchTheOracle) {
   for (const std::int64_t head_dim : {64, 128, 256}) {
     for (const float offset : {0.f, 50.f, 9792.f}) {
       ForwardCase c;
-      c.q_len = 64, c.k_len = 1 << 17, c.head_dim = head_dim;
+      c.q_len = 16, c.k_len = 1 << 17, c.head_dim = head_dim;
       ForwardTensors tensors(c);
       offset_scores(tensors, std::sqrt(static_cast<float>(head_dim)), offset);
       SCOPED_TRACE(testing::Message() << c << " offset " << offset);
