@@ -66,8 +66,9 @@ const Kernel<typename Family::Variant, Handle>* find_kernel(const typename Famil
 template <typename Family>
 std::vector<typename Family::Variant> variants_of() {
   std::vector<typename Family::Variant> all;
-  Family::for_each_group(
-      [&all]<typename Group>() { for (const auto& variant : Group::variants) all.push_back(variant); });
+  Family::for_each_group([&all]<typename Group>() {
+    for (const auto& variant : Group::variants) all.push_back(variant);
+  });
   return all;
 }
 
