@@ -3,6 +3,7 @@
 // TANDEM_SIM_RUNS sets how many problems each test draws; TANDEM_SIM_SEED replays a single one.
 #include "cpu/backward.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <ostream>
@@ -20,7 +21,7 @@ namespace {
 using backward::BackwardVariant;
 using test::BackwardCase;
 
-/// Lengths around the blocks': ragged, a few of them.
+/// Ragged lengths, a few blocks of every kernel.
 std::int64_t draw_length(test::Random& random, int most) {
   const std::uint64_t kind = random() % 8;
   if (kind == 0) return static_cast<std::int64_t>(random() % 3);
@@ -28,20 +29,23 @@ std::int64_t draw_length(test::Random& random, int most) {
   return 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most));
 }
 
-/// A problem that the variant serves.
+/// A problem that the variant serves. Every other one has so many queries and keys that all slots of all
+/// rings are used again, and a gradient of lse.
 BackwardCase draw_case(const BackwardVariant& variant, std::uint64_t seed) {
   test::Random random(seed);
   const tandem_dtype dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   BackwardCase c = test::random_tma_backward_case(seed, dtype, 1);
   test::ForwardCase& f = c.forward;
+  const bool is_long = seed % 2 == 1;
   f.batch = 1;
-  f.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
+  f.kv_heads = is_long ? 1 : 1 + static_cast<std::int64_t>(random() % 2);
   f.q_heads = f.kv_heads * (1 + static_cast<std::int64_t>(random() % 2));
-  f.q_len = draw_length(random, 400);
-  f.k_len = draw_length(random, 300);
-  f.mask = test::random_mask(random, f.q_len, f.k_len);
+  f.q_len = is_long ? 270 + static_cast<std::int64_t>(random() % 64) : draw_length(random, 400);
+  f.k_len = is_long ? 200 + static_cast<std::int64_t>(random() % 64) : draw_length(random, 300);
+  f.mask = seed % 4 == 1 ? core::Mask::full() : test::random_mask(random, f.q_len, f.k_len);
   f.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 4));
   f.softcap = variant.softcap ? 1.f + static_cast<float>(random() % 30) : 0.f;
+  c.dlse = is_long;
   return c;
 }
 
@@ -88,6 +92,74 @@ TEST_P(BackwardOnSim, EqualsTheOracleUnderEveryPolicy) {
   test::for_each_run("sim_backward_test --gtest_filter=Variants/BackwardOnSim", 3, [](std::uint64_t seed) {
     return Problem(backward::choice_with(GetParam()), draw_case(GetParam(), seed));
   });
+}
+
+/// Two keys' tiles and a few blocks of queries.
+BackwardCase ragged_case(const BackwardVariant& variant) {
+  BackwardCase c = draw_case(variant, 2);
+  test::ForwardCase& f = c.forward;
+  f.q_heads = f.kv_heads = 1;
+  f.q_len = 200, f.k_len = 150;
+  f.mask = core::Mask::full();
+  return c;
+}
+
+/// Within a few roundings of a gradient's largest element.
+void expect_few_roundings(const test::HostTensor& result, const test::HostTensor& reference,
+                          const char* name) {
+  const std::vector<double> values = result.values(), right = reference.values();
+  double largest = 0, difference = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(values[i])) << name << " " << i;
+    largest = std::max(largest, std::abs(right[i]));
+    difference = std::max(difference, std::abs(values[i] - right[i]));
+  }
+  EXPECT_LE(difference, 0.02 * largest + 1e-3) << name;
+}
+
+/// Runs the variant on the tensors, whose lse and o are taken as they are, and compares with the oracle.
+void expect_the_oracles(const BackwardVariant& variant, test::BackwardTensors& tensors) {
+  test::BackwardTensors right(tensors.setup);
+  core::BackwardProblem problem = tensors.problem();
+  problem.dq = right.dq.view(), problem.dk = right.dk.view(), problem.dv = right.dv.view();
+  cpu::reference_backward(problem);
+  const hw::sim::Report report =
+      sim::simulate_backward(tensors.problem(), backward::choice_with(variant), sim::Machine());
+  ASSERT_TRUE(report.ok()) << report.text();
+  expect_few_roundings(tensors.dq, right.dq, "dq");
+  expect_few_roundings(tensors.dk, right.dk, "dk");
+  expect_few_roundings(tensors.dv, right.dv, "dv");
+}
+
+// Problem::check poisons them.
+TEST_P(BackwardOnSim, QueriesThatSeeNoKeyAndKeysThatNobodySeesAreNotRead) {
+  BackwardCase c = ragged_case(GetParam());
+  c.forward.mask = core::Mask::causal();
+  Problem(backward::choice_with(GetParam()), c).check(sim::Machine());
+  c.forward.q_len = 70, c.forward.mask = {40, 0};
+  Problem(backward::choice_with(GetParam()), c).check(sim::Machine());
+}
+
+TEST_P(BackwardOnSim, RowsWithLseMinusInfinityHaveNoPart) {
+  test::BackwardTensors tensors(ragged_case(GetParam()));
+  for (std::int64_t s = 0; s < 200; s += 3) tensors.lse.set(0, s, 0, 0, -INFINITY);
+  expect_the_oracles(GetParam(), tensors);
+}
+
+// exp(0 - lse) of a key behind the last one is infinite here, and infinity times its zeros NaN.
+TEST_P(BackwardOnSim, KeysBehindTheLastOneAreHiddenWhereScoresAreVeryNegative) {
+  BackwardCase c = ragged_case(GetParam());
+  c.forward.scale = 1.f;
+  if (GetParam().softcap) c.forward.softcap = 400.f;
+  test::BackwardTensors tensors(c);
+  tensors.q.fill(4.f), tensors.k.fill(-4.f);
+  tensors.run_forward();
+  const hw::sim::Report report =
+      sim::simulate_backward(tensors.problem(), backward::choice_with(GetParam()), sim::Machine());
+  ASSERT_TRUE(report.ok()) << report.text();
+  for (const test::HostTensor* gradient : {&tensors.dq, &tensors.dk, &tensors.dv}) {
+    for (const double x : gradient->values()) ASSERT_TRUE(std::isfinite(x));
+  }
 }
 
 }  // namespace
