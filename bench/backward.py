@@ -21,8 +21,9 @@ from pathlib import Path
 import torch
 
 from backward_peers import MODES, PEERS, check_gradients
-from cases import BACKWARD_COLUMNS, HEAD_DIMS, RECORDED_PEERS, SEQLENS, backward_cases, case_name, read_rows, row_key
-from peers import DTYPES, INSTALLED, make_inputs
+from cases import BACKWARD_COLUMNS, RECORDED_PEERS, backward_cases, case_name, read_rows, row_key
+from grid import add_grid_options, run_within_budget
+from peers import make_inputs
 from results import Results, measure
 from timing import Telemetry
 
@@ -93,39 +94,24 @@ def table(rows, recorded):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
-    parser.add_argument("--grid", choices=["paper", "beyond"], default="paper", help="default: paper")
-    parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS), help="head dims of the paper's grid")
-    parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS), help="its sequence lengths")
-    parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"], help="its masks")
-    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["bf16"])
+    add_grid_options(parser)
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), help="default: both")
     parser.add_argument("--deterministic-peers", action="store_true", help="the peers in their deterministic mode too")
-    parser.add_argument("--peers", nargs="+", choices=INSTALLED, default=INSTALLED,
-                        help="default: those that are installed")
-    parser.add_argument("--seconds-per-case", type=float, default=1.5, help="GPU time of a case (default: 1.5)")
-    parser.add_argument("--budget-seconds", type=float, default=240,
-                        help="start no further case after this long (default: 240)")
     return parser.parse_args()
 
 
 def main():
     arguments = parse_arguments()
     begin = time.monotonic()
-    telemetry, results, left_out = Telemetry(), Results(arguments.output, BACKWARD_COLUMNS), 0
+    telemetry, results = Telemetry(), Results(arguments.output, BACKWARD_COLUMNS)
     masks = [name == "causal" for name in arguments.masks]
     cases = [case for dtype in arguments.dtypes
              for case in backward_cases(arguments.grid, dtype, arguments.d, arguments.seqlens, masks)]
-    for i, case in enumerate(cases, start=1):
-        elapsed = time.monotonic() - begin
-        if elapsed > arguments.budget_seconds:
-            left_out += 1
-            continue
-        print(f"[{i}/{len(cases)}, {elapsed:.0f} s] {case}", file=sys.stderr, flush=True)
-        run_case(case, arguments, telemetry, results)
+    left_out = run_within_budget(cases, lambda case: run_case(case, arguments, telemetry, results), begin,
+                                 arguments.budget_seconds)
     telemetry.close()
     print(table(results.rows, read_rows(RECORDED_PEERS)))
-    if left_out:
-        print(f"{left_out} of {len(cases)} cases were left out: the budget of {arguments.budget_seconds:.0f} s was spent")
+    print(left_out, end="")
     return 1 if any(row["peer"] == "tandem" and not row["ms"] for row in results.rows) else 0
 
 

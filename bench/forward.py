@@ -8,8 +8,8 @@ and causal), its ablation (every overlap with and without pingpong beside cuDNN,
 ceiling. --grid beyond: what that grid leaves out, and the grid itself in fp16. Inputs are random normal numbers. Each
 peer's output is checked once per case against float64. Rows are written as they come; the run ends in a table.
 
-Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python/ on PYTHONPATH. The commit that is
-written beside the results is $TANDEM_COMMIT.
+Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY; for the ablation libtandem_study) and this repository's python/ on
+PYTHONPATH. The commit that is written beside the results is $TANDEM_COMMIT.
 """
 
 import argparse
@@ -21,9 +21,10 @@ from pathlib import Path
 
 import torch
 
-from cases import (ABLATION, COLUMNS, HEAD_DIMS, RECORDED_PEERS, SEQLENS, ablation_case, beyond_grid, case_name,
+from cases import (ABLATION, COLUMNS, RECORDED_PEERS, ablation_case, beyond_grid, case_name,
                    paper_grid, read_rows, row_key)
-from peers import DTYPES, INSTALLED, PEERS, check_output, make_inputs, tandem_variant
+from grid import add_grid_options, run_within_budget
+from peers import PEERS, check_output, make_inputs, tandem_variant
 from results import Results, measure
 from timing import Telemetry
 
@@ -112,20 +113,11 @@ def table(rows, recorded):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
+    add_grid_options(parser)
     parser.add_argument("--parts", nargs="+", choices=["ceiling", "ablation", "grid"],
                         default=["ceiling", "ablation", "grid"], help="default: all")
     parser.add_argument("--ablation", dest="parts", action="store_const", const=["ablation"],
                         help="the ablation alone: --parts ablation")
-    parser.add_argument("--grid", choices=["paper", "beyond"], default="paper", help="default: paper")
-    parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS), help="head dims of the paper's grid")
-    parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS), help="its sequence lengths")
-    parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"], help="its masks")
-    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["bf16"])
-    parser.add_argument("--peers", nargs="+", choices=INSTALLED, default=INSTALLED,
-                        help="default: those that are installed")
-    parser.add_argument("--seconds-per-case", type=float, default=1.5, help="GPU time of a case (default: 1.5)")
-    parser.add_argument("--budget-seconds", type=float, default=240,
-                        help="start no further case after this long (default: 240)")
     return parser.parse_args()
 
 
@@ -149,21 +141,15 @@ def chosen_cases(arguments):
 def main():
     arguments = parse_arguments()
     begin = time.monotonic()
-    telemetry, results, left_out = Telemetry(), Results(arguments.output, COLUMNS), 0
+    telemetry, results = Telemetry(), Results(arguments.output, COLUMNS)
     if "ceiling" in arguments.parts:
         run_ceiling(arguments, telemetry, results)
     cases = chosen_cases(arguments)
-    for i, case in enumerate(cases, start=1):
-        elapsed = time.monotonic() - begin
-        if elapsed > arguments.budget_seconds:
-            left_out += 1
-            continue
-        print(f"[{i}/{len(cases)}, {elapsed:.0f} s] {case}", file=sys.stderr, flush=True)
-        run_case(case, arguments, telemetry, results)
+    left_out = run_within_budget(cases, lambda case: run_case(case, arguments, telemetry, results), begin,
+                                 arguments.budget_seconds)
     telemetry.close()
     print(table(results.rows, read_rows(RECORDED_PEERS)))
-    if left_out:
-        print(f"{left_out} of {len(cases)} cases were left out: the budget of {arguments.budget_seconds:.0f} s was spent")
+    print(left_out, end="")
     return 1 if any(row["peer"].startswith("tandem") and not row["ms"] for row in results.rows) else 0
 
 

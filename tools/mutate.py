@@ -9,7 +9,10 @@ tools/mutate_gpu.py does the same on a GPU, and tools/mutate_table.py puts the t
 """
 
 import argparse
+import collections
+import concurrent.futures
 import csv
+import difflib
 import os
 import pathlib
 import re
@@ -43,8 +46,8 @@ def leave_out(source, head_dim):
     forward.write_text(re.sub(rf" {head_dim}\b", "", forward.read_text()))
     decode = source / "src/decode/groups.cmake"
     if f"Group<{head_dim}>" in decode.read_text():
-        replace_once(decode, f" Group<{head_dim}>", "")
-        replace_once(source / "src/decode/table.h", f"  visit.template operator()<Group<{head_dim}>>();\n", "")
+        decode.write_text(re.sub(rf" (Study)?Group<{head_dim}>", "", decode.read_text()))
+        replace_once(source / "src/decode/table.h", f"  both.template operator()<{head_dim}>();\n", "")
 
 
 def copy_sources(head_dim, work):
@@ -108,23 +111,59 @@ def run_mutant(mutant, copies, arguments):
             "outcome": outcome, "by": by.splitlines()[0] if by else "", "seconds": f"{time.monotonic() - began:.0f}"}
 
 
+def say(line):
+    """A line at once: others are written at the same time."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def patch_of(mutant):
+    """What a mutant changes, as diff shows it."""
+    text = (ROOT / mutant.file).read_text()
+    lines = difflib.unified_diff(text.splitlines(True), mutant.apply(text).splitlines(True), mutant.file, mutant.file, n=4)
+    return f"## {mutant.name}\n{''.join(lines)}\n"
+
+
+def drawn_in_turn(arguments, files):
+    """(seed, mutant): one of each seed, then the next, so that seeds are even where time runs out."""
+    draws = [drawn.draw(ROOT, files, arguments.draw, seed) for seed in arguments.seed]
+    return [(seed, mutant) for some in zip(*draws) for seed, mutant in zip(arguments.seed, some)]
+
+
 def run_drawn(arguments):
-    """Draws mutants, tests them, and writes a row for each; prints those that nothing caught."""
-    workshop = Workshop(ROOT, arguments.build, arguments.work, arguments.limit, arguments.runs)
+    """Draws mutants, tests them side by side, and writes a row for each; prints those that nothing caught."""
+    began = time.monotonic()
+    workshop = Workshop(ROOT, arguments)
+    workshop.prepare()
+    print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
     files = [file for file in drawn.device_files(ROOT) if arguments.only in file and workshop.reaches(file)]
-    caught = built = 0
-    with open(arguments.out, "w", newline="") as out:
+    counts = collections.Counter()
+
+    def outcome(some):
+        at = time.monotonic()
+        if at - began > arguments.time:
+            return None
+        say(f"begun: {some[1].name}")
+        return (*some, *workshop.outcome(some[1]), time.monotonic() - at)
+
+    with open(arguments.out, "w", newline="") as out, open(arguments.out.with_suffix(".diff"), "w") as patches:
         table = csv.writer(out, lineterminator="\n")
-        table.writerow(("seed", "operator", "file", "function", "what", "outcome", "by"))
-        for mutant in drawn.draw(ROOT, files, arguments.draw, arguments.seed):
-            outcome, by = workshop.outcome(mutant)
-            table.writerow((arguments.seed, mutant.operator, mutant.file, mutant.function, mutant.what, outcome, by))
-            out.flush()
-            print(f"{outcome}: {mutant.name} ({by})" if by else f"{outcome}: {mutant.name}", flush=True)
-            caught += outcome == "caught"
-            built += outcome not in ("did not build", "unchanged")
-    print(f"seed {arguments.seed}: caught {caught} of {built}; {arguments.draw - built} did not build or change no machine code")
-    return caught, built
+        table.writerow(("seed", "operator", "file", "line", "function", "what", "outcome", "by", "seconds"))
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as executor:
+            done = [executor.submit(outcome, some) for some in drawn_in_turn(arguments, files)]
+            for row in filter(None, (future.result() for future in concurrent.futures.as_completed(done))):
+                seed, mutant, result, by, seconds = row
+                table.writerow((seed, mutant.operator, mutant.file, mutant.line, mutant.function, mutant.what, result, by, f"{seconds:.0f}"))
+                out.flush()
+                if result == "passed":
+                    patches.write(patch_of(mutant))
+                    patches.flush()
+                say(f"{result}: {mutant.name} ({by})" if by else f"{result}: {mutant.name}")
+                counts[result] += 1
+    built = counts["caught"] + counts["passed"]
+    print(f"seed {' '.join(map(str, arguments.seed))}: caught {counts['caught']} of {built}; "
+          f"{counts.total() - built} did not build or change no machine code; {len(done) - counts.total()} had no time")
+    return counts["caught"], built
 
 
 def main():
@@ -132,9 +171,12 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for the copies and their builds")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="CSV file for the table")
     parser.add_argument("--only", default="", help="run mutants whose name contains this; draw in files whose path does")
-    parser.add_argument("--draw", type=int, default=0, help="draw so many mutants instead")
-    parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
+    parser.add_argument("--draw", type=int, default=0, help="draw so many mutants of each seed instead")
+    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="of the draw (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="of a draw: mutants that are built and tested side by side (default 1)")
+    parser.add_argument("--time", type=float, default=float("inf"), help="of a draw: begin none after so many seconds")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cpu", help="of a draw: the build to draw upon")
+    parser.add_argument("--tests", nargs="+", default=[], help="of a draw: test programs to run (default: all of kernels and plans)")
     parser.add_argument("--at-least", type=float, default=0, help="of a draw: fail where a smaller part is caught")
     parser.add_argument("--runs", type=int, default=3, help="problems per variant and policy (default 3)")
     parser.add_argument("--limit", type=int, default=300, help="seconds for one mutant's tests (default 300)")

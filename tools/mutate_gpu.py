@@ -41,7 +41,7 @@ CUDA_FLAGS = ("-std=c++20", "-O3", "--generate-code=arch=compute_90a,code=[sm_90
 HOST_FLAGS = ("-std=c++20", "-O2", "-Xcompiler", "-pthread,-ffunction-sections")
 # device.cpp also asks the C interface, which is not here: nobody calls that part, and the linker leaves it out.
 LINK_FLAGS = ("-Xcompiler", "-pthread", "-Xlinker", "--gc-sections")
-HOST_SOURCES = ("tests/mutants/probe.cpp", "src/forward/plan.cpp", "src/hw/tensor_map.cpp",
+HOST_SOURCES = ("tests/mutants/probe.cpp", "src/forward/cost.cpp", "src/forward/plan.cpp", "src/hw/tensor_map.cpp",
                 "src/cpu/parallel.cpp", "src/cpu/reference.cpp", "tests/support/compare.cpp", "tests/support/forward_case.cpp",
                 "tests/support/host_tensor.cpp", "tests/support/standard.cpp", "tests/gpu/device.cpp")
 KERNELS = """#include "tests/mutants/probe_kernels.cuh"
@@ -97,7 +97,7 @@ def variants_of(mutant):
     pairs = {"overlap_serial": (("serial", "pingpong"), ("serial", "free")),
              "overlap_two_stage": (("two_stage", "free"), ("two_stage", "pingpong")),
              "overlap_three_stage": (("three_stage", "free"), ("three_stage", "pingpong")),
-             "turn": (("serial", "pingpong", 192), ("two_stage", "pingpong")),  # of three consumers, and of two
+             "pingpong": (("serial", "pingpong", 192), ("two_stage", "pingpong")),  # of three consumers, and of two
              "variant": (("serial", "pingpong", 192),)}  # the registers of three consumers
     chosen = pairs.get(pathlib.Path(mutant.file).stem, (("serial", "pingpong"), ("two_stage", "free")))
     return tuple(Variant(mutant.head_dim, *pair) for pair in chosen)

@@ -4,7 +4,7 @@ tools/mutate_gpu.py made: docs/simulator-mutants.csv and docs/simulator-mutants-
 kernels' mutants only, of its day, and only those are compared.
 
 With --check it writes nothing and sees that the page already says so. Exit codes: 0 done; 1 with --check, it does not
-say so; 2 a table lacks a mutant of tools/mutants.py, or has one that is there no more.
+say so; 2 a table has a mutant that tools/mutants.py has no more. Those that were never run are counted apart.
 """
 
 import argparse
@@ -32,12 +32,6 @@ def read(path):
 
 def of_kernel(kernel):
     return [m for m in MUTANTS if m.kernel == kernel]
-
-
-def difference(path, rows, mutants):
-    """What a table lacks or has too much, one line each."""
-    names = [m.name for m in mutants]
-    return [f"{path.name} lacks {name!r}" for name in names if name not in rows] + unknown(path, rows, mutants)
 
 
 def unknown(path, rows, mutants):
@@ -109,9 +103,10 @@ def gpu_summary(rows):
 
 def scores(simulator, gpu):
     """All that stands between the marks."""
-    decode = of_kernel("decode")
-    forward = [m for m in of_kernel(KERNEL) if not gpu or m.name in gpu]
-    newer = [m for m in of_kernel(KERNEL) if m not in forward]
+    never = collections.Counter(m.kernel for m in MUTANTS if m.name not in simulator)
+    decode, known = ([m for m in of_kernel(kernel) if m.name in simulator] for kernel in ("decode", KERNEL))
+    forward = [m for m in known if not gpu or m.name in gpu]
+    newer = [m for m in known if m not in forward]
     columns = [("Simulator", simulator, caught), ("compute-sanitizer", gpu, reported),
                ("A plain run on the H200", gpu, shown)]
     return ("\nThe forward kernels' mutants:\n\n" + table(forward, columns) + "\n" +
@@ -120,6 +115,7 @@ def scores(simulator, gpu):
              simulator_summary([simulator[m.name] for m in newer]) if newer else "") +
             "\nThe decode kernels' mutants, which no GPU has run (`tools/mutate_gpu.py` is for the forward's):\n\n" +
             table(decode, columns[:1]) + "\n" + simulator_summary([simulator[m.name] for m in decode]) +
+            (f"\nMade since, and not run yet: {never.total()} ({counted(never)}).\n" if never else "") +
             f"\nEvery row: [{SIMULATOR.name}]({SIMULATOR.name}); [{GPU.name}]({GPU.name}), with the first line of each "
             "report.\n\n")
 
@@ -138,7 +134,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
     simulator, gpu = read(SIMULATOR), read(GPU)
-    if wrong := difference(SIMULATOR, simulator, MUTANTS) + unknown(GPU, gpu, of_kernel(KERNEL)):
+    if wrong := unknown(SIMULATOR, simulator, MUTANTS) + unknown(GPU, gpu, of_kernel(KERNEL)):
         print("\n".join(wrong), file=sys.stderr)
         return 2
     old = PAGE.read_text()

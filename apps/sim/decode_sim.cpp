@@ -50,8 +50,8 @@ std::vector<DecodeVariant> decode_variants() { return launch::variants_of<decode
 std::string name_of(const DecodeVariant& v) {
   static constexpr const char* algorithms[] = {" plain ", " shared-p ", " register-p "};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
-         algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.columns) + "x" +
-         std::to_string(v.block_n) + "x" + std::to_string(v.stages);
+         algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) + "x" +
+         std::to_string(v.block_n) + "x" + std::to_string(v.stages) + (v.resident > 1 ? " by two" : "");
 }
 
 hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVariant& variant,
@@ -61,6 +61,11 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
   poison_partials(memory);
   choose_long_step(machine, record.arguments);
   return simulate(std::move(record), buffers_of_step(problem, memory), machine);
+}
+
+hw::sim::Report simulate_clear(std::span<std::byte> workspace, const Machine& machine) {
+  return simulate(decode::make_clear_record(workspace.data()),
+                  buffers_of(decode::memory_of_clearing(workspace.data())), machine);
 }
 
 hw::sim::Report simulate_plan(const DecodeProblem& problem, const DecodeVariant& variant,

@@ -31,6 +31,9 @@ struct DecodeMemory {
 hw::sim::Report simulate_decode(const core::DecodeProblem& problem, const decode::DecodeVariant& variant,
                                 const DecodeMemory& memory, const Machine& machine);
 
+/// Clears the counters of a workspace.
+hw::sim::Report simulate_clear(std::span<std::byte> workspace, const Machine& machine);
+
 /// Makes the plan of a call in memory.plan.
 hw::sim::Report simulate_plan(const core::DecodeProblem& problem, const decode::DecodeVariant& variant,
                               const DecodeMemory& memory, const Machine& machine);

@@ -27,7 +27,7 @@ std::string name_of(const forward::ForwardVariant& v) {
 hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
                                  const Machine& machine) {
   std::vector<std::int32_t> list(
-      static_cast<std::size_t>(forward::tile_list_words(forward::most_listed_tiles(problem, variant))));
+      static_cast<std::size_t>(forward::tile_list_words(forward::tile_count(problem, variant))));
   const auto buffers = [&](core::Role role_of_list) {
     return buffers_of(forward::memory_of(problem, variant, list.data(), role_of_list));
   };

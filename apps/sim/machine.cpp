@@ -31,7 +31,7 @@ namespace {
 
 std::size_t bytes_of(const core::Region& region) {
   std::int64_t last = 0;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < core::Region::dimensions; ++i) {
     if (region.shape[i] == 0) return 0;
     last += (region.shape[i] - 1) * region.stride[i];
   }

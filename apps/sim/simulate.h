@@ -1,6 +1,7 @@
 // How a launch record runs on the software Hopper.
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -38,6 +39,9 @@ hw::sim::Report simulate(launch::Record<Family>&& record, const std::vector<hw::
   hw::sim::LaunchConfig config = machine.launch_config();
   config.blocks = record.blocks;
   config.threads = record.variant.threads();
+  // As __launch_bounds__ gives them: the blocks of a multiprocessor share its registers.
+  if (const int resident = launch::min_blocks<Family>(record.variant); resident > 1)
+    config.registers_per_thread = std::min(255, 65536 / (resident * config.threads)) / 8 * 8;
   config.shared_bytes = kernel->shared_bytes;
   config.early = Family::starts_early;
   config.buffers = buffers;

@@ -23,7 +23,7 @@ struct AttendOptions {
   std::string layout = "bshd", mask = "full", backend = "auto", dtype;
   float scale = 0, softcap = 0;
   double tolerance = -1;  ///< negative: by dtype
-  bool lse = false, check = false;
+  bool lse = false, check = false, fp8 = false;
   StudyOptions study;
   TimingOptions timing{2, 20, 2};
 };
@@ -84,6 +84,7 @@ Call read_call(const SafetensorsFile& file, const std::string& layer, const Atte
   if (options.study.asks()) call.study = options.study.c_study();
   call.want_lse = options.lse || options.check;
   call.o_layout = call.lse_layout = layout_of(options);
+  call.eight_bit = options.fp8;
   call.if_invalid = Exit::bad_input;
   return call;
 }
@@ -92,7 +93,9 @@ Call read_call(const SafetensorsFile& file, const std::string& layer, const Atte
 /// the file was made, moves them by a few roundings of the largest |v|. fp32 sums of another order get 2^-23
 /// for a rounding.
 double default_tolerance(const SafetensorsFile& file, const LayerResult& result, const LayerNames& names) {
-  double roundoff = std::max(unit_roundoff(result.call.q.dtype), 0x1p-23);
+  constexpr double of_eight_bits = 0x1p-4;
+  double roundoff =
+      result.call.eight_bit ? of_eight_bits : std::max(unit_roundoff(result.call.q.dtype), 0x1p-23);
   for (const std::string& pattern : {names.q, names.k, names.v, names.expect}) {
     roundoff = std::max(roundoff, unit_roundoff(stored_dtype(file, name_in_layer(pattern, result.layer))));
   }
@@ -123,6 +126,7 @@ LayerResult run_layer(const SafetensorsFile& file, const std::string& layer, con
   }
   if (!options.names.expect.empty()) result.expected = compare_expected(file, result, options);
   if (options.check) result.oracle = verify(result.call, result.output);
+  if (options.check && options.fp8) result.oracle->complaint.clear();  // 8 bits are shown, not judged
   return result;
 }
 
@@ -318,6 +322,8 @@ void add_attention_options(CLI::App& command, AttendOptions& options) {
                   "Convert q, k, v first, and compute in this (default: as in the file)")
       ->check(dtype_validator())
       ->type_name("DTYPE");
+  command.add_flag("--fp8", options.fp8,
+                   "Quantise q, k, v to 8 bits (e4m3) first; times are of the attention alone");
   command.add_option("--backend", options.backend, "auto: hopper where it can run (not for fp32), else cpu")
       ->check(backend_validator())
       ->type_name("BACKEND")

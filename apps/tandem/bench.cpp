@@ -205,7 +205,7 @@ void add_decode_options(CLI::App& command, BenchOptions& options) {
   needs_decode(add_list(command, "--page-size", options.page_size, "Tokens of a page; 0: contiguous", 0));
   needs_decode(add_list(command, "--tokens", options.tokens, "Queries of a step, 1 to 8", 1));
   needs_decode(add_list(command, "--split-size", options.split_size,
-                        "Keys of a fixed split, a multiple of 64; 0: the library deals them out", 0));
+                        "Keys of a fixed split, a multiple of 64; 0: the library splits them", 0));
   needs_decode(command.add_option("--kernel", options.kernel, "Kernels, for study"))
       ->delimiter(',')
       ->check(CLI::IsMember({"auto", "plain", "shared_p", "register_p"}))

@@ -118,6 +118,7 @@ PreparedCall::PreparedCall(Place& place, const Call& call)
   args_.scale = call.scale;
   args_.softcap = call.softcap;
   if (call.study) args_.study = &*call.study;
+  if (call.eight_bit) quantised_.emplace(place_, args_, if_invalid_);
   require(tandem_forward_workspace(&args_, &workspace_bytes_), if_invalid_);
   workspace_ = std::make_unique<Buffer>(place_, workspace_bytes_);
 }

@@ -12,6 +12,7 @@
 
 #include "failure.h"
 #include "place.h"
+#include "quantised_inputs.h"
 #include "tensor.h"
 
 namespace tandem::cli {
@@ -36,6 +37,7 @@ struct Call {
   float softcap = 0;                  ///< 0: off
   std::optional<tandem_study> study;  ///< which kernel serves, on Hopper
   bool want_lse = true;
+  bool eight_bit = false;  ///< q, k and v are quantised first, which is not timed
   Layout o_layout = Layout::bshd();
   Layout lse_layout = Layout::bshd();
   Exit if_invalid = Exit::usage;  ///< whose fault invalid arguments are: the command line's or the file's
@@ -76,6 +78,7 @@ class PreparedCall {
   std::unique_ptr<Buffer> q_, k_, v_, o_, lse_, workspace_;
   std::size_t workspace_bytes_ = 0;
   tandem_forward_args args_{};
+  std::optional<QuantisedInputs> quantised_;
 };
 
 struct TimingOptions {

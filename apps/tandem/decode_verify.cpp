@@ -15,9 +15,9 @@ std::vector<float> floats_of(const HostTensor& tensor, const std::array<std::int
   return values;
 }
 
-/// The row as a token at `position` has it: pairs of columns are turned by the angles of the nearest position
-/// in the tables.
-std::vector<float> turned(const DecodeCall& call, std::vector<float> row, std::int64_t position) {
+/// The row as a token at `position` has it: pairs of columns are rotated by the angles of the nearest
+/// position in the tables.
+std::vector<float> rotated(const DecodeCall& call, std::vector<float> row, std::int64_t position) {
   const std::int64_t positions = call.cos.shape[2], half = call.cos.shape[3];
   if (positions == 0) return row;
   const std::int64_t nearest = std::clamp<std::int64_t>(position, 0, positions - 1);
@@ -39,7 +39,7 @@ std::vector<float> turned(const DecodeCall& call, std::vector<float> row, std::i
 std::vector<float> new_key(const DecodeCall& call, std::int64_t sequence, std::int64_t added,
                            std::int64_t head) {
   const std::int64_t position = call.keys(sequence) - call.new_len() + added;
-  return turned(call, floats_of(call.k_new, {sequence, added, head}), position);
+  return rotated(call, floats_of(call.k_new, {sequence, added, head}), position);
 }
 
 /// Key and value rows of one head of a token after the step.
@@ -103,7 +103,7 @@ Call gathered(const DecodeCall& call, std::int64_t sequence, tandem_dtype q_dtyp
   std::vector<float> q, k, v;
   for (std::int64_t i = 0; i < queries; ++i)
     for (std::int64_t h = 0; h < heads; ++h) {
-      const std::vector<float> row = turned(call, floats_of(call.q, {sequence, i, h}), keys - queries + i);
+      const std::vector<float> row = rotated(call, floats_of(call.q, {sequence, i, h}), keys - queries + i);
       q.insert(q.end(), row.begin(), row.end());
     }
   for (std::int64_t token = 0; token < keys; ++token) put_token(call, sequence, token, k, v);

@@ -8,7 +8,7 @@
 namespace tandem::cli {
 
 /// What one sequence of the step attends with, as a forward call: keys and values gathered from the pages,
-/// appended keys turned and rounded to the cache's dtype, queries turned and rounded to `q_dtype`.
+/// appended keys rotated and rounded to the cache's dtype, queries rotated and rounded to `q_dtype`.
 Call gathered(const DecodeCall& call, std::int64_t sequence, tandem_dtype q_dtype);
 
 /// The rule of `judge` for the outputs, and for the cache: appended rows within one rounding, everything else

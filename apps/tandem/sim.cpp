@@ -9,7 +9,6 @@
 
 #include "apps/sim/forward_sim.h"
 #include "cases.h"
-#include "forward/decisions.h"
 #include "forward/plan.h"
 #include "hw/sim/trace.h"
 #include "options.h"
@@ -149,13 +148,13 @@ const char* name_of(hw::Operand operand) {
 
 /// What follows from a variant, in columns.
 std::string decisions_text(const forward::ForwardVariant& v) {
-  const forward::Decisions d = forward::decisions_of(v);
+  const forward::Decisions& d = v.decisions;
   const bool varlen = v.lengths == forward::Lengths::varlen;
   const bool last_first = d.direction == core::Direction::last_key_first;
   static constexpr const char* values[] = {",rows", ",rows_transposed", ",columns"};
   std::string text = std::string(varlen ? "varlen," : "uniform,") + name_of(v.output) +
-                     values[static_cast<int>(v.values)] + (v.stages_output() ? ",1" : ",0") +
-                     (d.walks_apart ? ",1," : ",0,") + (last_first ? "last_key_first" : "first_key_first");
+                     values[static_cast<int>(v.values)] + (d.stages_output ? ",1" : ",0") +
+                     (d.loops_apart ? ",1," : ",0,") + (last_first ? "last_key_first" : "first_key_first");
   for (const bool decision : {d.edge_before, d.edge_after, d.maxima_as_integers, d.rescales_in_line,
                               d.queries_kept_longer, d.tiles_stand_apart})
     text += decision ? ",1" : ",0";
@@ -166,7 +165,7 @@ std::string decisions_text(const forward::ForwardVariant& v) {
 /// the names of the chip's kernels carry.
 void print_variants(std::ostream& out) {
   out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages,"
-         "lengths,output,values,stages_output,walks_apart,direction,edge_before,edge_after,maxima_as_"
+         "lengths,output,values,stages_output,loops_apart,direction,edge_before,edge_after,maxima_as_"
          "integers,"
          "rescales_in_line,queries_kept_longer,tiles_stand_apart\n";
   forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {

@@ -67,6 +67,8 @@ struct ForwardOptions {
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   const tandem_study* study = nullptr;          ///< of tandem/study.h: which Hopper kernel serves
   std::optional<Varlen> varlen = std::nullopt;  ///< without: all sequences have the tensors' lengths
+  /// q_heads numbers in the backend's memory: the score of one more key of each head, which has no value.
+  const float* sinks = nullptr;
   /// In the backend's memory, aligned to 256; attention_forward_workspace says how much.
   std::span<std::byte> workspace = {};
   /// A cudaStream_t, for Hopper.
@@ -89,8 +91,8 @@ struct ForwardCall {
   ForwardCall& operator=(const ForwardCall&) = delete;
 };
 
-template <MutableElement T>
-void fill(ForwardCall& call, const Input<T>& q, const Input<T>& k, const Input<T>& v, const Tensor<T>& o,
+template <MutableElement I, MutableElement T>
+void fill(ForwardCall& call, const Input<I>& q, const Input<I>& k, const Input<I>& v, const Tensor<T>& o,
           const ForwardOptions& options) {
   tandem_forward_args& args = call.args;
   args.struct_size = sizeof(args);
@@ -104,6 +106,7 @@ void fill(ForwardCall& call, const Input<T>& q, const Input<T>& k, const Input<T
   args.scale = options.scale;
   args.softcap = options.softcap;
   args.study = options.study;
+  args.sinks = options.sinks;
   if (!options.varlen) return;
   call.varlen = options.varlen->c_varlen();
   args.varlen = &call.varlen;
@@ -119,7 +122,7 @@ template <MutableElement T>
 Status attention_forward(const detail::Input<T>& q, const detail::Input<T>& k, const detail::Input<T>& v,
                          const Tensor<T>& o, const ForwardOptions& options = {}) {
   detail::ForwardCall call;
-  detail::fill<T>(call, q, k, v, o, options);
+  detail::fill<T, T>(call, q, k, v, o, options);
   return Status(
       tandem_forward(&call.args, options.workspace.data(), options.workspace.size(), options.stream));
 }
@@ -130,7 +133,7 @@ Status attention_forward_workspace(const detail::Input<T>& q, const detail::Inpu
                                    const detail::Input<T>& v, const Tensor<T>& o,
                                    const ForwardOptions& options, std::size_t& bytes) {
   detail::ForwardCall call;
-  detail::fill<T>(call, q, k, v, o, options);
+  detail::fill<T, T>(call, q, k, v, o, options);
   return Status(tandem_forward_workspace(&call.args, &bytes));
 }
 
@@ -245,7 +248,7 @@ struct NewTokens {
   Tensor<const T> k, v;
 };
 
-/// How queries and appended keys are turned by their positions.
+/// How queries and appended keys are rotated by their positions.
 class Rotary {
  public:
   /// Pairs of columns i and i + dim / 2. Tables are positions x dim / 2, of fp32 or of q's type.
@@ -274,7 +277,7 @@ struct DecodeOptions {
   float softcap = 0;  ///< 0: off
   /// b, sq, q_heads, 1; written if given: the natural log of the sum of exponentials.
   std::optional<Tensor<float>> lse = std::nullopt;
-  /// 0: keys are dealt out for speed; else fixed splits of so many keys, a multiple of 64, for a result that
+  /// 0: keys are split for speed; else fixed splits of so many keys, a multiple of 64, for a result that
   /// is the same to the bit in any batch.
   std::int64_t split_size = 0;
   const void* plan = nullptr;           ///< of attention_decode_plan, for the same shapes and lengths

@@ -35,14 +35,22 @@ typedef enum tandem_decode_kernel {
   TANDEM_DECODE_REGISTER_P = 3 /* transposed products, probabilities in registers, keys split across warps */
 } tandem_decode_kernel;
 
-/* All choices have the same result up to rounding. One that the library has no kernel for is
- * TANDEM_UNSUPPORTED on Hopper; the other backends have no such kernels, and ignore it. */
+/* All choices have the same result up to rounding. libtandem has the kernels that are chosen where nothing is
+ * asked for; libtandem_study, which has the same interface and is not installed, has all. One that the
+ * library lacks is TANDEM_UNSUPPORTED on Hopper; the other backends have no such kernels, and ignore it. */
 struct tandem_study {
   size_t struct_size;          /* sizeof(tandem_study) */
   tandem_overlap overlap;      /* of tandem_forward */
   tandem_turn turn;            /* of tandem_forward */
   tandem_decode_kernel kernel; /* of tandem_decode */
+  int block_m;                 /* of tandem_forward: rows of a tile; 0: any */
+  int block_n;                 /* of tandem_forward: keys of a block; 0: any */
 };
+
+/* Writes how the Hopper backend would serve the call, and what each way to do so costs by the model that
+ * decides, line after line, cut off at `size` bytes with the 0 at the end. Needs no device. Data: as for
+ * tandem_forward_workspace. */
+TANDEM_API tandem_status tandem_explain_forward(const tandem_forward_args* args, char* text, size_t size);
 
 #ifdef __cplusplus
 }

@@ -153,6 +153,11 @@ typedef struct tandem_forward_args {
   const tandem_study* study;   /* NULL: the kernel that measures best */
   const tandem_varlen* varlen; /* NULL: all sequences have the lengths of the tensors */
   const tandem_scales* scales; /* of q, k and v of 8 bits; NULL: all 1, and values by key */
+  /* q_heads numbers in the memory of the backend, NULL: none. Each is the score of one more key of its head,
+   * that every query sees and that has no value: as after scale and cap, so exp(sink) more in the sum that
+   * divides, and in lse. -inf: none for this head. Not of 8-bit inputs. On Hopper such calls need workspace
+   */
+  const float* sinks;
 } tandem_forward_args;
 
 /* Bytes of workspace that tandem_forward needs for these arguments, in the memory of the backend that serves
@@ -163,10 +168,11 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
 /* Runs one forward call.
  *
  * workspace: at least tandem_forward_workspace bytes, aligned to 256; contents need not be initialised and
- * are not kept. NULL if 0 bytes are needed; also on Hopper where all sequences have the same lengths,
- * but few queries on many keys are slower without. One workspace serves one call at a time. stream: a
- * cudaStream_t (CUstream) of the current device for Hopper, where the call only enqueues work and can be
- * captured in a CUDA graph; ignored by the other backends, which return when the result is written.
+ * are not kept. NULL if 0 bytes are needed; also on Hopper where all sequences have the same lengths
+ * and there are no sinks, but few queries on many keys are slower without. One workspace serves one call at a
+ * time. stream: a cudaStream_t (CUstream) of the current device for Hopper, where the call only enqueues work
+ * and can be captured in a CUDA graph; ignored by the other backends, which return when the result is
+ * written.
  *
  * Empty problems are no errors: with sq = 0 nothing is written; a query that sees no key gets o = 0, lse =
  * -inf.
@@ -240,15 +246,15 @@ typedef struct tandem_cache {
 } tandem_cache;
 
 /* Rotary embedding (Su et al., RoFormer, arXiv 2104.09864): turns q and the appended keys by the angles of
- * their positions. The cache holds keys that are turned already. A position that the tables do not have takes
- * the nearest that they have. */
+ * their positions. The cache holds keys that are rotated already. A position that the tables do not have
+ * takes the nearest that they have. */
 typedef struct tandem_rotary {
   size_t struct_size;  /* sizeof(tandem_rotary) */
   const void* cos;     /* positions x dim / 2, contiguous, on Hopper aligned to 16 bytes */
   const void* sin;     /* the same */
   tandem_dtype dtype;  /* of cos and sin: fp32, or that of q */
   int64_t positions;   /* rows of the tables, >= 1 */
-  int64_t dim;         /* leading columns that are turned: a multiple of 16, at most d; the others stay */
+  int64_t dim;         /* leading columns that are rotated: a multiple of 16, at most d; the others stay */
   int32_t interleaved; /* 1: columns 2i and 2i + 1 are a pair; 0: columns i and i + dim / 2 */
 } tandem_rotary;
 
@@ -261,9 +267,9 @@ typedef struct tandem_rotary {
  *
  * Zero-initialise it, set struct_size = sizeof(tandem_decode_args), then fill in what is needed. */
 typedef struct tandem_decode_args {
-  size_t struct_size;     /* sizeof(tandem_decode_args) of the header that the caller was compiled with */
-  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
-  tandem_tensor q; /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 256, on Hopper 64, 128, 256 */
+  size_t struct_size;        /* sizeof(tandem_decode_args) of the header that the caller was compiled with */
+  tandem_backend backend;    /* default: TANDEM_BACKEND_AUTO */
+  tandem_tensor q;           /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 256 */
   const tandem_cache* cache; /* q_heads is a multiple of kv_heads; pages on Hopper have a power of two of
                                 tokens. Not NULL */
   tandem_tensor k_new; /* b, s_new, kv_heads, d: appended at positions lengths[i] ...; dtype of q. data ==
@@ -275,7 +281,7 @@ typedef struct tandem_decode_args {
   const tandem_mask* mask;     /* NULL: every query sees every key */
   float scale;                 /* > 0, at most 2.3e38; 0 means 1 / sqrt(d) */
   float softcap;               /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
-  int64_t split_size; /* 0: keys are dealt out for speed. A multiple of 64: fixed splits of that many keys, so
+  int64_t split_size; /* 0: keys are split for speed. A multiple of 64: fixed splits of that many keys, so
                          that a sequence's result is the same to the bit in any batch. The CPU's always is */
   const void* plan; /* what tandem_decode_plan made for the same shapes and lengths; NULL: this call balances
                        for itself */

@@ -21,6 +21,10 @@ struct Bf16 {
 struct Fp16 {
   std::uint16_t bits;
 };
+/// 8 bits with 4 of exponent and 3 of mantissa (OCP E4M3): what eight_bit.hpp quantises to.
+struct E4m3 {
+  std::uint8_t bits;
+};
 
 /// The dtype behind an element type. Specialise it for other types of the same bits, for example
 /// `template <> inline constexpr tandem_dtype tandem::dtype_of<__nv_bfloat16> = TANDEM_BF16;`
@@ -32,6 +36,8 @@ template <>
 inline constexpr tandem_dtype dtype_of<Fp16> = TANDEM_FP16;
 template <>
 inline constexpr tandem_dtype dtype_of<float> = TANDEM_FP32;
+template <>
+inline constexpr tandem_dtype dtype_of<E4m3> = TANDEM_E4M3;
 
 /// A type that has a dtype, const or not.
 template <typename T>

@@ -6,21 +6,24 @@ import ctypes
 from ._arrays import arrays_of, describe
 from ._backward import backward
 from ._decode import DecodeWorkspace, decode, decode_plan
+from ._eight_bit import as_scales, quantize
 from ._library import ForwardArgs, Info, TandemError, check, library
 from ._merge import merge
-from ._options import as_backend, as_mask, as_scale, as_study, check_together, pointer_to, sized
+from ._options import as_backend, as_mask, as_scale, as_sinks, as_study, check_together, pointer_to, sized
 from ._varlen import forward_varlen
 
-__all__ = ["DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "forward_varlen", "info", "merge", "version"]
+__all__ = ["DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "forward_varlen", "info",
+           "merge", "quantize", "version"]
 
 
 def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
-            backend="auto", study=None):
+            backend="auto", study=None, q_descale=None, k_descale=None, v_descale=None, descale_block=128,
+            values_by_column=False, sinks=None):
     """softmax(scale * q k^T + mask) v, with any strides whose last one is 1.
 
     q: b, sq, q_heads, d; k, v: b, sk, kv_heads, d; q_heads a multiple of kv_heads, d a multiple of 8 up to 256.
     All NumPy arrays, or all PyTorch tensors of one device, where the call is enqueued on the current stream.
-    bfloat16 and float16; float32 too in host memory.
+    bfloat16 and float16; float32 too in host memory; 8 bits, float8_e4m3fn, as quantize makes them: see below.
 
     causal: the last query sees every key (bottom-right aligned). window: (left, right), the number of keys seen on
     either side of the query's own position, None for no limit. scale: default 1 / sqrt(d). softcap: > 0 turns scores
@@ -29,18 +32,31 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     the interface: a dict of overlap ("serial", "two-stage" or "three-stage") and turn ("free" or "pingpong"); the other
     backends ignore it.
 
+    sinks (float32, q_heads): the score of one more key of each head, which has no value: exp(sink) more in the sum that
+    divides, and in the log-sum-exp. A query that sees no other key has output 0. Not of 8 bits.
+
+    Of 8 bits: q_descale, k_descale, v_descale: what elements are multiplied by, float32, b, heads, or b, blocks, heads with
+    blocks of descale_block tokens; b and heads may be 1, q's heads also k's. Without, 1. values_by_column: v is b, d,
+    kv_heads, n, as quantize writes it with by_column. out is bfloat16, if given also float16 (in host memory float32).
+
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.
     """
     backend = as_backend(backend)
     arrays = arrays_of(q)
-    out = arrays.empty(q.shape) if out is None else out
+    descales = {"q": q_descale, "k": k_descale, "v": v_descale}
+    if out is None:
+        out = arrays.empty(q.shape, arrays.dtype("bfloat16") if arrays.dtype_name(q) == "float8_e4m3fn" else None)
     tensors = {"q": q, "k": k, "v": v, "out": out}
-    check_together(arrays, tensors, written=["out"])
+    given = {f"{name}_descale": x for name, x in descales.items() if x is not None}
+    given |= {} if sinks is None else {"sinks": sinks}
+    check_together(arrays, tensors | given, written=["out"])
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
     args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window)), scale=as_scale(scale),
-                 softcap=softcap, study=pointer_to(as_study(study)))
+                 softcap=softcap, study=pointer_to(as_study(study)),
+                 scales=pointer_to(as_scales(arrays, descales, descale_block, values_by_column)),
+                 sinks=as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0))
     args.q, args.k, args.v, args.o = (describe(arrays, name, x) for name, x in tensors.items())
     if return_lse:
         args.lse = describe(arrays, "lse", lse)
@@ -49,7 +65,7 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     with arrays.stream() as stream:
         size = ctypes.c_size_t()
         check(lib.tandem_forward_workspace(ctypes.byref(args), ctypes.byref(size)))
-        workspace = arrays.workspace(size.value) if size.value else None
+        workspace = arrays.workspace(size.value, zeroed=False) if size.value else None
         check(lib.tandem_forward(ctypes.byref(args), None if workspace is None else arrays.pointer(workspace),
                                  size.value, stream))
     return (out, lse[..., 0]) if return_lse else out

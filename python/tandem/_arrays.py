@@ -14,7 +14,7 @@ def _invalid(message):
 
 
 class NumpyArrays:
-    """bfloat16 is the dtype of that name which the package ml_dtypes adds to NumPy."""
+    """bfloat16 and float8_e4m3fn are the dtypes of these names which the package ml_dtypes adds to NumPy."""
 
     def __init__(self, like):
         self._numpy = sys.modules["numpy"]
@@ -53,7 +53,13 @@ class NumpyArrays:
         return [stride // x.itemsize for stride in x.strides]
 
     def empty(self, shape, dtype=None):
-        return self._numpy.empty(shape, dtype or self._like.dtype)
+        return self._numpy.empty(shape, self._like.dtype if dtype is None else dtype)
+
+    def dtype(self, name):
+        try:
+            return self._numpy.dtype(name)
+        except TypeError:
+            raise _invalid(f"NumPy has no dtype {name}; import ml_dtypes, which adds it") from None
 
     def empty_float(self, shape):
         return self._numpy.empty(shape, self._numpy.float32)
@@ -101,7 +107,10 @@ class TorchTensors:
         return x.stride()
 
     def empty(self, shape, dtype=None):
-        return self._torch.empty(shape, dtype=dtype or self._like.dtype, device=self._like.device)
+        return self._torch.empty(shape, dtype=self._like.dtype if dtype is None else dtype, device=self._like.device)
+
+    def dtype(self, name):
+        return getattr(self._torch, name)
 
     def empty_float(self, shape):
         return self._torch.empty(shape, dtype=self._torch.float32, device=self._like.device)

@@ -2,8 +2,7 @@
 """What stands behind flash_attn_interface: FlashAttention-3's calls said in Tandem's, and put together from several
 where one does not do."""
 
-import dataclasses
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -13,31 +12,30 @@ from .torch import attention, attention_varlen
 MOST_HEAD_DIM = 256
 
 
-def refuse(q, **tensors):
+def refuse(**tensors):
     """NotImplementedError for what Tandem does not serve, by its name."""
-    if q.dtype.itemsize == 1:
-        raise NotImplementedError(f"Tandem does not serve {q.dtype} here; bfloat16 and float16 are allowed")
     for name, x in tensors.items():
         if x is not None:
             raise NotImplementedError(f"Tandem does not serve {name}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    scale: float
-    window: tuple  # keys to the left and to the right, None for no limit
+class Options(NamedTuple):
+    scale: Optional[float]
+    window: Optional[tuple]  # keys to the left and to the right, None for no limit; None: all keys
     chunk: int
     softcap: float
     deterministic: bool
 
     @classmethod
     def of(cls, q, scale, causal, window, *, attention_chunk, softcap, deterministic=False):
-        left, right = (None if int(side) < 0 else int(side) for side in window)
-        return cls(q.shape[-1] ** -0.5 if scale is None else scale, (left, 0 if causal else right), attention_chunk,
+        left, right = int(window[0]), 0 if causal else int(window[1])
+        hides = left >= 0 or right >= 0
+        return cls(q.shape[-1] ** -0.5 if scale is None else scale,
+                   (left if left >= 0 else None, right if right >= 0 else None) if hides else None, attention_chunk,
                    softcap, deterministic)
 
     def masks(self):
-        return self.window != (None, None)
+        return self.window is not None
 
     def keywords(self):
         return {"scale": self.scale, "window": self.window, "softcap": self.softcap, "return_lse": True}
@@ -51,21 +49,36 @@ def in_one_head_dim(q, k, v):
     """q, k and v padded with zeros, which change no score, to one head dim that Tandem has."""
     head_dim = -(-max(q.shape[-1], v.shape[-1]) // 8) * 8
     if head_dim > MOST_HEAD_DIM:
-        raise NotImplementedError(f"Tandem does not serve head dims above {MOST_HEAD_DIM}: q has {q.shape[-1]}, v "
-                                  f"{v.shape[-1]}")
+        raise NotImplementedError(f"Tandem does not serve head dims of q and k above {MOST_HEAD_DIM}: q has {q.shape[-1]}")
     return (_padded(x, head_dim) for x in (q, k, v))
+
+
+def in_parts_of_v(function, v):
+    """out and lse of function(v), which serves v of up to 256 columns: for more, part after part, each with the same
+    weights."""
+    parts = [function(part) for part in v.split(MOST_HEAD_DIM, dim=-1)]
+    return torch.cat([out for out, _ in parts], dim=-1) if len(parts) > 1 else parts[0][0], parts[0][1]
 
 
 # ---- Sequences of one length
 
 
+def is_simple(q, v):
+    """Whether Tandem takes the tensors as they are."""
+    head_dim = q.shape[-1]
+    return v.shape[-1] == head_dim and head_dim % 8 == 0 and head_dim <= MOST_HEAD_DIM and q.dtype.itemsize > 1
+
+
 def attend(q, k, v, options):
     """out, b, sq, heads, dv, and the log-sum-exp, b, sq, heads."""
-    head_dim_v = v.shape[-1]
-    q, k, v = in_one_head_dim(q, k, v)
-    whole = _chunked if options.chunk else _plain
-    out, lse = whole(q, k, v, options)
-    return out[..., :head_dim_v], lse
+    if is_simple(q, v) and not options.chunk:
+        return _plain(q, k, v, options)
+
+    def of(part):
+        whole = _chunked if options.chunk else _plain
+        out, lse = whole(*in_one_head_dim(q, k, part), options)
+        return out[..., :part.shape[-1]], lse
+    return in_parts_of_v(of, v)
 
 
 def _plain(q, k, v, options):
@@ -106,8 +119,7 @@ def _chunked(q, k, v, options):
 # ---- Sequences of different lengths
 
 
-@dataclasses.dataclass(frozen=True)
-class Lengths:
+class Lengths(NamedTuple):
     cu_q: torch.Tensor
     cu_k: torch.Tensor
     used_q: Optional[torch.Tensor]
@@ -118,15 +130,50 @@ class Lengths:
 
 def attend_varlen(q, k, v, lengths, options):
     """out, total_q, heads, dv, and the log-sum-exp, total_q, heads."""
-    if options.chunk or (lengths.used_q is not None and options.masks()):
+    if options.chunk:
         return _one_by_one(q, k, v, lengths, options)
-    head_dim_v = v.shape[-1]
-    q, k, v = in_one_head_dim(q, k, v)
-    out, lse = attention_varlen(q, k, v, cu_seqlens_q=lengths.cu_q, cu_seqlens_k=lengths.cu_k,
-                                seqused_k=lengths.used_k, max_seqlen_q=int(lengths.max_q),
-                                max_seqlen_k=int(lengths.max_k), deterministic=options.deterministic,
-                                **options.keywords())
-    return out[..., :head_dim_v], lse
+    if lengths.used_q is not None:
+        return _of_used_queries(q, k, v, lengths, options)
+
+    if is_simple(q, v):
+        return _plain_varlen(q, k, v, lengths, options)
+
+    def of(part):
+        out, lse = _plain_varlen(*in_one_head_dim(q, k, part), lengths, options)
+        return out[..., :part.shape[-1]], lse
+    return in_parts_of_v(of, v)
+
+
+def _plain_varlen(q, k, v, lengths, options):
+    return attention_varlen(q, k, v, cu_seqlens_q=lengths.cu_q, cu_seqlens_k=lengths.cu_k, seqused_k=lengths.used_k,
+                            max_seqlen_q=int(lengths.max_q), max_seqlen_k=int(lengths.max_k),
+                            deterministic=options.deterministic, **options.keywords())
+
+
+def sequence_of_rows(rows, starts):
+    """For each of `rows` packed rows its sequence and its place there; a row of none has the last sequence."""
+    row = torch.arange(rows, device=starts.device)
+    sequence = torch.bucketize(row, starts[1:].long(), right=True).clamp(max=len(starts) - 2)
+    return sequence, row - starts[sequence]
+
+
+def _of_used_queries(q, k, v, lengths, options):
+    """Without reading a length on the host: each sequence's rows go round until those in use stand last, where masks are
+    aligned. The others are zeros, and what comes out for them is taken away, so that they have no gradients."""
+    sequence, place = sequence_of_rows(len(q), lengths.cu_q)
+    length, used = lengths.cu_q.diff()[sequence].long(), lengths.used_q[sequence].long()
+    unused = place >= used
+    q = q.masked_fill(unused[:, None, None], 0)
+    if options.masks():
+        around = length.clamp(min=1)
+        own, start = place < length, torch.arange(len(q), device=q.device) - place
+        comes_from = torch.where(own, start + (place + used) % around, start + place)
+        goes_to = torch.where(own, start + (place - used) % around, start + place)
+        q = q[comes_from]
+    out, lse = attend_varlen(q, k, v, lengths._replace(used_q=None), options)
+    if options.masks():
+        out, lse = out[goes_to], lse[goes_to]
+    return out.masked_fill(unused[:, None, None], 0), lse.masked_fill(unused[:, None], -torch.inf)
 
 
 def _one_by_one(q, k, v, lengths, options):

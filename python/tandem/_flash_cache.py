@@ -2,28 +2,26 @@
 """What stands behind flash_attn_with_kvcache. Nothing here reads a length on the host but attention_chunk, which cuts
 sequences into pieces."""
 
-import dataclasses
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import torch
 
-from ._flash import Lengths, Options, attend_varlen
+from ._flash import Lengths, Options, attend_varlen, in_one_head_dim, in_parts_of_v, sequence_of_rows
+from ._flash_fp8 import is_eight_bit, widened
 from .torch import attention_varlen, decode
 
 MOST_STEP_QUERIES = 8
-STEP_HEAD_DIMS = (64, 128, 256)  # of decode on Hopper
+STEP_HEAD_DIMS = range(8, 257, 8)  # of decode on Hopper
 LEAST_PAGE = 16  # tokens, of the forward on Hopper
 
 
-@dataclasses.dataclass(frozen=True)
-class Queries:
+class Queries(NamedTuple):
     q: torch.Tensor  # b, sq, heads, d, or packed
     cu_seqlens: Optional[torch.Tensor]
     most: Optional[int]
 
 
-@dataclasses.dataclass(frozen=True)
-class New:
+class New(NamedTuple):
     k: torch.Tensor  # b, s_new, kv_heads, d, or packed
     v: torch.Tensor
     cu_seqlens: Optional[torch.Tensor]
@@ -32,16 +30,14 @@ class New:
         return self.k.shape[1] if self.cu_seqlens is None else self.cu_seqlens.diff()
 
 
-@dataclasses.dataclass(frozen=True)
-class Rotary:
+class Rotary(NamedTuple):
     cos: torch.Tensor
     sin: torch.Tensor
     interleaved: bool
     begins: Optional[torch.Tensor]  # position of each sequence's first new token; None: its length
 
 
-@dataclasses.dataclass(frozen=True)
-class Cache:
+class Cache(NamedTuple):
     k: torch.Tensor
     v: torch.Tensor
     lengths: torch.Tensor
@@ -77,22 +73,20 @@ def _positions(begins, tokens, cu_seqlens):
         sequence = torch.arange(batch, device=device)[:, None].expand(batch, length)
         offset = torch.arange(length, device=device)[None]
     else:
-        row = torch.arange(tokens.shape[0], device=device)
-        sequence = torch.bucketize(row, cu_seqlens[1:].long(), right=True).clamp(max=len(cu_seqlens) - 2)
-        offset = row - cu_seqlens[sequence]
+        sequence, offset = sequence_of_rows(len(tokens), cu_seqlens)
     return sequence, begins[sequence].long() + offset
 
 
 def _turned(x, positions, rotary):
-    """x's leading columns turned by the angles of `positions`, in float32."""
+    """x's leading columns rotated by the angles of `positions`, in float32."""
     half = rotary.cos.shape[1]
     place = positions.clamp(0, rotary.cos.shape[0] - 1)
-    cos, sin = (table[place].float().unsqueeze(-2) for table in (rotary.cos, rotary.sin))
+    cos, sin = (table.float()[place].unsqueeze(-2) for table in (rotary.cos, rotary.sin))
     own = x[..., :2 * half].float()
     first, second = (own[..., 0::2], own[..., 1::2]) if rotary.interleaved else own.split(half, dim=-1)
-    turned = first * cos - second * sin, first * sin + second * cos
-    joined = torch.stack(turned, dim=-1).flatten(-2) if rotary.interleaved else torch.cat(turned, dim=-1)
-    return torch.cat([joined.to(x.dtype), x[..., 2 * half:]], dim=-1)
+    rotated = first * cos - second * sin, first * sin + second * cos
+    joined = torch.stack(rotated, dim=-1).flatten(-2) if rotary.interleaved else torch.cat(rotated, dim=-1)
+    return torch.cat([joined, x[..., 2 * half:].float()], dim=-1).to(x.dtype)
 
 
 def _append(cache, new, sequence, positions):
@@ -103,39 +97,44 @@ def _append(cache, new, sequence, positions):
     else:
         page_size = cache.k.shape[1]
         place = cache.pages()[sequence, positions // page_size].long(), positions % page_size
-    cache.k[place], cache.v[place] = new.k, new.v
+    for pool, rows in ((cache.k, new.k), (cache.v, new.v)):
+        if is_eight_bit(pool):  # PyTorch does not index these everywhere
+            pool, rows = pool.view(torch.uint8), rows.to(pool.dtype).view(torch.uint8)
+        pool[place] = rows
 
 
-def _append_and_turn(queries, cache, new, rotary, options):
-    """The queries, turned, and the cache with the new tokens in it."""
+def _append_and_rotate(queries, cache, new, rotary, options):
+    """The queries, rotated, and the cache with the new tokens in it."""
     begins = cache.lengths if rotary is None or rotary.begins is None else rotary.begins
     if rotary is not None:
         _, positions = _positions(begins, queries.q, queries.cu_seqlens)
         if not options.masks():  # all queries count as the first new token
             sequence, _ = _positions(begins, queries.q, queries.cu_seqlens)
             positions = begins[sequence].long()
-        queries = dataclasses.replace(queries, q=_turned(queries.q, positions, rotary))
+        queries = queries._replace(q=_turned(queries.q, positions, rotary))
     if new is None:
         return queries, cache
     sequence, places = _positions(cache.lengths, new.k, new.cu_seqlens)
     if rotary is not None:
         _, positions = _positions(begins, new.k, new.cu_seqlens)
-        new = dataclasses.replace(new, k=_turned(new.k, positions, rotary))
+        new = new._replace(k=_turned(new.k, positions, rotary))
     _append(cache, new, sequence, places)
-    return queries, dataclasses.replace(cache, lengths=(cache.lengths + new.lengths()).to(torch.int32))
+    return queries, cache._replace(lengths=(cache.lengths + new.lengths()).to(torch.int32))
 
 
 # ---- Attention over the cache
 
 
+def step_serves(q, k_cache, page_table):
+    """Whether tandem.torch.decode takes these queries, b, sq, heads, d, over this cache."""
+    page_size = k_cache.shape[1]
+    return q.shape[1] <= MOST_STEP_QUERIES and (
+        q.is_cpu or (q.shape[-1] in STEP_HEAD_DIMS and (page_table is None or page_size & (page_size - 1) == 0)))
+
+
 def _is_step(queries, cache, options):
-    """Whether tandem.torch.decode serves."""
-    q, on_host = queries.q, queries.q.device.type == "cpu"
-    page_size = cache.k.shape[1]
-    return (queries.cu_seqlens is None and q.shape[1] <= MOST_STEP_QUERIES and cache.leftpad is None
-            and not options.chunk
-            and (on_host or (q.shape[-1] in STEP_HEAD_DIMS
-                             and (cache.page_table is None or page_size & (page_size - 1) == 0))))
+    return (queries.cu_seqlens is None and cache.leftpad is None and not options.chunk
+            and step_serves(queries.q, cache.k, cache.page_table))
 
 
 def _kernel_turns(queries, cache, new, rotary, options):
@@ -189,22 +188,31 @@ def _over_chunks(queries, cache, options):
     return out.reshape(*shape, -1), lse.reshape(shape)
 
 
-def attend_cache(queries, cache, new, rotary, options: Options):
-    """out and its log-sum-exp, both shaped as the queries."""
-    if cache.k.shape[-1] != cache.v.shape[-1]:
-        raise NotImplementedError(f"Tandem does not serve a cache whose keys have head dim {cache.k.shape[-1]} and "
-                                  f"values {cache.v.shape[-1]}")
-    whole_rows = new is None or new.cu_seqlens is None
-    if _is_step(queries, cache, options) and whole_rows and _kernel_turns(queries, cache, new, rotary, options):
-        turning = {} if rotary is None else {"rotary": (rotary.cos, rotary.sin),
-                                             "rotary_interleaved": rotary.interleaved}
-        appending = {} if new is None else {"k_new": new.k, "v_new": new.v}
-        return decode(queries.q, cache.k, cache.v, cache.lengths, page_table=cache.page_table,
-                      batch_index=cache.batch_index, **appending, **turning, **options.keywords())
-    queries, cache = _append_and_turn(queries, cache, new, rotary, options)
+def _attend_after(queries, cache, options):
+    """Attention over a cache that has everything in it."""
     if options.chunk:
         return _over_chunks(queries, cache, options)
     if _is_step(queries, cache, options):
         return decode(queries.q, cache.k, cache.v, cache.lengths, page_table=cache.page_table,
                       batch_index=cache.batch_index, **options.keywords())
     return _over_long_queries(queries, cache, options)
+
+
+def attend_cache(queries, cache, new, rotary, options: Options):
+    """out and its log-sum-exp, both shaped as the queries."""
+    whole_rows = new is None or new.cu_seqlens is None
+    uniform = cache.k.shape[-1] == cache.v.shape[-1] and cache.k.shape[-1] % 8 == 0 and not is_eight_bit(cache.k)
+    if (uniform and whole_rows and _is_step(queries, cache, options)
+            and _kernel_turns(queries, cache, new, rotary, options)):
+        turning = {} if rotary is None else {"rotary": (rotary.cos, rotary.sin),
+                                             "rotary_interleaved": rotary.interleaved}
+        appending = {} if new is None else {"k_new": new.k, "v_new": new.v}
+        return decode(queries.q, cache.k, cache.v, cache.lengths, page_table=cache.page_table,
+                      batch_index=cache.batch_index, **appending, **turning, **options.keywords())
+    queries, cache = _append_and_rotate(queries, cache, new, rotary, options)
+
+    def of(part):
+        q, k, v = in_one_head_dim(queries.q, widened(cache.k), part)
+        out, lse = _attend_after(queries._replace(q=q), cache._replace(k=k, v=v), options)
+        return out[..., :part.shape[-1]], lse
+    return in_parts_of_v(of, widened(cache.v))

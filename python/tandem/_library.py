@@ -8,7 +8,8 @@ import os
 import re
 from pathlib import Path
 
-DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3}
+DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3, "float8_e4m3fn": 4}
+VALUES_BY_KEY, VALUES_BY_COLUMN = 0, 1
 OVERLAPS = {"auto": 0, "serial": 1, "two-stage": 2, "three-stage": 3}
 TURNS = {"auto": 0, "free": 1, "pingpong": 2}
 BACKENDS = {"auto": 0, "cpu": 1, "hopper": 2, "reference": 3}
@@ -29,7 +30,7 @@ class Mask(ctypes.Structure):
 
 class Study(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("overlap", ctypes.c_int), ("turn", ctypes.c_int),
-                ("kernel", ctypes.c_int)]
+                ("kernel", ctypes.c_int), ("block_m", ctypes.c_int), ("block_n", ctypes.c_int)]
 
 
 class Varlen(ctypes.Structure):
@@ -39,11 +40,18 @@ class Varlen(ctypes.Structure):
                 ("max_seqlen_q", ctypes.c_int64), ("max_seqlen_k", ctypes.c_int64)]
 
 
+class Scales(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor),
+                ("q_block", ctypes.c_int64), ("k_block", ctypes.c_int64), ("v_block", ctypes.c_int64),
+                ("v_layout", ctypes.c_int)]
+
+
 class ForwardArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
                 ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
                 ("mask", ctypes.POINTER(Mask)), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
-                ("study", ctypes.POINTER(Study)), ("varlen", ctypes.POINTER(Varlen))]
+                ("study", ctypes.POINTER(Study)), ("varlen", ctypes.POINTER(Varlen)),
+                ("scales", ctypes.POINTER(Scales)), ("sinks", ctypes.c_void_p)]
 
 
 class BackwardArgs(ctypes.Structure):
@@ -79,6 +87,12 @@ class MergeArgs(ctypes.Structure):
                 ("lse_parts", Tensor), ("lse_part_stride", ctypes.c_int64), ("o", Tensor), ("lse", Tensor)]
 
 
+class QuantizeArgs(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int), ("x", Tensor), ("out", Tensor),
+                ("layout", ctypes.c_int), ("scale", Tensor), ("block", ctypes.c_int64),
+                ("scale_given", ctypes.c_int32), ("hadamard", ctypes.c_int32), ("seed", ctypes.c_uint64)]
+
+
 class Info(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("hopper_built", ctypes.c_int32), ("hopper_usable", ctypes.c_int32),
                 ("hopper_reason", ctypes.c_char * 256), ("device_name", ctypes.c_char * 256),
@@ -93,7 +107,7 @@ class TandemError(RuntimeError):
         self.status = status
 
 
-def _path():
+def library_path():
     chosen = os.environ.get("TANDEM_LIBRARY")
     if chosen:
         return chosen
@@ -110,7 +124,7 @@ def _path():
 @functools.cache
 def library():
     """libtandem, loaded at the first call: $TANDEM_LIBRARY, else beside this package, else the system's."""
-    lib = ctypes.CDLL(_path())
+    lib = ctypes.CDLL(library_path())
     calls = {ForwardArgs: ([lib.tandem_forward_workspace], [lib.tandem_forward]),
              BackwardArgs: ([lib.tandem_backward_workspace], [lib.tandem_backward]),
              DecodeArgs: ([lib.tandem_decode_workspace, lib.tandem_decode_plan_size],
@@ -121,6 +135,7 @@ def library():
         for run in runs:
             run.argtypes = [ctypes.POINTER(args), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     lib.tandem_merge.argtypes = [ctypes.POINTER(MergeArgs), ctypes.c_void_p]
+    lib.tandem_quantize.argtypes = [ctypes.POINTER(QuantizeArgs), ctypes.c_void_p]
     lib.tandem_get_info.argtypes = [ctypes.POINTER(Info)]
     lib.tandem_status_name.argtypes = [ctypes.c_int]
     for text in (lib.tandem_last_error, lib.tandem_status_name, lib.tandem_version):
@@ -129,7 +144,10 @@ def library():
 
 
 # What the C interface calls an argument, and what it is here.
-_ARGUMENTS = {r"\bo(?=[ .;,)]|$)": "out", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
+_ARGUMENTS = {r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b": "descale_block",
+              r"\bscales is given\b": "a descale is given", "; only 8-bit inputs have scales: pass NULL":
+              "; only 8-bit inputs have descales and values_by_column",
+              r"\bo(?=[ .;,)]|$)": "out", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
               r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]"}
 
 

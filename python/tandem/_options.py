@@ -4,6 +4,7 @@
 import ctypes
 import operator
 
+from ._arrays import table
 from ._library import (BACKENDS, DECODE_KERNELS, MASK_CAUSAL, MASK_FULL, MASK_WINDOW, OVERLAPS, TURNS, UNLIMITED,
                        Mask, Study, TandemError)
 
@@ -50,7 +51,7 @@ def as_mask(causal, window):
     return sized(Mask, kind=MASK_CAUSAL if causal else MASK_FULL)
 
 
-STUDIES = {"overlap": OVERLAPS, "turn": TURNS, "kernel": DECODE_KERNELS}
+STUDIES = {"overlap": OVERLAPS, "turn": TURNS, "kernel": DECODE_KERNELS, "block_m": None, "block_n": None}
 
 
 def as_study(study):
@@ -60,7 +61,8 @@ def as_study(study):
     for name in study:
         if name not in STUDIES:
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"study has {name!r}; allowed are {', '.join(STUDIES)}")
-    return sized(Study, **{name: choice(f"study.{name}", value, STUDIES[name]) for name, value in study.items()})
+    return sized(Study, **{name: choice(f"study.{name}", value, STUDIES[name]) if STUDIES[name] else int(value)
+                           for name, value in study.items()})
 
 
 def as_scale(scale):
@@ -70,6 +72,16 @@ def as_scale(scale):
     if not ctypes.c_float(scale).value > 0:
         raise TandemError("TANDEM_INVALID_ARGUMENT", f"scale is {scale}; it has to be > 0, or None for 1 / sqrt(d)")
     return scale
+
+
+def as_sinks(arrays, sinks, heads):
+    """The address of a number for each query head, or None."""
+    if sinks is None:
+        return None
+    address, shape, _ = table(arrays, "sinks", sinks, ("float32",), ("q_heads",))
+    if shape != (heads,):
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"sinks has {shape[0]} numbers; {heads} are needed, one a head of q")
+    return address
 
 
 def check_together(arrays, tensors, written):

@@ -5,7 +5,7 @@ import ctypes
 
 from ._arrays import arrays_of, describe, table
 from ._library import ForwardArgs, TandemError, Varlen, check, library
-from ._options import as_backend, as_mask, as_scale, check_together, pointer_to, sized
+from ._options import as_backend, as_mask, as_scale, as_sinks, check_together, pointer_to, sized
 
 
 def _packed(x):
@@ -32,7 +32,7 @@ def _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q):
 
 def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
                    max_seqlen_k=0, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
-                   backend="auto"):
+                   backend="auto", sinks=None):
     """Attention of each sequence of a batch, whose lengths differ; in one call, that reads no length on the host.
 
     q: with cu_seqlens_q (int32, batch + 1, ascending) rows, q_heads, d, where sequence i has the rows
@@ -44,7 +44,7 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
 
     max_seqlen_q, max_seqlen_k: upper bounds where they are known, 0 where not: they bound the grid and the workspace,
     and choose the kernel. causal, window, scale, softcap, out and backend as in forward, each sequence masked as if
-    it were alone.
+    it were alone; sinks too.
 
     Returns out, shaped like q; with return_lse a pair of it and the natural log-sum-exp, float32, shaped like q
     without its last dimension. Rows of no sequence are not written. Raises TandemError with the library's message.
@@ -54,7 +54,8 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     tensors = {"q": q, "k": k, "v": v, "out": out}
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k,
                "page_table": page_table}
-    check_together(arrays, tensors | {name: x for name, x in lengths.items() if x is not None}, written=["out"])
+    given = {name: x for name, x in (lengths | {"sinks": sinks}).items() if x is not None}
+    check_together(arrays, tensors | given, written=["out"])
     lse = arrays.empty_float((*q.shape[:-1], 1))
     batch = _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q)
 
@@ -69,7 +70,8 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"page_table has {shape[0]} rows; {batch} are needed")
         varlen.pages_per_sequence, varlen.page_table_stride = shape[1], strides[0]
     args = sized(ForwardArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window)),
-                 scale=as_scale(scale), softcap=softcap, varlen=pointer_to(varlen))
+                 scale=as_scale(scale), softcap=softcap, varlen=pointer_to(varlen),
+                 sinks=as_sinks(arrays, sinks, q.shape[-2]))
     args.q, args.k, args.v, args.o = (describe(arrays, name, _packed(x)) for name, x in tensors.items())
     args.lse = describe(arrays, "lse", _packed(lse))
 

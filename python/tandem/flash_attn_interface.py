@@ -4,23 +4,25 @@
     from tandem.flash_attn_interface import flash_attn_func, flash_attn_with_kvcache
 
 Names, arguments and results are those of `flash_attn_interface` (Dao-AILab/flash-attention, hopper/). What Tandem does
-not serve raises NotImplementedError and names it: 8-bit tensors, qv, head dims above 256. Hints that choose among
-kernels without changing results (num_splits, pack_gqa, sm_margin, scheduler_metadata) are taken and not needed: Tandem
-balances its own work.
+not serve raises NotImplementedError and names it: qv, head dims of q and k above 256, 8-bit dtypes other than e4m3. Hints
+that choose among kernels without changing results (num_splits, pack_gqa, sm_margin, scheduler_metadata) are taken and not
+needed: Tandem balances its own work.
 
 Some calls are put together from several, and are slower for it: attention_chunk; head dims of v other than q's, which
-are padded; and gradients of variable lengths and seqused_q, which read the lengths on the host, so that no CUDA graph
-can capture them.
+are padded, and above 256 cut into parts; 8-bit tensors of variable lengths or with a cache, which are converted to
+bfloat16; seqused_q, whose rows are moved; and gradients of variable lengths, which read the lengths on the host, so that
+no CUDA graph can capture them.
 """
 
 import torch
 
-from ._flash import Lengths, Options, attend, attend_varlen, refuse
-from ._flash_cache import Cache, New, Queries, Rotary, as_lengths, attend_cache
-from .torch import merge
+from ._flash import Lengths, Options, attend, attend_varlen, is_simple, refuse, sequence_of_rows
+from ._flash_cache import Cache, New, Queries, Rotary, as_lengths, attend_cache, step_serves
+from ._flash_fp8 import Scales, attend_eight_bit, is_eight_bit, serves, widened
+from .torch import attention, decode, merge
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
-           "flash_attn_with_kvcache", "get_scheduler_metadata"]
+           "flash_attn_with_kvcache", "get_scheduler_metadata", "register_operators"]
 
 
 def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
@@ -34,10 +36,20 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
 
     Returns out, b, sq, heads, dv; with return_attn_probs a pair of it and the natural log-sum-exp, b, heads, sq.
     """
-    refuse(q, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    if (qv is None and q_descale is None and k_descale is None and v_descale is None and not attention_chunk
+            and type(window_size) is tuple and window_size == (-1, -1) and is_simple(q, v)):  # the usual call, quickly
+        result = attention(q, k, v, causal=causal, scale=softmax_scale, softcap=softcap, return_lse=return_attn_probs,
+                           deterministic=deterministic)
+        return (result[0], result[1].transpose(1, 2)) if return_attn_probs else result
+    refuse(qv=qv)
     options = Options.of(q, softmax_scale, causal, window_size, attention_chunk=attention_chunk, softcap=softcap,
                          deterministic=deterministic)
-    out, lse = attend(q, k, v, options)
+    scales = Scales.of(q, q_descale, k_descale, v_descale)
+    if serves(q, v, options):
+        out, lse = attend_eight_bit(q, k, v, scales, options)
+        return (out, lse.transpose(1, 2)) if return_attn_probs else out
+    out, lse = attend(scales.queries(q), widened(k), widened(v), options)
+    out = scales.output(out)
     return (out, lse.transpose(1, 2)) if return_attn_probs else out
 
 
@@ -66,11 +78,14 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
 
     Returns out, total_q, heads, dv; with return_attn_probs a pair of it and the log-sum-exp, heads, total_q.
     """
-    refuse(q, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    refuse(qv=qv)
     options = Options.of(q, softmax_scale, causal, window_size, attention_chunk=attention_chunk, softcap=softcap,
                          deterministic=deterministic)
     lengths = Lengths(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k)
-    out, lse = attend_varlen(q, k, v, lengths, options)
+    scales = Scales.of(q, q_descale, k_descale, v_descale)
+    sequence = sequence_of_rows(len(q), cu_seqlens_q)[0] if is_eight_bit(q) else None
+    out, lse = attend_varlen(scales.queries(q, sequence), widened(k), widened(v), lengths, options)
+    out = scales.output(out, sequence)
     return (out, lse.transpose(0, 1)) if return_attn_probs else out
 
 
@@ -94,15 +109,27 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
 
     Returns out; with return_softmax_lse a pair of it and the log-sum-exp, b, heads, sq (packed: heads, total_q).
     """
-    refuse(q, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    if (qv is None and q_descale is None and k_descale is None and v_descale is None and rotary_cos is None
+            and cu_seqlens_q is None and cu_seqlens_k_new is None and cache_leftpad is None and not attention_chunk
+            and isinstance(cache_seqlens, torch.Tensor) and type(window_size) is tuple and window_size == (-1, -1)
+            and is_simple(q, v_cache) and q.dim() == 4 and step_serves(q, k_cache, page_table)
+            and not torch.is_grad_enabled()):  # the usual step, quickly
+        result = decode(q, k_cache, v_cache, cache_seqlens, k_new=k, v_new=v, page_table=page_table,
+                        batch_index=cache_batch_idx, causal=causal, scale=softmax_scale, softcap=softcap,
+                        return_lse=return_softmax_lse)
+        return (result[0], result[1].transpose(-1, -2)) if return_softmax_lse else result
+    refuse(qv=qv)
     options = Options.of(q, softmax_scale, causal, window_size, attention_chunk=attention_chunk, softcap=softcap)
-    queries = Queries(q, cu_seqlens_q, max_seqlen_q)
+    scales = Scales.of(q, q_descale, k_descale, v_descale)
+    sequence = None if cu_seqlens_q is None or not is_eight_bit(q) else sequence_of_rows(len(q), cu_seqlens_q)[0]
+    queries = Queries(scales.queries(q, sequence), cu_seqlens_q, max_seqlen_q)
     cache = Cache(k_cache, v_cache, as_lengths(cache_seqlens, queries, k_cache, page_table), page_table,
                   cache_batch_idx, cache_leftpad)
     new = None if k is None else New(k, v, cu_seqlens_k_new)
     rotary = None if rotary_cos is None else Rotary(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     with torch.no_grad():
         out, lse = attend_cache(queries, cache, new, rotary, options)
+    out = scales.output(out, sequence)
     return (out, lse.transpose(-1, -2)) if return_softmax_lse else out
 
 
@@ -123,3 +150,10 @@ def get_scheduler_metadata(batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, 
     """What flash_attn_with_kvcache takes as scheduler_metadata: an empty int32 tensor, because a step of Tandem finds
     its shares by itself. tandem.decode_plan makes plans that layers can share."""
     return torch.empty(0, dtype=torch.int32, device=cache_seqlens.device)
+
+
+def register_operators():
+    """Defines torch.ops.flash_attn_3.fwd, bwd, fwd_combine and get_scheduler_metadata, for code that calls these. An error
+    where FlashAttention-3 itself is loaded, which defines them too."""
+    from . import _flash_ops
+    _flash_ops.register()

@@ -34,26 +34,13 @@ Status check_workspace(const Lent& lent, Workspace workspace, std::size_t needed
   return {};
 }
 
-namespace {
-
-Status check_host_memory(const std::string& name, const void* address) {
-  if (address == nullptr || !is_device_memory(address)) return {};
-  return invalid(name, " is ", address,
-                 ", which is device or managed memory, but the backend that was chosen reads host memory; "
-                 "pass everything in host memory, or everything in device memory");
-}
-
-}  // namespace
-
-Status check_host_memory(std::span<const NamedAddress> addresses) {
-  for (const auto& [name, address] : addresses)
-    if (Status s = check_host_memory(name, address); !s.ok()) return s;
-  return {};
-}
-
 Status check_host_memory(const core::TensorList& tensors) {
   for (const core::ListedTensor& tensor : tensors)
-    if (Status s = check_host_memory(tensor.address_name(), tensor.region.data); !s.ok()) return s;
+    if (const void* address = tensor.region.data; address != nullptr && is_device_memory(address))
+      return invalid(
+          tensor.address_name(), " is ", address,
+          ", which is device or managed memory, but the backend that was chosen reads host memory; "
+          "pass everything in host memory, or everything in device memory");
   return {};
 }
 

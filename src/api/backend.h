@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 #include <tandem/tandem.h>
 
@@ -28,13 +27,7 @@ struct Lent {
 /// Large enough, there and aligned.
 core::Status check_workspace(const Lent& lent, Workspace workspace, std::size_t needed);
 
-struct NamedAddress {
-  const char* name;
-  const void* address;
-};
-
 /// Reading device memory on the host would crash the caller's process.
-core::Status check_host_memory(std::span<const NamedAddress> addresses);
 core::Status check_host_memory(const core::TensorList& tensors);
 
 }  // namespace tandem::api

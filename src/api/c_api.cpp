@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include <tandem/study.h>
 #include <tandem/tandem.h>
 
 #include "api/dispatch.h"
@@ -102,6 +103,10 @@ tandem_status tandem_quantize(const tandem_quantize_args* args, void* stream) {
 
 tandem_status tandem_merge(const tandem_merge_args* args, void* stream) {
   return tandem::api::guarded([&] { return tandem::api::run_merge(args, stream); });
+}
+
+tandem_status tandem_explain_forward(const tandem_forward_args* args, char* text, size_t size) {
+  return tandem::api::guarded([&] { return tandem::api::explain_forward(args, text, size); });
 }
 
 tandem_status tandem_get_info(tandem_info* info) {

@@ -68,8 +68,8 @@ Status read_scales(const tandem_scales* given, tandem_scales* known) {
   return check_layout_of_values("scales.v_layout", known->v_layout);
 }
 
-std::vector<Named> scales_of(const tandem_scales& scales) {
-  std::vector<Named> given;
+ShortList<Named> scales_of(const tandem_scales& scales) {
+  ShortList<Named> given;
   for (const Named& own : {Named{"scales.q", &scales.q}, {"scales.k", &scales.k}, {"scales.v", &scales.v}})
     if (own.tensor->data != nullptr) given.push_back(own);
   return given;

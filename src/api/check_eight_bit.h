@@ -14,7 +14,7 @@ namespace tandem::api {
 core::Status read_scales(const tandem_scales* given, tandem_scales* known);
 
 /// Those that are given.
-std::vector<Named> scales_of(const tandem_scales& scales);
+ShortList<Named> scales_of(const tandem_scales& scales);
 
 /// Scales are given, but the inputs have more than 8 bits.
 core::Status unused_scales(const core::Tensor& q);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "api/extent.h"
 #include "core/dtype.h"
@@ -119,6 +118,8 @@ Status check_study(const tandem_study& study) {
     return invalid("study.kernel is ", kernel,
                    ", which is no tandem_decode_kernel; use TANDEM_DECODE_AUTO, _PLAIN, _SHARED_P or ",
                    "_REGISTER_P");
+  if (study.block_m < 0) return invalid("study.block_m is ", study.block_m, "; it has to be 0 (any) or more");
+  if (study.block_n < 0) return invalid("study.block_n is ", study.block_n, "; it has to be 0 (any) or more");
   return {};
 }
 
@@ -239,14 +240,17 @@ Status check_addresses(std::span<const Named> tensors) {
 }
 
 Status check_overlaps(std::span<const Named> inputs, std::span<const Named> outputs) {
-  std::vector<Named> earlier(inputs.begin(), inputs.end());
-  for (const Named& output : outputs) {
-    for (const Named& other : earlier)
-      if (overlap(*output.tensor, *other.tensor))
-        return invalid(output.address(), " is ", output.tensor->data, ", whose elements overlap those of ",
-                       other.name, " (", other.address(), " is ", other.tensor->data,
-                       "); an output needs memory of its own");
-    earlier.push_back(output);
+  const auto check = [](const Named& output, const Named& other) -> Status {
+    if (!overlap(*output.tensor, *other.tensor)) return {};
+    return invalid(output.address(), " is ", output.tensor->data, ", whose elements overlap those of ",
+                   other.name, " (", other.address(), " is ", other.tensor->data,
+                   "); an output needs memory of its own");
+  };
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (const Named& input : inputs)
+      if (Status s = check(outputs[i], input); !s.ok()) return s;
+    for (const Named& earlier : outputs.first(i))
+      if (Status s = check(outputs[i], earlier); !s.ok()) return s;
   }
   return {};
 }

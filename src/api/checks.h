@@ -6,12 +6,12 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <tandem/study.h>
 #include <tandem/tandem.h>
 
 #include "api/message.h"
+#include "api/short_list.h"
 #include "core/mask.h"
 #include "core/problem.h"
 #include "core/status.h"
@@ -92,7 +92,7 @@ struct VarlenArrays {
   core::Tensor cu_seqlens_q, cu_seqlens_k, seqused_k, page_table;
 
   explicit VarlenArrays(const tandem_varlen& varlen);
-  std::vector<Named> named() const;  ///< those that are not NULL
+  ShortList<Named> named() const;  ///< those that are not NULL
 };
 core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors);
 

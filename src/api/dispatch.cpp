@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <string>
 
 #include "api/checks.h"
 #include "api/hopper.h"
@@ -29,10 +30,10 @@ std::size_t workspace_of(const ForwardProblem& p, tandem_backend backend) {
   return p.dtype() == TANDEM_E4M3 ? cpu::forward_eight_bit_workspace(p) : cpu::forward_workspace(p);
 }
 
-/// Without any workspace Hopper doesn't split keys.
+/// Without any workspace Hopper doesn't split keys. Sinks need it: those who know them read a list.
 bool does_without(const ForwardProblem& p, tandem_backend backend, const Workspace& workspace) {
-  return backend == TANDEM_BACKEND_HOPPER && !p.varlen.given && workspace.data == nullptr &&
-         workspace.bytes == 0;
+  return backend == TANDEM_BACKEND_HOPPER && !p.varlen.given && p.sinks == nullptr &&
+         workspace.data == nullptr && workspace.bytes == 0;
 }
 
 /// Sequence after sequence where lengths vary: so a sequence's result is that of a call of its own.
@@ -83,6 +84,16 @@ Status run_forward(const tandem_forward_args* args, Workspace workspace, void* s
   if (writes_nothing(problem)) return {};
   if (Status status = check_host_memory(tensors_of(problem)); !status.ok()) return status;
   run_on_cpu(problem, backend, workspace.data);
+  return {};
+}
+
+Status explain_forward(const tandem_forward_args* args, char* text, std::size_t size) {
+  ForwardProblem problem;
+  if (Status status = validate(args, /*need_data=*/false, &problem); !status.ok()) return status;
+  if (text == nullptr || size == 0) return invalid("text is NULL or size is 0; pass room for an explanation");
+  std::string words;
+  if (Status status = hopper_explanation(problem, &words); !status.ok()) return status;
+  text[words.copy(text, size - 1)] = '\0';
   return {};
 }
 

@@ -16,6 +16,9 @@ core::Status query_forward_workspace(const tandem_forward_args* args, std::size_
 /// Validates, picks the backend, checks the workspace, runs or enqueues.
 core::Status run_forward(const tandem_forward_args* args, Workspace workspace, void* stream);
 
+/// How Hopper would serve the call, in words.
+core::Status explain_forward(const tandem_forward_args* args, char* text, std::size_t size);
+
 /// The same for the backward pass.
 core::Status query_backward_workspace(const tandem_backward_args* args, std::size_t* bytes);
 core::Status run_backward(const tandem_backward_args* args, Workspace workspace, void* stream);

@@ -45,15 +45,6 @@ std::size_t workspace_of(const Serving& serving) {
   }
 }
 
-Status check_host_memory(const BackwardProblem& p) {
-  const NamedAddress addresses[] = {{"q.data", p.q.data},       {"k.data", p.k.data},
-                                    {"v.data", p.v.data},       {"o.data", p.o.data},
-                                    {"lse.data", p.lse.data},   {"dout.data", p.dout.data},
-                                    {"dlse.data", p.dlse.data}, {"dq.data", p.dq.data},
-                                    {"dk.data", p.dk.data},     {"dv.data", p.dv.data}};
-  return api::check_host_memory(addresses);
-}
-
 }  // namespace
 
 Status query_backward_workspace(const tandem_backward_args* args, std::size_t* bytes) {
@@ -71,7 +62,7 @@ Status run_backward(const tandem_backward_args* args, Workspace workspace, void*
   const BackwardProblem& problem = serving.problem;
   if (writes_nothing(problem)) return {};
   if (serving.backend == TANDEM_BACKEND_HOPPER) return launch_hopper(problem, workspace.data, stream);
-  if (Status s = check_host_memory(problem); !s.ok()) return s;
+  if (Status s = check_host_memory(tensors_of(problem)); !s.ok()) return s;
   if (serving.backend == TANDEM_BACKEND_REFERENCE)
     cpu::reference_backward(problem);
   else

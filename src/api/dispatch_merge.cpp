@@ -4,20 +4,9 @@
 #include "cpu/merge.h"
 
 namespace tandem::api {
-namespace {
 
 using core::MergeProblem;
 using core::Status;
-
-Status check_host_memory(const MergeProblem& p) {
-  const NamedAddress addresses[] = {{"o_parts.data", p.o_parts.data},
-                                    {"lse_parts.data", p.lse_parts.data},
-                                    {"o.data", p.o.data},
-                                    {"lse.data", p.lse.data}};
-  return api::check_host_memory(addresses);
-}
-
-}  // namespace
 
 Status run_merge(const tandem_merge_args* args, void* stream) {
   MergeProblem problem;
@@ -29,7 +18,7 @@ Status run_merge(const tandem_merge_args* args, void* stream) {
     if (Status s = hopper_supports(problem); !s.ok()) return s;
     return problem.rows() == 0 ? Status() : launch_hopper(problem, stream);
   }
-  if (Status s = check_host_memory(problem); !s.ok()) return s;
+  if (Status s = check_host_memory(tensors_of(problem)); !s.ok()) return s;
   if (backend == TANDEM_BACKEND_REFERENCE)
     cpu::reference_merge(problem);
   else

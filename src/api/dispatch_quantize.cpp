@@ -11,12 +11,6 @@ using core::Status;
 
 bool writes_nothing(const QuantizeProblem& p) { return p.batch() == 0 || p.length() == 0 || p.heads() == 0; }
 
-Status check_host_memory(const QuantizeProblem& p) {
-  const NamedAddress addresses[] = {
-      {"x.data", p.x.data}, {"out.data", p.out.data}, {"scale.data", p.scale.values.data}};
-  return api::check_host_memory(addresses);
-}
-
 }  // namespace
 
 Status run_quantize(const tandem_quantize_args* args, void* stream) {
@@ -30,7 +24,7 @@ Status run_quantize(const tandem_quantize_args* args, void* stream) {
     return writes_nothing(problem) ? Status() : launch_hopper(problem, stream);
   }
   if (writes_nothing(problem)) return {};
-  if (Status s = check_host_memory(problem); !s.ok()) return s;
+  if (Status s = check_host_memory(tensors_of(problem)); !s.ok()) return s;
   cpu::quantize(problem);  // of the definition there is nothing to approximate: the oracle is the same
   return {};
 }

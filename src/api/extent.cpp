@@ -97,6 +97,22 @@ class Sums {
   int steps_ = 0;
 };
 
+/// Whether each stride steps over all that the smaller ones reach: the usual tensor, and none that overlaps
+/// itself.
+bool is_nested(const Tensor& tensor) {
+  int order[3] = {2, 1, 0};  // from the smallest stride on, as most tensors have it already
+  const auto stride = [&](int i) { return tensor.shape[i] == 1 ? 0 : tensor.stride[i]; };
+  for (int i : {0, 1, 0})
+    if (stride(order[i]) > stride(order[i + 1])) std::swap(order[i], order[i + 1]);
+  std::int64_t reach = tensor.shape[3];
+  for (const int i : order) {
+    if (tensor.shape[i] == 1) continue;
+    if (tensor.stride[i] < reach) return false;
+    reach += (tensor.shape[i] - 1) * tensor.stride[i];
+  }
+  return true;
+}
+
 }  // namespace
 
 bool is_empty(const Tensor& tensor) {
@@ -123,7 +139,7 @@ bool extent_of(const Tensor& tensor, Extent* extent) {
 }
 
 bool overlaps_itself(const Tensor& tensor) {
-  if (is_empty(tensor)) return false;
+  if (is_empty(tensor) || is_nested(tensor)) return false;
   // Two rows of shape[3] contiguous elements each meet where they are less than that apart. Of the dimensions
   // in which they differ the i-th is the first, and the second row is the one ahead there.
   const std::int64_t row = tensor.shape[3];

@@ -2,13 +2,16 @@
 
 #include <cstring>
 
+#include "api/hopper_route.h"
 #include "backward/launch.h"
+#include "decode/few_queries.h"
 #include "decode/launch.h"
 #include "decode/plan.h"
 #include "forward/launch.h"
 #include "forward/plan.h"
 #include "forward/split.h"
 #include "hw/cuda/device.h"
+#include "launch/chip_kernels.h"
 #include "merge/launch.h"
 #include "merge/plan.h"
 #include "quantize/launch.h"
@@ -18,15 +21,25 @@ namespace tandem::api {
 
 bool hopper_built() { return true; }
 core::Status hopper_usable() { return hw::device_usable(); }
-core::Status hopper_supports(const core::ForwardProblem& problem) { return forward::supported(problem); }
-std::size_t hopper_workspace(const core::ForwardProblem& problem) {
-  return forward::num_splits(problem) > 1 ? forward::split_workspace_bytes(problem)
-                                          : forward::workspace_bytes(problem);
+core::Status hopper_supports(const core::ForwardProblem& given) {
+  const core::ForwardProblem problem = forward::for_kernels(given);
+  if (core::Status s = forward::supported(problem); !s.ok()) return s;
+  return launch::check_linked<forward::Family>(*forward::choose_variant(problem));
 }
-core::Status launch_hopper(const core::ForwardProblem& problem, void* workspace, void* stream) {
-  if (workspace == nullptr || forward::num_splits(problem) == 1)
-    return forward::launch(problem, workspace, stream);
-  const forward::SplitForward steps = forward::split(problem, workspace);
+std::size_t hopper_workspace(const core::ForwardProblem& given) {
+  const core::ForwardProblem problem = forward::for_kernels(given);
+  const Route route = route_of(problem);
+  if (route.way == Way::step) return decode::workspace_bytes(*decode::step_of(problem));
+  return route.way == Way::parts ? forward::split_workspace_bytes(problem, route.splits)
+                                 : forward::workspace_bytes(problem);
+}
+core::Status launch_hopper(const core::ForwardProblem& given, void* workspace, void* stream) {
+  const core::ForwardProblem problem = forward::for_kernels(given);
+  const Route route = workspace == nullptr ? Route{} : route_of(problem);
+  if (route.way == Way::step)
+    return decode::launch_on_any_workspace(*decode::step_of(problem), workspace, stream);
+  if (route.way == Way::one_kernel) return forward::launch(problem, workspace, stream);
+  const forward::SplitForward steps = forward::split(problem, route.splits, workspace);
   if (core::Status s = forward::launch(steps.parts, steps.parts_workspace, stream); !s.ok()) return s;
   return merge::launch(steps.merge, stream);
 }
@@ -37,7 +50,10 @@ std::size_t hopper_workspace(const core::BackwardProblem& problem) {
 core::Status launch_hopper(const core::BackwardProblem& problem, void* workspace, void* stream) {
   return backward::launch(problem, workspace, stream);
 }
-core::Status hopper_supports(const core::DecodeProblem& problem) { return decode::supported(problem); }
+core::Status hopper_supports(const core::DecodeProblem& problem) {
+  if (core::Status s = decode::supported(problem); !s.ok()) return s;
+  return launch::check_linked<decode::Family>(*decode::choose_variant(problem));
+}
 std::size_t hopper_workspace(const core::DecodeProblem& problem) { return decode::workspace_bytes(problem); }
 core::Status launch_hopper(const core::DecodeProblem& problem, void* workspace, void* stream) {
   return decode::launch(problem, workspace, stream);

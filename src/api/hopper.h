@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "core/backward_problem.h"
 #include "core/decode_problem.h"
@@ -24,6 +25,9 @@ core::Status hopper_supports(const core::ForwardProblem& problem);
 /// Enqueues the forward on `stream`, a cudaStream_t; or says why the current device can't run it.
 std::size_t hopper_workspace(const core::ForwardProblem& problem);
 core::Status launch_hopper(const core::ForwardProblem& problem, void* workspace, void* stream);
+
+/// How it would be done, in words.
+core::Status hopper_explanation(const core::ForwardProblem& problem, std::string* words);
 
 /// The same for the backward pass.
 core::Status hopper_supports(const core::BackwardProblem& problem);

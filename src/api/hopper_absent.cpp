@@ -18,6 +18,7 @@ core::Status hopper_usable() { return absent(); }
 core::Status hopper_supports(const core::ForwardProblem&) { return absent(); }
 std::size_t hopper_workspace(const core::ForwardProblem&) { return 0; }
 core::Status launch_hopper(const core::ForwardProblem&, void*, void*) { return absent(); }
+core::Status hopper_explanation(const core::ForwardProblem&, std::string*) { return absent(); }
 core::Status hopper_supports(const core::BackwardProblem&) { return absent(); }
 std::size_t hopper_workspace(const core::BackwardProblem&) { return 0; }
 core::Status launch_hopper(const core::BackwardProblem&, void*, void*) { return absent(); }

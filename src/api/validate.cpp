@@ -1,7 +1,5 @@
 #include "api/validate.h"
 
-#include <vector>
-
 #include "api/check_eight_bit.h"
 #include "api/checks.h"
 
@@ -33,19 +31,19 @@ Status read(const tandem_forward_args* given, Args* known) {
 
 bool wants_lse(const Args& args) { return args.lse.data != nullptr; }
 
-std::vector<Named> inputs_of(const Args& args) {
-  std::vector<Named> all = {{"q", &args.q}, {"k", &args.k}, {"v", &args.v}};
+ShortList<Named> inputs_of(const Args& args) {
+  ShortList<Named> all = {{"q", &args.q}, {"k", &args.k}, {"v", &args.v}};
   for (const Named& scales : scales_of(args.own_scales)) all.push_back(scales);
   return all;
 }
 
-std::vector<Named> outputs_of(const Args& args) {
+ShortList<Named> outputs_of(const Args& args) {
   if (wants_lse(args)) return {{"o", &args.o}, {"lse", &args.lse}};
   return {{"o", &args.o}};
 }
 
-std::vector<Named> tensors_of(const Args& args) {
-  std::vector<Named> all = inputs_of(args);
+ShortList<Named> tensors_of(const Args& args) {
+  ShortList<Named> all = inputs_of(args);
   for (const Named& output : outputs_of(args)) all.push_back(output);
   return all;
 }
@@ -59,6 +57,9 @@ Status check_options(const Args& args) {
 
 /// Of 8-bit inputs, whose output has more.
 Status check_dtypes_of_8_bit(const Args& args) {
+  if (args.sinks != nullptr)
+    return {TANDEM_UNSUPPORTED,
+            "sinks are given, but q.dtype is 4 (e4m3); 8-bit inputs have no sinks: pass NULL"};
   if (args.has_varlen())
     return {TANDEM_UNSUPPORTED,
             "varlen is given, but q.dtype is 4 (e4m3); 8-bit inputs have the tensors' lengths: pass NULL"};
@@ -84,11 +85,14 @@ Status check_shapes(const Args& args) {
   if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
   if (Status s = check_head_dim(args.q); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k}, v{"v", &args.v}, o{"o", &args.o}, lse{"lse", &args.lse};
-  std::vector<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 2}, {o, q, 0},
-                                       {o, q, 1}, {o, q, 2}, {o, q, 3}};
   const bool by_column = args.is_8_bit() && args.own_scales.v_layout == TANDEM_VALUES_BY_COLUMN;
-  if (!by_column) agreements.insert(agreements.begin() + 2, {{v, k, 1}, {v, q, 3}});
-  if (!args.has_varlen()) agreements.insert(agreements.begin(), {k, q, 0});
+  ShortList<Agreement> agreements;
+  if (!args.has_varlen()) agreements.push_back({k, q, 0});
+  for (const Agreement& own : {Agreement{k, q, 3}, {v, k, 0}}) agreements.push_back(own);
+  if (!by_column)
+    for (const Agreement& own : {Agreement{v, k, 1}, {v, q, 3}}) agreements.push_back(own);
+  agreements.push_back({v, k, 2});
+  for (int i = 0; i < 4; ++i) agreements.push_back({o, q, i});
   if (wants_lse(args))
     for (int i = 0; i < 3; ++i) agreements.push_back({lse, q, i});
   if (Status s = check_agreements(agreements); !s.ok()) return s;
@@ -107,8 +111,11 @@ Status check_layouts(const Args& args) {
 
 Status check_memory(const Args& args) {
   const VarlenArrays arrays(args.own_varlen);
-  std::vector<Named> inputs = inputs_of(args), all = tensors_of(args);
+  ShortList<Named> inputs = inputs_of(args), all = tensors_of(args);
   for (const Named& array : arrays.named()) inputs.push_back(array), all.push_back(array);
+  const Tensor sinks{const_cast<float*>(args.sinks), TANDEM_FP32, {1, 1, 1, args.q.shape[2]}, {0, 0, 0, 1}};
+  const Named named_sinks{"sinks", &sinks, true};
+  if (args.sinks != nullptr) inputs.push_back(named_sinks), all.push_back(named_sinks);
   if (Status s = check_addresses(all); !s.ok()) return s;
   return check_overlaps(inputs, outputs_of(args));
 }
@@ -138,8 +145,11 @@ Status validate(const tandem_forward_args* args, bool need_data, core::ForwardPr
               .scale = resolve_scale(known.scale, known.q.shape[3]),
               .softcap = known.softcap,
               .varlen = varlen,
+              .sinks = known.sinks,
               .overlap = known.own_study.overlap,
               .turn = known.own_study.turn,
+              .block_m = known.own_study.block_m,
+              .block_n = known.own_study.block_n,
               .quantisation = resolve_scales(known.own_scales)};
   return {};
 }

@@ -1,4 +1,3 @@
-#include <vector>
 
 #include "api/checks.h"
 #include "api/validate.h"
@@ -22,25 +21,25 @@ Status read(const tandem_backward_args* given, Args* known) {
 
 bool has_dlse(const Args& args) { return args.dlse.data != nullptr; }
 
-std::vector<Named> inputs_of(const Args& args) {
-  std::vector<Named> inputs = {{"q", &args.q}, {"k", &args.k},     {"v", &args.v},
-                               {"o", &args.o}, {"lse", &args.lse}, {"dout", &args.dout}};
+ShortList<Named> inputs_of(const Args& args) {
+  ShortList<Named> inputs = {{"q", &args.q}, {"k", &args.k},     {"v", &args.v},
+                             {"o", &args.o}, {"lse", &args.lse}, {"dout", &args.dout}};
   if (has_dlse(args)) inputs.push_back({"dlse", &args.dlse});
   return inputs;
 }
 
-std::vector<Named> outputs_of(const Args& args) {
+ShortList<Named> outputs_of(const Args& args) {
   return {{"dq", &args.dq}, {"dk", &args.dk}, {"dv", &args.dv}};
 }
 
-std::vector<Named> tensors_of(const Args& args) {
-  std::vector<Named> all = inputs_of(args);
+ShortList<Named> tensors_of(const Args& args) {
+  ShortList<Named> all = inputs_of(args);
   for (const Named& output : outputs_of(args)) all.push_back(output);
   return all;
 }
 
 /// One number per query and head.
-std::vector<Named> statistics_of(const Args& args) {
+ShortList<Named> statistics_of(const Args& args) {
   if (has_dlse(args)) return {{"lse", &args.lse}, {"dlse", &args.dlse}};
   return {{"lse", &args.lse}};
 }
@@ -68,7 +67,7 @@ Status check_shapes(const Args& args) {
   if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
   if (Status s = check_head_dim(args.q); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k};
-  std::vector<Agreement> agreements = {{k, q, 0}, {k, q, 3}};
+  ShortList<Agreement> agreements = {{k, q, 0}, {k, q, 3}};
   const auto agree = [&](const Named& tensor, const Named& model, int dimensions) {
     for (int i = 0; i < dimensions; ++i) agreements.push_back({tensor, model, i});
   };

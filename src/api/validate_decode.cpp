@@ -1,4 +1,3 @@
-#include <vector>
 
 #include "api/checks.h"
 #include "api/validate.h"
@@ -47,37 +46,36 @@ Tensor table(const void* data, tandem_dtype dtype, std::int64_t rows, std::int64
 }
 
 /// What is only read.
-std::vector<Named> input_tensors(const Known& known) {
-  std::vector<Named> inputs = {{"q", &known.args.q}};
+ShortList<Named> input_tensors(const Known& known) {
+  ShortList<Named> inputs = {{"q", &known.args.q}};
   if (!known.appends()) {
-    inputs.insert(inputs.end(), {{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}});
+    inputs.append({{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}});
   } else {
-    inputs.insert(inputs.end(), {{"k_new", &known.args.k_new}, {"v_new", &known.args.v_new}});
+    inputs.append({{"k_new", &known.args.k_new}, {"v_new", &known.args.v_new}});
   }
   return inputs;
 }
 
-std::vector<Named> outputs_of(const Known& known) {
-  std::vector<Named> outputs;
-  if (known.appends()) outputs = {{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}};
+ShortList<Named> outputs_of(const Known& known) {
+  ShortList<Named> outputs;
+  if (known.appends()) outputs.append({{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}});
   outputs.push_back({"o", &known.args.o});
   if (known.lse()) outputs.push_back({"lse", &known.args.lse});
   return outputs;
 }
 
-std::vector<Named> tensors_of(const Known& known) {
-  std::vector<Named> all = input_tensors(known);
+ShortList<Named> tensors_of(const Known& known) {
+  ShortList<Named> all = input_tensors(known);
   for (const Named& output : outputs_of(known)) all.push_back(output);
   return all;
 }
 
 /// What is passed as an address. Its elements of 4 bytes pass for fp32.
-std::vector<Named> arrays_of(const Known& known) {
-  std::vector<Named> arrays = {{"cache.lengths", &known.lengths, true}};
+ShortList<Named> arrays_of(const Known& known) {
+  ShortList<Named> arrays = {{"cache.lengths", &known.lengths, true}};
   if (known.cache.batch_index != nullptr) arrays.push_back({"cache.batch_index", &known.batch_index, true});
   if (known.paged()) arrays.push_back({"cache.page_table", &known.page_table, true});
-  if (known.has_rotary())
-    arrays.insert(arrays.end(), {{"rotary.cos", &known.cos, true}, {"rotary.sin", &known.sin, true}});
+  if (known.has_rotary()) arrays.append({{"rotary.cos", &known.cos, true}, {"rotary.sin", &known.sin, true}});
   return arrays;
 }
 
@@ -115,8 +113,8 @@ Status check_options(const Known& known) {
 Status check_dtypes(const Known& known) {
   const tandem_decode_args& args = known.args;
   if (Status s = check_dtype_of_q(args.q); !s.ok()) return s;
-  std::vector<Named> tensors = {{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}, {"o", &args.o}};
-  if (known.appends()) tensors.insert(tensors.end(), {{"k_new", &args.k_new}, {"v_new", &args.v_new}});
+  ShortList<Named> tensors = {{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}, {"o", &args.o}};
+  if (known.appends()) tensors.append({{"k_new", &args.k_new}, {"v_new", &args.v_new}});
   for (const Named& tensor : tensors)
     if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
   return known.lse() ? check_dtype_of_lse({"lse", &args.lse}) : Status();
@@ -144,20 +142,20 @@ Status check_rotary(const Known& known) {
 
 // ---- Shapes
 
-std::vector<Agreement> agreements_of(const Known& known) {
+ShortList<Agreement> agreements_of(const Known& known) {
   const tandem_decode_args& args = known.args;
   const Named q{"q", &args.q}, k = known.k_cache(), v{"cache.v", &known.cache.v}, k_new{"k_new", &args.k_new},
                                v_new{"v_new", &args.v_new}, o{"o", &args.o}, lse{"lse", &args.lse};
-  std::vector<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 1}, {v, k, 2}, {v, q, 3},
-                                       {o, q, 0}, {o, q, 1}, {o, q, 2}, {o, q, 3}};
+  ShortList<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 1}, {v, k, 2}, {v, q, 3},
+                                     {o, q, 0}, {o, q, 1}, {o, q, 2}, {o, q, 3}};
   if (known.appends())
-    agreements.insert(agreements.end(), {{k_new, q, 0},
-                                         {k_new, k, 2},
-                                         {k_new, q, 3},
-                                         {v_new, q, 0},
-                                         {v_new, k_new, 1},
-                                         {v_new, k, 2},
-                                         {v_new, q, 3}});
+    agreements.append({{k_new, q, 0},
+                       {k_new, k, 2},
+                       {k_new, q, 3},
+                       {v_new, q, 0},
+                       {v_new, k_new, 1},
+                       {v_new, k, 2},
+                       {v_new, q, 3}});
   if (known.lse())
     for (int i = 0; i < 3; ++i) agreements.push_back({lse, q, i});
   return agreements;
@@ -231,7 +229,7 @@ Status check_layouts(const Known& known) {
 }
 
 Status check_memory(const Known& known) {
-  std::vector<Named> inputs = input_tensors(known);
+  ShortList<Named> inputs = input_tensors(known);
   for (const Named& array : arrays_of(known)) inputs.push_back(array);
   if (Status s = check_addresses(inputs); !s.ok()) return s;
   if (Status s = check_addresses(outputs_of(known)); !s.ok()) return s;

@@ -16,22 +16,22 @@ constexpr StructName args_name{"args", "tandem_merge_args", TANDEM_SIZE_UP_TO(ta
 
 bool wants_lse(const Args& args) { return args.lse.data != nullptr; }
 
-std::vector<Named> inputs_of(const Args& args) {
+ShortList<Named> inputs_of(const Args& args) {
   return {{"o_parts", &args.o_parts}, {"lse_parts", &args.lse_parts}};
 }
 
-std::vector<Named> outputs_of(const Args& args) {
+ShortList<Named> outputs_of(const Args& args) {
   if (wants_lse(args)) return {{"o", &args.o}, {"lse", &args.lse}};
   return {{"o", &args.o}};
 }
 
-std::vector<Named> tensors_of(const Args& args) {
-  std::vector<Named> all = inputs_of(args);
+ShortList<Named> tensors_of(const Args& args) {
+  ShortList<Named> all = inputs_of(args);
   for (const Named& output : outputs_of(args)) all.push_back(output);
   return all;
 }
 
-std::vector<Named> logarithms_of(const Args& args) {
+ShortList<Named> logarithms_of(const Args& args) {
   if (wants_lse(args)) return {{"lse_parts", &args.lse_parts}, {"lse", &args.lse}};
   return {{"lse_parts", &args.lse_parts}};
 }
@@ -53,7 +53,7 @@ Status check_shapes(const Args& args) {
   if (const std::int64_t d = args.o.shape[3]; d == 0 || d % 8 != 0)
     return invalid("o.shape[3] (head dim) is ", d, "; it has to be a multiple of 8, and more than 0");
   const Named o_parts{"o_parts", &args.o_parts}, o{"o", &args.o};
-  std::vector<Agreement> agreements = {{o_parts, o, 3}};
+  ShortList<Agreement> agreements = {{o_parts, o, 3}};
   for (int i = 0; i < 3; ++i) {
     agreements.push_back({o_parts, o, i});
     for (const Named& argument : logarithms_of(args)) agreements.push_back({argument, o, i});
@@ -102,6 +102,7 @@ Status check_layouts(const Args& args) {
 Status check_memory(const Args& args) {
   if (Status s = check_addresses(outputs_of(args)); !s.ok()) return s;
   if (Status s = check_overlaps({}, outputs_of(args)); !s.ok()) return s;
+  if (is_empty(args.o)) return {};  // nor do parts have memory then, however many there are
   for (const Parts& parts : parts_of(args)) {
     for (std::int64_t i = 0; i < parts.count; ++i) {
       Tensor part;

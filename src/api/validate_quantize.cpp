@@ -1,6 +1,5 @@
 #include <bit>
 #include <limits>
-#include <vector>
 
 #include "api/check_eight_bit.h"
 #include "api/checks.h"
@@ -36,16 +35,16 @@ Status check_dtypes(const Args& args) {
   return {};
 }
 
-std::vector<Named> tensors_of(const Args& args) {
+ShortList<Named> tensors_of(const Args& args) {
   return {{"x", &args.x}, {"out", &args.out}, {"scale", &args.scale}};
 }
 
-std::vector<Named> inputs_of(const Args& args) {
+ShortList<Named> inputs_of(const Args& args) {
   if (args.scale_given) return {{"x", &args.x}, {"scale", &args.scale}};
   return {{"x", &args.x}};
 }
 
-std::vector<Named> outputs_of(const Args& args) {
+ShortList<Named> outputs_of(const Args& args) {
   if (args.scale_given) return {{"out", &args.out}};
   return {{"out", &args.out}, {"scale", &args.scale}};
 }
@@ -63,8 +62,8 @@ Status check_shapes(const Args& args) {
   if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
   if (Status s = check_head_dim_of_x(args); !s.ok()) return s;
   const Named x{"x", &args.x}, out{"out", &args.out};
-  std::vector<Agreement> agreements = {{out, x, 0}, {out, x, 2}};
-  if (args.layout == TANDEM_VALUES_BY_KEY) agreements.insert(agreements.end(), {{out, x, 1}, {out, x, 3}});
+  ShortList<Agreement> agreements = {{out, x, 0}, {out, x, 2}};
+  if (args.layout == TANDEM_VALUES_BY_KEY) agreements.append({{out, x, 1}, {out, x, 3}});
   if (Status s = check_agreements(agreements); !s.ok()) return s;
   if (args.layout == TANDEM_VALUES_BY_COLUMN)
     if (Status s = check_columns(out, x, args.x.shape[3]); !s.ok()) return s;

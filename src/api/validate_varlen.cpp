@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <vector>
 
 #include "api/checks.h"
 
@@ -87,8 +86,8 @@ VarlenArrays::VarlenArrays(const tandem_varlen& varlen)
       page_table(
           table(varlen.page_table, varlen.batch, varlen.pages_per_sequence, varlen.page_table_stride)) {}
 
-std::vector<Named> VarlenArrays::named() const {
-  std::vector<Named> arrays;
+ShortList<Named> VarlenArrays::named() const {
+  ShortList<Named> arrays;
   for (const Named& array : {Named{"varlen.cu_seqlens_q", &cu_seqlens_q, true},
                              {"varlen.cu_seqlens_k", &cu_seqlens_k, true},
                              {"varlen.seqused_k", &seqused_k, true},

@@ -5,7 +5,7 @@
 
 #include "backward/statistics.h"
 #include "core/mask.h"
-#include "core/schedule.h"
+#include "core/tile_scheduler.h"
 #include "hw/types.h"
 
 namespace tandem::backward {
@@ -35,16 +35,13 @@ struct BackwardArguments {
   hw::TensorMap dq_sums;        ///< fp32, boxes of one part (sums.h); where the variant adds them
   TensorView dq, dk, dv;        ///< 16-bit
   Statistics statistics;
-  core::Schedule schedule;  ///< of tiles of keys or of queries
-  core::Divisor group;      ///< query heads per key/value head
+  core::TileScheduler schedule;  ///< of tiles of keys or of queries
+  core::Divisor group;           ///< query heads per key/value head
   Extent extent;
   float scale;         ///< of dQ and dK
   float scale_log2;    ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;  ///< softcap: scores become tanh(score_to_cap * score)
 };
-
-/// Threads of a block of each of the kernels below: a warpgroup, for 64 rows.
-inline constexpr int small_threads = hw::warpgroup_size;
 
 /// Of the preprocessing.
 struct PrepareArguments {

@@ -62,6 +62,23 @@ struct FourQueries {
   TANDEM_DEVICE float of(int j) const { return value[j / 4 % 2 * 2 + j % 2]; }
 };
 
+/// Those of a block of queries: the first `ahead` groups are loaded at once, the others when they are used.
+template <int ahead>
+struct BlockStatistics {
+  const float* from;
+  FourQueries first[ahead > 0 ? ahead : 1];
+
+  TANDEM_DEVICE static BlockStatistics load(const float* from) {
+    BlockStatistics statistics{from, {}};
+    TANDEM_UNROLL
+    for (int g = 0; g < ahead; ++g) statistics.first[g] = FourQueries::load(from + g * statistics_group);
+    return statistics;
+  }
+  TANDEM_DEVICE FourQueries group(int g) const {
+    return g < ahead ? first[g] : FourQueries::load(from + g * statistics_group);
+  }
+};
+
 /// Whether P is rounded as soon as it is there, so that its product can start before dS is known. Where
 /// registers are too few for that, it is rounded with dS; a cap needs its own factor of dS in P's place.
 template <BackwardVariant V>
@@ -70,13 +87,13 @@ inline constexpr bool rounds_early = V.block_m == 64 || V.softcap;
 /// Line 24: scores become probabilities, exp(scale * S - L), and 0 where the mask hides the pair. With a cap,
 /// scale * S is cap * t, t = tanh(...), and the scores become P (1 - t^2), what dS is the product of dP - D
 /// with.
-template <BackwardVariant V, BlockKind kind, int queries>
+template <BackwardVariant V, BlockKind kind, int queries, int ahead>
 TANDEM_DEVICE void exponentiate(const BackwardArguments& args, const KeyLimits& limits, int first_query,
-                                const float* lse_log2, float (&scores)[queries / 2],
+                                const BlockStatistics<ahead>& lse_log2, float (&scores)[queries / 2],
                                 tile::Probabilities<queries>& p) {
   TANDEM_UNROLL
   for (int g = 0; g < queries / statistics_group; ++g) {
-    const FourQueries lse = FourQueries::load(lse_log2 + g * statistics_group);
+    const FourQueries lse = lse_log2.group(g);
     TANDEM_UNROLL
     for (int r = 0; r < 4; ++r) {
       float factor[2];

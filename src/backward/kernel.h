@@ -5,6 +5,7 @@
 #include "backward/prepare.h"
 #include "backward/queries_kernel.h"
 #include "backward/roles_kernel.h"
+#include "backward/table.h"
 
 namespace tandem::backward {
 
@@ -22,19 +23,36 @@ requires(V.kernel == Kernel::queries) struct SharedOf<V> {
   using Type = QueriesShared<V>;
 };
 
+/// As launchers find it: the kernel with the products.
 template <BackwardVariant V>
-inline constexpr int shared_bytes_of = static_cast<int>(sizeof(typename SharedOf<V>::Type));
-
-/// The body of the kernel with the products.
-template <BackwardVariant V>
-TANDEM_DEVICE void backward_kernel(const BackwardArguments& args) {
-  if constexpr (V.kernel == Kernel::queries) {
-    queries_kernel<V>(args);
-  } else if constexpr (V.kernel == Kernel::keys_in_roles) {
-    roles_kernel<V>(args);
-  } else {
-    keys_kernel<V>(args);
+struct KernelBody {
+  static constexpr int shared_bytes = sizeof(typename SharedOf<V>::Type);
+  static TANDEM_DEVICE void run(const BackwardArguments& args) {
+    if constexpr (V.kernel == Kernel::queries) {
+      queries_kernel<V>(args);
+    } else if constexpr (V.kernel == Kernel::keys_in_roles) {
+      roles_kernel<V>(args);
+    } else {
+      keys_kernel<V>(args);
+    }
   }
-}
+};
+
+/// And those around it.
+template <RowsVariant V>
+struct PrepareBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const PrepareArguments& args) { prepare_kernel<V.operand, V.head_dim>(args); }
+};
+template <RowsVariant V>
+struct FinishBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const FinishArguments& args) { finish_kernel<V.operand, V.head_dim>(args); }
+};
+template <ClearVariant V>
+struct ClearBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const ClearArguments& args) { clear_kernel(args); }
+};
 
 }  // namespace tandem::backward

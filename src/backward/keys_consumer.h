@@ -7,24 +7,24 @@
 
 namespace tandem::backward {
 
-/// What a consumer keeps in registers, and where it stands in the rings.
+/// What a consumer keeps in registers, and where it stands in the pipelines.
 template <BackwardVariant V>
 struct KeysState {
   const BackwardArguments& args;
   KeysShared<V>& shared;
   int consumer;
   KeyLimits limits;
-  int step;  ///< of the walk: blocks that are behind
+  int step;  ///< of the loop: blocks that are behind
   float dk[V.head_dim / 2], dv[V.head_dim / 2];
 
-  TANDEM_DEVICE auto q_at() const { return tile::RingPosition<V.q_stages>::of(step); }
-  TANDEM_DEVICE auto dout_at() const { return tile::RingPosition<V.stages>::of(step); }
+  TANDEM_DEVICE auto q_at() const { return tile::PipelineState<V.q_stages>::of(step); }
+  TANDEM_DEVICE auto dout_at() const { return tile::PipelineState<V.stages>::of(step); }
 };
 
 /// Where the dS that is shared as number `number` lies, from 0 on.
 template <BackwardVariant V>
-TANDEM_DEVICE tile::RingPosition<DqTiles<V>::slots> ds_at(int number) {
-  return tile::RingPosition<DqTiles<V>::slots>::of(number);
+TANDEM_DEVICE tile::PipelineState<DqTiles<V>::stages> ds_at(int number) {
+  return tile::PipelineState<DqTiles<V>::stages>::of(number);
 }
 
 template <BackwardVariant V>
@@ -32,9 +32,9 @@ inline constexpr bool adds_dq = V.dq_sums == DqSums::added;
 
 /// Line 21, transposed: starts S^T = K Q^T of a block of queries, which has to be full.
 template <BackwardVariant V>
-TANDEM_DEVICE void start_scores(KeysState<V>& state, int slot, float (&scores)[V.block_m / 2]) {
+TANDEM_DEVICE void start_scores(KeysState<V>& state, int stage, float (&scores)[V.block_m / 2]) {
   hw::wgmma_fence();
-  tile::start_scores<V.operand>(scores, state.shared.k[state.consumer], state.shared.q[slot]);
+  tile::issue_scores<V.operand>(scores, state.shared.k[state.consumer], state.shared.q[stage]);
   hw::wgmma_commit();
 }
 
@@ -42,7 +42,7 @@ TANDEM_DEVICE void start_scores(KeysState<V>& state, int slot, float (&scores)[V
 template <BackwardVariant V>
 TANDEM_DEVICE void start_dp(KeysState<V>& state, float (&dp)[V.block_m / 2]) {
   hw::wgmma_fence();
-  tile::start_scores<V.operand>(dp, state.shared.v[state.consumer], state.shared.dout[state.dout_at().slot]);
+  tile::issue_scores<V.operand>(dp, state.shared.v[state.consumer], state.shared.dout[state.dout_at().stage]);
   hw::wgmma_commit();
 }
 
@@ -50,7 +50,7 @@ TANDEM_DEVICE void start_dp(KeysState<V>& state, float (&dp)[V.block_m / 2]) {
 template <BackwardVariant V>
 TANDEM_DEVICE void start_dv(KeysState<V>& state, const tile::Probabilities<V.block_m>& p) {
   hw::wgmma_fence();
-  tile::start_output<V.operand>(state.dv, p, state.shared.dout[state.dout_at().slot]);
+  tile::start_output<V.operand>(state.dv, p, state.shared.dout[state.dout_at().stage]);
   hw::wgmma_commit();
 }
 
@@ -58,19 +58,24 @@ TANDEM_DEVICE void start_dv(KeysState<V>& state, const tile::Probabilities<V.blo
 template <BackwardVariant V>
 TANDEM_DEVICE void start_dk(KeysState<V>& state, const tile::Probabilities<V.block_m>& ds) {
   hw::wgmma_fence();
-  tile::start_output<V.operand>(state.dk, ds, state.shared.q[state.q_at().slot]);
+  tile::start_output<V.operand>(state.dk, ds, state.shared.q[state.q_at().stage]);
   hw::wgmma_commit();
 }
 
-/// The warpgroup's dS for all consumers' products.
+/// The warpgroup's dS for all consumers' products, once publish_ds() has followed.
 template <BackwardVariant V>
-TANDEM_DEVICE void share_ds(KeysState<V>& state, int number, const tile::Probabilities<V.block_m>& ds) {
+TANDEM_DEVICE void store_ds(KeysState<V>& state, int number, const tile::Probabilities<V.block_m>& ds) {
   auto& dq = state.shared.dq;
-  const int first = tile::warpgroup_rows * state.consumer + 16 * static_cast<int>(hw::warp_index() % 4);
+  // Not warp_index(): its shuffle would queue for shared memory behind the products.
+  const int first =
+      tile::warpgroup_rows * state.consumer + 16 * static_cast<int>(hw::thread_index() / hw::warp_size % 4);
   const auto at = ds_at<V>(number);
-  dq.ds_ring.wait_emptied(at);
-  store_fragments(dq.ds[at.slot], first, ds);
-  dq.ds_ring.fill(at);
+  dq.ds_pipeline.wait_emptied(at);
+  store_fragments(dq.ds[at.stage], first, ds);
+}
+template <BackwardVariant V>
+TANDEM_DEVICE void publish_ds(KeysState<V>& state, int number) {
+  state.shared.dq.ds_pipeline.fill(ds_at<V>(number));
 }
 
 /// Line 28, the product: starts the consumer's part of dQ = dS K, over the keys of all consumers.
@@ -79,43 +84,47 @@ TANDEM_DEVICE void start_dq(KeysState<V>& state, int number, float (&dq)[part_ac
   constexpr int row_blocks = V.block_m / part_rows, steps_of_tile = tile::warpgroup_rows / tile::k_step;
   const int row_block = state.consumer % row_blocks, panel = state.consumer / row_blocks;
   const auto at = ds_at<V>(number);
-  state.shared.dq.ds_ring.wait_filled(at);
+  state.shared.dq.ds_pipeline.wait_filled(at);
   hw::wgmma_fence();
   TANDEM_UNROLL
   for (int step = 0; step < V.block_n / tile::k_step; ++step) {
     hw::wgmma_ss<V.operand, part_columns, hw::Major::mn, hw::Major::mn>(
-        dq, state.shared.dq.ds[at.slot].mn_major(step, row_block),
+        dq, state.shared.dq.ds[at.stage].mn_major(step, row_block),
         state.shared.k[step / steps_of_tile].mn_major(step % steps_of_tile, panel),
         step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
   }
   hw::wgmma_commit();
 }
 
-/// Line 28, the rest: the part of dQ to shared memory, for the writer. `number`: parts before it.
+/// Line 28, the rest: the part of dQ to shared memory, for the writer, once publish_dq() has followed.
+/// `number`: parts before it.
 template <BackwardVariant V>
-TANDEM_DEVICE void hand_over_dq(KeysState<V>& state, int number, const float (&dq)[part_accumulators]) {
-  auto& ring = state.shared.dq.part_ring[state.consumer];
+TANDEM_DEVICE void store_dq(KeysState<V>& state, int number, const float (&dq)[part_accumulators]) {
+  auto& pipeline = state.shared.dq.part_pipeline[state.consumer];
   float* part = state.shared.dq.part[state.consumer].value;
   const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size);
-  const auto at = tile::RingPosition<1>::of(number);
-  ring.wait_emptied(at);
+  const auto at = tile::PipelineState<1>::of(number);
+  pipeline.wait_emptied(at);
   TANDEM_UNROLL
   for (int quad = 0; quad < part_accumulators / 4; ++quad)
     *reinterpret_cast<AccumulatorQuad*>(part + place_in_part(thread, quad)) = AccumulatorQuad::of(dq, quad);
-  ring.fill(at);
+}
+template <BackwardVariant V>
+TANDEM_DEVICE void publish_dq(KeysState<V>& state, int number) {
+  state.shared.dq.part_pipeline[state.consumer].fill(tile::PipelineState<1>::of(number));
 }
 
 /// The block of dO is done with, its product too.
 template <BackwardVariant V>
 TANDEM_DEVICE void release_dout(KeysState<V>& state) {
   hw::sync_warp();  // lanes have read statistics that came with it
-  tile::release_slot(state.shared.dout_ring, state.dout_at());
+  tile::consumer_release(state.shared.dout_pipeline, state.dout_at());
 }
 /// The same of Q.
 template <BackwardVariant V>
 TANDEM_DEVICE void release_q(KeysState<V>& state) {
   hw::sync_warp();
-  tile::release_slot(state.shared.q_ring, state.q_at());
+  tile::consumer_release(state.shared.q_pipeline, state.q_at());
 }
 
 }  // namespace tandem::backward

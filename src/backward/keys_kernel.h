@@ -12,13 +12,13 @@ template <BackwardVariant V>
 TANDEM_DEVICE void init_barriers(KeysShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers;
-    shared.k_ring.init(consumer_warps);
-    shared.v_ring.init(consumer_warps);
-    shared.q_ring.init(consumer_warps);
-    shared.dout_ring.init(consumer_warps);
+    shared.k_pipeline.init(consumer_warps);
+    shared.v_pipeline.init(consumer_warps);
+    shared.q_pipeline.init(consumer_warps);
+    shared.dout_pipeline.init(consumer_warps);
     if constexpr (adds_dq<V>) {
-      shared.dq.ds_ring.init(consumer_warps, consumer_warps);
-      for (auto& ring : shared.dq.part_ring) ring.init(warps, 1);
+      shared.dq.ds_pipeline.init(consumer_warps, consumer_warps);
+      for (auto& pipeline : shared.dq.part_pipeline) pipeline.init(warps, 1);
     }
     hw::fence_barrier_init();
   }
@@ -34,8 +34,8 @@ TANDEM_DEVICE void consume_keys(const BackwardArguments& args, KeysShared<V>& sh
   KeysState<V> state{args, shared, consumer, KeyLimits::of(args.extent, own_key), 0, {}, {}};
   TANDEM_UNROLL
   for (int i = 0; i < V.head_dim / 2; ++i) state.dk[i] = state.dv[i] = 0.f;  // line 16
-  tile::wait_full(shared.k_ring, tile::RingPosition<1>{});                   // line 17
-  tile::wait_full(shared.v_ring, tile::RingPosition<1>{});
+  tile::consumer_wait(shared.k_pipeline, tile::PipelineState<1>{});          // line 17
+  tile::consumer_wait(shared.v_pipeline, tile::PipelineState<1>{});
   if constexpr (V.kernel == Kernel::keys_serial) {
     walk_serial(state, work);
   } else {
@@ -60,7 +60,7 @@ TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& sh
   }
 }
 
-/// The body of the kernel; the trampoline launches V.threads threads a block.
+/// The body of the kernel; the trampoline launches V.threads() threads a block.
 template <BackwardVariant V>
 TANDEM_DEVICE void keys_kernel(const BackwardArguments& args) {
   auto& shared = hw::shared_memory<KeysShared<V>>();

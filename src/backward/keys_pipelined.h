@@ -1,15 +1,26 @@
 // The main loop with S one block of queries ahead and dQ one behind. Nothing that crosses warpgroups is
-// waited for in the block that made it, so they drift apart, and one's products run beside the other's
-// softmax.
+// waited for in the block that made it, and pingpong keeps them apart, so that one's products run beside the
+// other's softmax. What was stored for others is published behind the next products: the fence waits for the
+// stores, which wait for shared memory behind the products before.
 #pragma once
 
 #include "backward/keys_consumer.h"
+#include "backward/pingpong.h"
 
 namespace tandem::backward {
 
 /// dS of step i is shared as number i + 1: number 0 is zeros, so that every block has a dQ before it, and no
 /// product stands under a condition.
 inline constexpr int number_of_first_ds = 1;
+
+/// So many groups of the statistics L are loaded ahead of the softmax, while dP's product is issued: the
+/// products keep shared memory busy.
+template <BackwardVariant V>
+inline constexpr int groups_ahead = V.block_m == 64 && !V.softcap ? 2 : 0;
+
+/// Whether a part of dQ is published in the next block. With a cap registers are too few for what that takes.
+template <BackwardVariant V>
+inline constexpr bool publishes_late = adds_dq<V> && !V.softcap;
 
 /// Lines 22-27 of one block of queries, whose scores are there, line 28 of the block before, and lines 19-21
 /// of the next one; behind the last one its own scores are computed once more and dropped.
@@ -18,24 +29,31 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
                                    bool has_next) {
   KeysShared<V>& shared = state.shared;
   const int step = state.step;
+  const Pingpong<V> pingpong{state.consumer};
   tile::Probabilities<V.block_m> p, ds;
   {
     float dp[V.block_m / 2];
-    tile::wait_full(shared.dout_ring, state.dout_at());  // lines 22, 20 (D)
-    if constexpr (!V.softcap) start_dp(state, dp);       // line 23
-    exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m,
-                                     shared.lse_log2[state.q_at().slot].value, scores, p);  // line 24
-    if constexpr (rounds_early<V>) start_dv(state, p);                                      // line 26
+    tile::consumer_wait(shared.dout_pipeline, state.dout_at());  // lines 22, 20 (D)
+    const auto lse = BlockStatistics<groups_ahead<V>>::load(shared.lse_log2[state.q_at().stage].value);
+    if constexpr (!V.softcap) start_dp(state, dp);  // line 23
+    if constexpr (publishes_late<V>) {
+      if (step > 1) publish_dq(state, step - 2);  // of the block before, which has one of the block before it
+    }
+    pingpong.take();
+    exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m, lse, scores, p);  // line 24
+    if constexpr (rounds_early<V>) start_dv(state, p);                                              // line 26
     if constexpr (V.softcap) {
       hw::wgmma_wait<0>();  // P and dP together are more than the registers hold
       start_dp(state, dp);  // line 23
     }
     hw::wgmma_wait<rounds_early<V> && !V.softcap ? 1 : 0>();
-    differentiate<V, V.block_m>(shared.delta[state.dout_at().slot].value, scores, dp, p, ds);  // line 25
-    if constexpr (!rounds_early<V>) start_dv(state, p);                                        // line 26
+    differentiate<V, V.block_m>(shared.delta[state.dout_at().stage].value, scores, dp, p, ds);  // line 25
+    if constexpr (!rounds_early<V>) start_dv(state, p);                                         // line 26
   }
-  if constexpr (adds_dq<V>) share_ds(state, number_of_first_ds + step, ds);
+  if constexpr (adds_dq<V>) store_ds(state, number_of_first_ds + step, ds);
+  pingpong.pass();
   start_dk(state, ds);  // line 27
+  if constexpr (adds_dq<V>) publish_ds(state, number_of_first_ds + step);
   hw::wgmma_wait<1>();
   release_dout(state);
 
@@ -45,13 +63,16 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
   release_q(state);
   if (has_next) {
     ++state.step;
-    tile::wait_full(shared.q_ring, state.q_at());  // line 19 of the next block
+    tile::consumer_wait(shared.q_pipeline, state.q_at());  // line 19 of the next block
   }
-  start_scores(state, state.q_at().slot, scores);  // line 21 of the next block
+  start_scores(state, state.q_at().stage, scores);  // line 21 of the next block
   if constexpr (adds_dq<V>) {
     hw::wgmma_wait<1>();
-    shared.dq.ds_ring.release(ds_at<V>(step));
-    if (step > 0) hand_over_dq(state, step - 1, dq);  // line 28 of the block before
+    shared.dq.ds_pipeline.release(ds_at<V>(step));
+    if (step > 0) {
+      store_dq(state, step - 1, dq);  // line 28 of the block before
+      if constexpr (!publishes_late<V>) publish_dq(state, step - 1);
+    }
   }
   hw::wgmma_wait<0>();  // here, for a product in flight from one turn to the next is what ptxas serialises
 }
@@ -59,10 +80,14 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
 /// Line 28 of the last block.
 template <BackwardVariant V>
 TANDEM_DEVICE void finish_dq(KeysState<V>& state) {
+  if constexpr (publishes_late<V>) {
+    if (state.step > 0) publish_dq(state, state.step - 1);
+  }
   float dq[part_accumulators];
   start_dq(state, number_of_first_ds + state.step, dq);
   hw::wgmma_wait<0>();
-  hand_over_dq(state, state.step, dq);
+  store_dq(state, state.step, dq);
+  publish_dq(state, state.step);
 }
 
 /// Lines 18-29 for the queries of all heads of the group.
@@ -71,9 +96,13 @@ TANDEM_DEVICE void walk_pipelined(KeysState<V>& state, const KeyWork& work) {
   const core::BlockRanges& blocks = work.blocks;
   int left = work.count() * state.args.group.value();
   float scores[V.block_m / 2];
-  if constexpr (adds_dq<V>) share_ds(state, 0, tile::Probabilities<V.block_m>{});
-  tile::wait_full(state.shared.q_ring, state.q_at());  // line 19
-  start_scores(state, state.q_at().slot, scores);      // line 21
+  Pingpong<V>{state.consumer}.init();
+  if constexpr (adds_dq<V>) {
+    store_ds(state, 0, tile::Probabilities<V.block_m>{});
+    publish_ds(state, 0);
+  }
+  tile::consumer_wait(state.shared.q_pipeline, state.q_at());  // line 19
+  start_scores(state, state.q_at().stage, scores);             // line 21
   hw::wgmma_wait<0>();
   for (int head = 0; head < state.args.group.value(); ++head) {
     for_each_block<V>(blocks, [&]<BlockKind kind>(int block) {

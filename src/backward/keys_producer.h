@@ -7,7 +7,7 @@
 
 namespace tandem::backward {
 
-/// Calls `visit(head, block)` for each step of the walk: the blocks of queries of one head after another.
+/// Calls `visit(head, block)` for each step of the loop: the blocks of queries of one head after another.
 template <typename Visit>
 TANDEM_DEVICE void for_each_step(const BackwardArguments& args, const KeyWork& work, const Visit& visit) {
   const int group = args.group.value();
@@ -21,36 +21,36 @@ template <BackwardVariant V, typename Shared>
 TANDEM_DEVICE void produce(const BackwardArguments& args, Shared& shared, const KeyWork& work) {
   using KeyTile = typename Shared::KeyTile;
   using QueryTile = typename Shared::QueryTile;
-  tile::RingPosition<1> keys_at;
-  tile::RingPosition<V.q_stages> q_at;
-  tile::RingPosition<V.stages> dout_at;
-  const auto load_keys = [&](auto& tiles, auto& ring, const hw::TensorMap& map) {
-    tile::acquire_slot(ring, keys_at, Shared::key_tiles * KeyTile::bytes);
+  tile::PipelineState<1> keys_at;
+  tile::PipelineState<V.q_stages> q_at;
+  tile::PipelineState<V.stages> dout_at;
+  const auto load_keys = [&](auto& tiles, auto& pipeline, const hw::TensorMap& map) {
+    tile::producer_acquire(pipeline, keys_at, Shared::key_tiles * KeyTile::bytes);
     for (int i = 0; i < Shared::key_tiles; ++i) {
-      tile::load_tile(tiles[i], map, ring.full[0],
+      tile::load_tile(tiles[i], map, pipeline.full[0],
                       {0, work.first_key + i * tile::warpgroup_rows, work.kv_head, work.batch},
                       hw::CachePolicy::evict_first);
     }
   };
   // Lines 10-12: a block of Q or dO, with its statistics.
-  const auto load_queries = [&](auto& tiles, auto& ring, auto& at, auto& slots, const hw::TensorMap& map,
+  const auto load_queries = [&](auto& tiles, auto& pipeline, auto& at, auto& stages, const hw::TensorMap& map,
                                 const float* statistics, hw::BoxOrigin origin) {
-    tile::acquire_slot(ring, at, QueryTile::bytes + slots[0].bytes);
-    tile::load_tile(tiles[at.slot], map, ring.full[at.slot], origin, hw::CachePolicy::evict_last);
-    hw::copy_in(slots[at.slot].value, statistics, slots[0].bytes, ring.full[at.slot]);
+    tile::producer_acquire(pipeline, at, QueryTile::bytes + stages[0].bytes);
+    tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
+    hw::copy_in(stages[at.stage].value, statistics, stages[0].bytes, pipeline.full[at.stage]);
     at.advance();
   };
 
-  load_keys(shared.k, shared.k_ring, args.k);  // lines 7, 8
+  load_keys(shared.k, shared.k_pipeline, args.k);  // lines 7, 8
   bool first = true;
   for_each_step(args, work, [&](int head, int block) {  // line 9
     const hw::BoxOrigin origin{0, block * V.block_m, head, work.batch};
     const std::int64_t statistics = statistics_at(args.extent, work.batch, head, origin.s);
-    load_queries(shared.q, shared.q_ring, q_at, shared.lse_log2, args.q,
+    load_queries(shared.q, shared.q_pipeline, q_at, shared.lse_log2, args.q,
                  args.statistics.lse_log2 + statistics, origin);
-    if (first) load_keys(shared.v, shared.v_ring, args.v);  // lines 7, 8: before they are needed
+    if (first) load_keys(shared.v, shared.v_pipeline, args.v);  // lines 7, 8: before they are needed
     first = false;
-    load_queries(shared.dout, shared.dout_ring, dout_at, shared.delta, args.dout,
+    load_queries(shared.dout, shared.dout_pipeline, dout_at, shared.delta, args.dout,
                  args.statistics.delta + statistics, origin);
   });
 }
@@ -69,15 +69,15 @@ TANDEM_DEVICE int part_of(const Extent& extent, int batch, int head, int block, 
 template <BackwardVariant V>
 TANDEM_DEVICE void write_dq(const BackwardArguments& args, KeysShared<V>& shared, const KeyWork& work,
                             int consumer) {
-  auto& ring = shared.dq.part_ring[consumer];
-  tile::RingPosition<1> at;
+  auto& pipeline = shared.dq.part_pipeline[consumer];
+  tile::PipelineState<1> at;
   for_each_step(args, work, [&](int head, int block) {  // line 31
     const int part = part_of<V>(args.extent, work.batch, head, block, consumer);
-    ring.wait_filled(at);  // line 32
+    pipeline.wait_filled(at);  // line 32
     hw::reduce_add_box(args.dq_sums, {0, part * part_box_rows, 0, 0}, shared.dq.part[consumer].value);  // 33
     hw::commit_stores();
     hw::wait_stores_read<0>();
-    hw::barrier_arrive(ring.emptied[0]);
+    hw::barrier_arrive(pipeline.emptied[0]);
     at.advance();
   });
 }

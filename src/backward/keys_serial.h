@@ -13,16 +13,18 @@ TANDEM_DEVICE void serial_block(KeysState<V>& state, int block) {
   float scores[V.block_m / 2], dp[V.block_m / 2];
   tile::Probabilities<V.block_m> p, ds;
 
-  tile::wait_full(shared.q_ring, state.q_at());        // lines 19, 20 (L)
-  start_scores(state, state.q_at().slot, scores);      // line 21
-  tile::wait_full(shared.dout_ring, state.dout_at());  // lines 22, 20 (D)
-  start_dp(state, dp);                                 // line 23
+  tile::consumer_wait(shared.q_pipeline, state.q_at());        // lines 19, 20 (L)
+  start_scores(state, state.q_at().stage, scores);             // line 21
+  tile::consumer_wait(shared.dout_pipeline, state.dout_at());  // lines 22, 20 (D)
+  start_dp(state, dp);                                         // line 23
   hw::wgmma_wait<1>();
   exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m,
-                                   shared.lse_log2[state.q_at().slot].value, scores, p);  // line 24
+                                   BlockStatistics<0>::load(shared.lse_log2[state.q_at().stage].value),
+                                   scores, p);  // line 24
   hw::wgmma_wait<0>();
-  differentiate<V, V.block_m>(shared.delta[state.dout_at().slot].value, scores, dp, p, ds);  // line 25
-  share_ds(state, state.step, ds);
+  differentiate<V, V.block_m>(shared.delta[state.dout_at().stage].value, scores, dp, p, ds);  // line 25
+  store_ds(state, state.step, ds);
+  publish_ds(state, state.step);
   start_dv(state, p);   // line 26
   start_dk(state, ds);  // line 27
   hw::wgmma_wait<0>();
@@ -32,8 +34,9 @@ TANDEM_DEVICE void serial_block(KeysState<V>& state, int block) {
   float dq[part_accumulators];
   start_dq(state, state.step, dq);  // line 28
   hw::wgmma_wait<0>();
-  shared.dq.ds_ring.release(ds_at<V>(state.step));
-  hand_over_dq(state, state.step, dq);  // line 28
+  shared.dq.ds_pipeline.release(ds_at<V>(state.step));
+  store_dq(state, state.step, dq);  // line 28
+  publish_dq(state, state.step);
   ++state.step;
 }
 

@@ -7,14 +7,14 @@
 #include "backward/variant.h"
 #include "tile/gemm.h"
 #include "tile/handover.h"
-#include "tile/ring.h"
+#include "tile/pipeline.h"
 #include "tile/shared_tile.h"
 
 namespace tandem::backward {
 
 /// Statistics of a block of queries, which come with q and dO.
 template <int queries>
-struct alignas(128) StatisticsSlot {
+struct alignas(128) StatisticsStage {
   float value[queries];
   static constexpr int bytes = queries * static_cast<int>(sizeof(float));
 };
@@ -22,15 +22,15 @@ struct alignas(128) StatisticsSlot {
 /// dS on its way to the product for dQ, and dQ on its way to the sums.
 template <BackwardVariant V>
 struct DqTiles {
-  static constexpr int slots = 2;
+  static constexpr int stages = 2;
   /// Keys are rows, so that a warpgroup stores its dS as it holds it.
-  tile::SharedTile<V.block_n, V.block_m> ds[slots];
+  tile::SharedTile<V.block_n, V.block_m> ds[stages];
   /// Each consumer has a part of its own (sums.h).
   struct alignas(128) Part {
     float value[part_elements];
   } part[V.consumers];
-  tile::Handover<slots> ds_ring;
-  tile::Handover<1> part_ring[V.consumers];
+  tile::Handover<stages> ds_pipeline;
+  tile::Handover<1> part_pipeline[V.consumers];
 };
 struct NoDqTiles {};
 
@@ -43,11 +43,11 @@ struct KeysShared {
   KeyTile k[key_tiles], v[key_tiles];
   QueryTile q[V.q_stages], dout[V.stages];
   std::conditional_t<V.dq_sums == DqSums::added, DqTiles<V>, NoDqTiles> dq;
-  StatisticsSlot<V.block_m> lse_log2[V.q_stages];  ///< comes with q
-  StatisticsSlot<V.block_m> delta[V.stages];       ///< comes with dO
-  tile::Ring<1> k_ring, v_ring;                    ///< of one use: a tile has one block of keys
-  tile::Ring<V.q_stages> q_ring;
-  tile::Ring<V.stages> dout_ring;
+  StatisticsStage<V.block_m> lse_log2[V.q_stages];  ///< comes with q
+  StatisticsStage<V.block_m> delta[V.stages];       ///< comes with dO
+  tile::Pipeline<1> k_pipeline, v_pipeline;         ///< of one use: a tile has one block of keys
+  tile::Pipeline<V.q_stages> q_pipeline;
+  tile::Pipeline<V.stages> dout_pipeline;
 };
 
 }  // namespace tandem::backward

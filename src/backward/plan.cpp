@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numbers>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backward/sums.h"
@@ -10,6 +11,8 @@
 
 namespace tandem::backward {
 namespace {
+
+constexpr std::int64_t max_tiles = std::int64_t{1} << 30;
 
 /// Of the smallest built head dim that serves the problem, the variant of the kind; nullptr if there is none.
 const BackwardVariant* find(const core::BackwardProblem& problem, Kernel kernel, DqSums dq_sums) {
@@ -60,8 +63,8 @@ void drop(core::Tensor& tensor, std::int64_t rows) {
 constexpr std::int64_t cached_bytes = std::int64_t{32} << 20;
 
 /// Tiles of a length each, longest first where they differ: causal keys by those that see them.
-core::Schedule make_schedule(const core::BackwardProblem& problem, const BackwardVariant& variant,
-                             int sm_count) {
+core::TileScheduler make_schedule(const core::BackwardProblem& problem, const BackwardVariant& variant,
+                                  int sm_count) {
   const bool keys = variant.is_of_keys();
   const auto tiles = static_cast<int>(keys ? (problem.k_len() + variant.block_n - 1) / variant.block_n
                                            : (problem.q_len() + variant.block_m - 1) / variant.block_m);
@@ -69,11 +72,46 @@ core::Schedule make_schedule(const core::BackwardProblem& problem, const Backwar
   const auto batch = static_cast<int>(problem.batch());
   const bool ramp =
       (problem.mask.right != core::Mask::unlimited) && (problem.mask.left == core::Mask::unlimited);
-  if (!ramp) return core::Schedule(tiles, heads, batch, sm_count);
+  if (!ramp) return core::TileScheduler(tiles, heads, batch, sm_count);
   const std::int64_t rows = keys ? problem.q_len() * problem.group() * 2 : problem.k_len();
   const std::int64_t of_head = std::max<std::int64_t>(1, rows * problem.head_dim() * 2 * 2);
-  return core::Schedule::longest_first(tiles, heads, batch, sm_count,
-                                       static_cast<int>(std::max<std::int64_t>(1, cached_bytes / of_head)));
+  return core::TileScheduler::longest_first(
+      tiles, heads, batch, sm_count, static_cast<int>(std::max<std::int64_t>(1, cached_bytes / of_head)));
+}
+
+/// Blocks of the kernels before and after the products: 64 queries each.
+std::int64_t row_blocks(const core::BackwardProblem& problem) {
+  return problem.batch() * problem.q_heads() * round_up(problem.q_len(), query_padding) / part_rows;
+}
+
+/// The sums of dQ as a tensor of fp32 rows of 32 that parts are boxes of.
+core::Tensor sums_tensor(const core::BackwardProblem& problem, const BackwardVariant& variant, void* sums) {
+  const std::int64_t rows = row_blocks(problem) * parts_of_rows(variant.head_dim) * part_box_rows;
+  return {sums, TANDEM_FP32, {1, rows, 1, part_box_columns}, {0, part_box_columns, 0, 1}};
+}
+
+/// All arguments but the tensor maps.
+BackwardArguments make_arguments(const core::BackwardProblem& problem, const BackwardVariant& variant,
+                                 const Statistics& statistics, int sm_count) {
+  BackwardArguments args{};
+  args.dq = view_of(problem.dq);
+  args.dk = view_of(problem.dk);
+  args.dv = view_of(problem.dv);
+  args.statistics = statistics;
+  args.schedule = make_schedule(problem, variant, sm_count);
+  args.group = core::Divisor(static_cast<int>(problem.group()));
+  args.extent = extent_of(problem);
+  args.scale = problem.scale;
+  args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
+  args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
+  return args;
+}
+
+core::Status no_variant(const core::BackwardProblem& problem) {
+  return {TANDEM_UNSUPPORTED, std::string("no Hopper kernel of the backward is built for dtype ") +
+                                  core::name_of(problem.dtype()) + " with head dim " +
+                                  std::to_string(problem.head_dim()) +
+                                  "; built are bf16 and fp16 with head dims up to 256"};
 }
 
 }  // namespace
@@ -100,21 +138,8 @@ Choice choice_with(const BackwardVariant& variant) {
 }
 
 const std::vector<BackwardVariant>& all_variants() {
-  static const std::vector<BackwardVariant> all = [] {
-    std::vector<BackwardVariant> variants;
-    for_each_built([&]<int head_dim>() {
-      for (const BackwardVariant& variant : built<head_dim>()) variants.push_back(variant);
-    });
-    return variants;
-  }();
+  static const std::vector<BackwardVariant> all = launch::variants_of<Family>();
   return all;
-}
-
-core::Status no_variant(const core::BackwardProblem& problem) {
-  return {TANDEM_UNSUPPORTED, std::string("no Hopper kernel of the backward is built for dtype ") +
-                                  core::name_of(problem.dtype()) + " with head dim " +
-                                  std::to_string(problem.head_dim()) +
-                                  "; built are bf16 and fp16 with head dims up to 256"};
 }
 
 Cropped crop(const core::BackwardProblem& problem) {
@@ -145,75 +170,131 @@ WorkspaceLayout workspace_layout(const core::BackwardProblem& problem, const Cho
   return {0, statistics, 2 * statistics, 2 * statistics + aligned(sums)};
 }
 
-std::int64_t grid_of(const core::BackwardProblem& problem, const BackwardVariant& variant, int sm_count) {
-  return make_schedule(problem, variant, sm_count).positions();
+Call::Call(const core::BackwardProblem& problem, const Choice& choice, int sm_count, void* workspace)
+    : whole_(problem),
+      cropped_(crop(problem)),
+      choice_(choice),
+      sm_count_(sm_count),
+      layout_(workspace_layout(cropped_.problem, choice)),
+      workspace_(workspace) {
+  const auto at = [workspace](std::size_t offset) {
+    return reinterpret_cast<float*>(static_cast<char*>(workspace) + offset);
+  };
+  statistics_ = {at(layout_.lse_log2), at(layout_.delta)};
+  dq_sums_ = choice.adds_dq() ? at(layout_.dq_sums) : nullptr;
 }
 
-std::int64_t row_blocks(const core::BackwardProblem& problem) {
-  return problem.batch() * problem.q_heads() * round_up(problem.q_len(), query_padding) / part_rows;
+core::Region Call::workspace() const {
+  return core::Region::of(workspace_, 1, 1, static_cast<std::int64_t>(layout_.end), 0);
 }
 
-MapBoxes map_boxes(const BackwardVariant& variant) {
+Step<PrepareFamily> Call::prepare() const {
+  const core::BackwardProblem& p = cropped_.problem;
+  const Extent extent = extent_of(p);
+  Step<PrepareFamily> step{
+      {{choice_.keys.operand, choice_.keys.head_dim},
+       static_cast<int>(row_blocks(p)),
+       {view_of(p.o), view_of(p.dout), view_of(p.lse), view_of(p.dlse), statistics_, dq_sums_,
+        core::Divisor(extent.padded_q_len / part_rows), core::Divisor(extent.q_heads), extent}},
+      {}};
+  step.memory.add("o", core::Role::input, p.o);
+  step.memory.add("dout", core::Role::input, p.dout);
+  step.memory.add("lse", core::Role::input, p.lse);
+  if (p.dlse.data != nullptr) step.memory.add("dlse", core::Role::input, p.dlse);
+  step.memory.add_array("workspace", core::Role::output, workspace());
+  return step;
+}
+
+Step<Family> Call::products(const BackwardVariant& variant) const {
   constexpr int warpgroup_rows = 64;
-  return variant.is_of_keys() ? MapBoxes{{variant.block_m}, {warpgroup_rows}}
-                              : MapBoxes{{warpgroup_rows}, {variant.block_n}};
+  const core::BackwardProblem& p = cropped_.problem;
+  const bool keys = variant.is_of_keys();
+  Step<Family> step{{variant, static_cast<int>(make_schedule(p, variant, sm_count_).positions()),
+                     make_arguments(p, variant, statistics_, sm_count_)},
+                    {}};
+  const hw::BoxRows query_rows{keys ? variant.block_m : warpgroup_rows},
+      key_rows{keys ? warpgroup_rows : variant.block_n};
+  step.record.request({"q", p.q, query_rows, &BackwardArguments::q});
+  step.record.request({"dout", p.dout, query_rows, &BackwardArguments::dout});
+  step.record.request({"k", p.k, key_rows, &BackwardArguments::k});
+  step.record.request({"v", p.v, key_rows, &BackwardArguments::v});
+  if (dq_sums_ != nullptr)
+    step.record.request(
+        {"workspace", sums_tensor(p, variant, dq_sums_), {part_box_rows}, &BackwardArguments::dq_sums});
+  step.memory.add("q", core::Role::input, p.q);
+  step.memory.add("k", core::Role::input, p.k);
+  step.memory.add("v", core::Role::input, p.v);
+  step.memory.add("dout", core::Role::input, p.dout);
+  step.memory.add_array(
+      "workspace", variant.dq_sums == DqSums::added ? core::Role::updated : core::Role::input, workspace());
+  if (keys) {
+    step.memory.add("dk", core::Role::output, p.dk);
+    step.memory.add("dv", core::Role::output, p.dv);
+  } else {
+    step.memory.add("dq", core::Role::output, p.dq);
+  }
+  return step;
 }
 
-core::Tensor sums_tensor(const core::BackwardProblem& problem, const BackwardVariant& variant, void* sums) {
-  const std::int64_t rows = row_blocks(problem) * parts_of_rows(variant.head_dim) * part_box_rows;
-  return {sums, TANDEM_FP32, {1, rows, 1, part_box_columns}, {0, part_box_columns, 0, 1}};
+Step<FinishFamily> Call::finish() const {
+  const core::BackwardProblem& p = cropped_.problem;
+  const Extent extent = extent_of(p);
+  Step<FinishFamily> step{{{choice_.keys.operand, choice_.keys.head_dim},
+                           static_cast<int>(row_blocks(p)),
+                           {dq_sums_, view_of(p.dq), core::Divisor(extent.padded_q_len / part_rows),
+                            core::Divisor(extent.q_heads), extent, p.scale}},
+                          {}};
+  step.memory.add_array("workspace", core::Role::input, workspace());
+  step.memory.add("dq", core::Role::output, p.dq);
+  return step;
 }
 
-BackwardArguments make_arguments(const core::BackwardProblem& problem, const BackwardVariant& variant,
-                                 const Statistics& statistics, int sm_count) {
-  BackwardArguments args{};
-  args.dq = view_of(problem.dq);
-  args.dk = view_of(problem.dk);
-  args.dv = view_of(problem.dv);
-  args.statistics = statistics;
-  args.schedule = make_schedule(problem, variant, sm_count);
-  args.group = core::Divisor(static_cast<int>(problem.group()));
-  args.extent = extent_of(problem);
-  args.scale = problem.scale;
-  args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
-  args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
-  return args;
-}
-
-PrepareArguments make_prepare_arguments(const core::BackwardProblem& problem, const Statistics& statistics,
-                                        void* dq_sums) {
-  const Extent extent = extent_of(problem);
-  return {view_of(problem.o),
-          view_of(problem.dout),
-          view_of(problem.lse),
-          view_of(problem.dlse),
-          statistics,
-          dq_sums,
-          core::Divisor(extent.padded_q_len / part_rows),
-          core::Divisor(extent.q_heads),
-          extent};
-}
-
-FinishArguments make_finish_arguments(const core::BackwardProblem& problem, const float* dq_sums) {
-  const Extent extent = extent_of(problem);
-  return {dq_sums,
-          view_of(problem.dq),
-          core::Divisor(extent.padded_q_len / part_rows),
-          core::Divisor(extent.q_heads),
-          extent,
-          problem.scale};
-}
-
-ClearArguments make_clear_arguments(const core::Tensor& tensor, std::int64_t rows) {
-  const std::int64_t heads = tensor.shape[2];
-  return {view_of(tensor), core::Divisor(static_cast<int>(std::max<std::int64_t>(heads, 1))),
-          core::Divisor(static_cast<int>(std::max<std::int64_t>(rows, 1))),
-          static_cast<int>(tensor.shape[0] * rows * heads), static_cast<int>(tensor.shape[3])};
-}
-
-int clear_blocks(const ClearArguments& args) {
+Step<ClearFamily> Call::clear(const char* name, const core::Tensor& gradient, std::int64_t rows) const {
   constexpr int warps = 4;
-  return (args.count + warps - 1) / warps;
+  const std::int64_t heads = gradient.shape[2];
+  const auto count = static_cast<int>(gradient.shape[0] * rows * heads);
+  Step<ClearFamily> step{
+      {{},
+       (count + warps - 1) / warps,
+       {view_of(gradient), core::Divisor(static_cast<int>(std::max<std::int64_t>(heads, 1))),
+        core::Divisor(static_cast<int>(std::max<std::int64_t>(rows, 1))), count,
+        static_cast<int>(gradient.shape[3])}},
+      {}};
+  step.memory.add(name, core::Role::updated, gradient);
+  return step;
+}
+
+core::TensorList memory_of(const core::BackwardProblem& problem, const Choice& choice, void* workspace) {
+  core::TensorList list = tensors_of(problem);
+  const std::size_t bytes = workspace_layout(crop(problem).problem, choice).end;
+  list.add_array("workspace", core::Role::output,
+                 core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(bytes), 0));
+  return list;
+}
+
+core::Status supported(const core::BackwardProblem& problem) {
+  const Choice choice = choose(problem);
+  if (!choice.found) return no_variant(problem);
+  for (auto [name, tensor] : {std::pair{"q", &problem.q},
+                              {"k", &problem.k},
+                              {"v", &problem.v},
+                              {"o", &problem.o},
+                              {"dout", &problem.dout},
+                              {"dq", &problem.dq},
+                              {"dk", &problem.dk},
+                              {"dv", &problem.dv}}) {
+    if (core::Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;
+  }
+  const std::int64_t most_rows = max_tiles / (part_box_rows * 2) * part_rows;
+  if (problem.batch() * problem.q_heads() * (problem.q_len() + query_padding) >= most_rows ||
+      problem.batch() * problem.q_heads() * (problem.k_len() + query_padding) >= most_rows) {
+    return {TANDEM_UNSUPPORTED, "batch * heads * (length + 128) exceeds 2^28 rows; split the batch"};
+  }
+  return {};
+}
+
+std::size_t workspace_bytes(const core::BackwardProblem& problem) {
+  return workspace_layout(crop(problem).problem, choose(problem)).end;
 }
 
 }  // namespace tandem::backward

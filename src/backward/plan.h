@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "backward/arguments.h"
 #include "backward/table.h"
 #include "core/backward_problem.h"
 #include "core/status.h"
-#include "hw/tensor_map.h"
+#include "core/tensor_list.h"
+#include "launch/record.h"
 
 namespace tandem::backward {
 
@@ -25,11 +26,8 @@ Choice choose(const core::BackwardProblem& problem);
 /// Those of a call in which the variant runs: for study and tests.
 Choice choice_with(const BackwardVariant& variant);
 
-/// Every variant that is built, head dims ascending.
+/// Every variant that is built, head dims ascending; those for study last.
 const std::vector<BackwardVariant>& all_variants();
-
-/// Where no kernel is found: what was asked for, and what is built.
-core::Status no_variant(const core::BackwardProblem& problem);
 
 /// The problem without the first queries, which see no key, and the first keys, which nobody sees; whatever
 /// they hold, it is not read. Their gradients are 0.
@@ -47,28 +45,67 @@ struct WorkspaceLayout {
 };
 WorkspaceLayout workspace_layout(const core::BackwardProblem& problem, const Choice& choice);
 
-/// Blocks of the grids.
-std::int64_t grid_of(const core::BackwardProblem& problem, const BackwardVariant& variant, int sm_count);
-/// Of the kernels before and after the products: blocks of 64 queries.
-std::int64_t row_blocks(const core::BackwardProblem& problem);
-
-/// Boxes of the tensor maps: rows of queries and of keys.
-struct MapBoxes {
-  hw::BoxRows queries, keys;
+/// One kernel of a call, and the memory that it may touch.
+template <typename Family>
+struct Step {
+  launch::Record<Family> record;
+  core::TensorList memory;
 };
-MapBoxes map_boxes(const BackwardVariant& variant);
-/// The sums of dQ as a tensor of fp32 rows of 32 that parts are boxes of.
-core::Tensor sums_tensor(const core::BackwardProblem& problem, const BackwardVariant& variant, void* sums);
 
-/// All arguments but the tensor maps, which each machine encodes for itself.
-BackwardArguments make_arguments(const core::BackwardProblem& problem, const BackwardVariant& variant,
-                                 const Statistics& statistics, int sm_count);
-PrepareArguments make_prepare_arguments(const core::BackwardProblem& problem, const Statistics& statistics,
-                                        void* dq_sums);
-FinishArguments make_finish_arguments(const core::BackwardProblem& problem, const float* dq_sums);
-/// Of the first `rows` rows of a gradient, in the problem that was not cropped.
-ClearArguments make_clear_arguments(const core::Tensor& tensor, std::int64_t rows);
-/// Blocks of the kernel that clears.
-int clear_blocks(const ClearArguments& args);
+/// The kernels of one call in a workspace of workspace_layout(...).end bytes, aligned to 256.
+class Call {
+ public:
+  Call(const core::BackwardProblem& problem, const Choice& choice, int sm_count, void* workspace);
+
+  /// run(step) for each, one after another, until a result is not ok(); the last result.
+  template <typename Result, typename Run>
+  Result for_each_step(Run run) const {
+    Result result{};
+    const auto next = [&](auto&& step) {
+      if (result.ok() && step.record.blocks > 0) result = run(std::move(step));
+    };
+    if (!cropped_.empty()) {
+      next(prepare());
+      next(products(choice_.keys));
+      if (choice_.adds_dq())
+        next(finish());
+      else
+        next(products(choice_.queries));
+    }
+    next(clear("dq", whole_.dq, cropped_.unseeing_queries));
+    next(clear("dk", whole_.dk, cropped_.unseen_keys));
+    next(clear("dv", whole_.dv, cropped_.unseen_keys));
+    return result;
+  }
+
+ private:
+  Step<PrepareFamily> prepare() const;
+  Step<Family> products(const BackwardVariant& variant) const;
+  Step<FinishFamily> finish() const;
+  /// Of the first `rows` rows of a gradient, in the problem that was not cropped.
+  Step<ClearFamily> clear(const char* name, const core::Tensor& gradient, std::int64_t rows) const;
+  core::Region workspace() const;
+
+  core::BackwardProblem whole_;
+  Cropped cropped_;
+  Choice choice_;
+  int sm_count_;
+  WorkspaceLayout layout_;
+  void* workspace_;
+  Statistics statistics_;
+  float* dq_sums_;  ///< nullptr: nobody adds
+};
+
+/// What a call touches, all kernels together.
+core::TensorList memory_of(const core::BackwardProblem& problem, const Choice& choice, void* workspace);
+
+/// OK if built variants serve the problem and TMA can take its strides; else names what was asked. Needs no
+/// device; alignment of data pointers is checked where they are not null.
+core::Status supported(const core::BackwardProblem& problem);
+
+/// Bytes of workspace for a supported problem; their contents do not matter. 8 for each query of each
+/// head, both padded to 128; and, unless the problem is deterministic or the head dim above 128, 4 for each
+/// element of q as fp32, padded so too and to head dims 64 or 128.
+std::size_t workspace_bytes(const core::BackwardProblem& problem);
 
 }  // namespace tandem::backward

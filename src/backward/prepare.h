@@ -8,6 +8,7 @@
 
 #include "backward/arguments.h"
 #include "backward/sums.h"
+#include "backward/variant.h"
 #include "hw/hw.h"
 #include "tile/output_row.h"
 

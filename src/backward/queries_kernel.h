@@ -11,14 +11,14 @@ template <BackwardVariant V>
 struct QueriesShared {
   using QueryTile = tile::SharedTile<tile::warpgroup_rows, V.head_dim>;
   using KeyTile = tile::SharedTile<V.block_n, V.head_dim>;
-  /// V has fewer slots where memory is short: a block of it is needed for one product, of K for two.
+  /// V has fewer stages where memory is short: a block of it is needed for one product, of K for two.
   static constexpr int v_stages = V.head_dim == 256 ? V.stages - 1 : V.stages;
 
   QueryTile q[V.consumers], dout[V.consumers];
   KeyTile k[V.stages], v[v_stages];
-  tile::Ring<1> q_ring;  ///< q and dO of all consumers, once
-  tile::Ring<V.stages> k_ring;
-  tile::Ring<v_stages> v_ring;
+  tile::Pipeline<1> q_pipeline;  ///< q and dO of all consumers, once
+  tile::Pipeline<V.stages> k_pipeline;
+  tile::Pipeline<v_stages> v_pipeline;
 };
 
 /// What a consumer keeps in registers: of its 64 queries.
@@ -29,11 +29,11 @@ struct QueriesState {
   int consumer;
   int key_begin[2], key_end[2];  ///< keys that the thread's two queries see
   float lse_log2[2], delta[2];
-  int step;  ///< of the walk: blocks that are behind
+  int step;  ///< of the loop: blocks that are behind
   float dq[V.head_dim / 2];
 
-  TANDEM_DEVICE auto k_at() const { return tile::RingPosition<V.stages>::of(step); }
-  TANDEM_DEVICE auto v_at() const { return tile::RingPosition<QueriesShared<V>::v_stages>::of(step); }
+  TANDEM_DEVICE auto k_at() const { return tile::PipelineState<V.stages>::of(step); }
+  TANDEM_DEVICE auto v_at() const { return tile::PipelineState<QueriesShared<V>::v_stages>::of(step); }
 };
 
 /// One thread.
@@ -42,22 +42,23 @@ TANDEM_DEVICE void produce_for_queries(const BackwardArguments& args, QueriesSha
                                        const QueryWork& work) {
   using QueryTile = typename QueriesShared<V>::QueryTile;
   using KeyTile = typename QueriesShared<V>::KeyTile;
-  tile::RingPosition<V.stages> k_at;
-  tile::RingPosition<QueriesShared<V>::v_stages> v_at;
-  tile::acquire_slot(shared.q_ring, tile::RingPosition<1>{}, 2 * V.consumers * QueryTile::bytes);
+  tile::PipelineState<V.stages> k_at;
+  tile::PipelineState<QueriesShared<V>::v_stages> v_at;
+  tile::producer_acquire(shared.q_pipeline, tile::PipelineState<1>{}, 2 * V.consumers * QueryTile::bytes);
   for (int c = 0; c < V.consumers; ++c) {
     const hw::BoxOrigin origin{0, work.first_query + c * tile::warpgroup_rows, work.head, work.batch};
-    tile::load_tile(shared.q[c], args.q, shared.q_ring.full[0], origin, hw::CachePolicy::evict_first);
-    tile::load_tile(shared.dout[c], args.dout, shared.q_ring.full[0], origin, hw::CachePolicy::evict_first);
+    tile::load_tile(shared.q[c], args.q, shared.q_pipeline.full[0], origin, hw::CachePolicy::evict_first);
+    tile::load_tile(shared.dout[c], args.dout, shared.q_pipeline.full[0], origin,
+                    hw::CachePolicy::evict_first);
   }
   const int kv_head = args.group.divide(work.head).quotient;
   for (int block = work.blocks.begin; block < work.blocks.end; ++block) {
     const hw::BoxOrigin origin{0, block * V.block_n, kv_head, work.batch};
-    tile::acquire_slot(shared.k_ring, k_at, KeyTile::bytes);
-    tile::load_tile(shared.k[k_at.slot], args.k, shared.k_ring.full[k_at.slot], origin,
+    tile::producer_acquire(shared.k_pipeline, k_at, KeyTile::bytes);
+    tile::load_tile(shared.k[k_at.stage], args.k, shared.k_pipeline.full[k_at.stage], origin,
                     hw::CachePolicy::evict_last);
-    tile::acquire_slot(shared.v_ring, v_at, KeyTile::bytes);
-    tile::load_tile(shared.v[v_at.slot], args.v, shared.v_ring.full[v_at.slot], origin,
+    tile::producer_acquire(shared.v_pipeline, v_at, KeyTile::bytes);
+    tile::load_tile(shared.v[v_at.stage], args.v, shared.v_pipeline.full[v_at.stage], origin,
                     hw::CachePolicy::evict_last);
     k_at.advance();
     v_at.advance();
@@ -69,7 +70,7 @@ template <BackwardVariant V, typename QueryTile, typename KeyTile>
 TANDEM_DEVICE void start_row_scores(const QueryTile& queries, const KeyTile& keys,
                                     float (&scores)[V.block_n / 2]) {
   hw::wgmma_fence();
-  tile::start_scores<V.operand>(scores, queries, keys);
+  tile::issue_scores<V.operand>(scores, queries, keys);
   hw::wgmma_commit();
 }
 
@@ -100,26 +101,26 @@ TANDEM_DEVICE void dq_block(QueriesState<V>& state, float (&scores)[V.block_n / 
   {
     float dp[V.block_n / 2];
     if constexpr (V.softcap) exponentiate_rows<V, kind>(state, scores, block * V.block_n);  // for registers
-    tile::wait_full(shared.v_ring, state.v_at());
-    start_row_scores<V>(shared.dout[state.consumer], shared.v[state.v_at().slot], dp);
+    tile::consumer_wait(shared.v_pipeline, state.v_at());
+    start_row_scores<V>(shared.dout[state.consumer], shared.v[state.v_at().stage], dp);
     if constexpr (!V.softcap) exponentiate_rows<V, kind>(state, scores, block * V.block_n);
     hw::wgmma_wait<0>();
-    tile::release_slot(shared.v_ring, state.v_at());
+    tile::consumer_release(shared.v_pipeline, state.v_at());
     TANDEM_UNROLL
     for (int j = 0; j < V.block_n / 2; ++j) scores[j] *= dp[j] - state.delta[tile::row_of_accumulator(j)];
     tile::round_probabilities<V.operand>(ds, scores);
   }
   hw::wgmma_fence();
-  tile::start_output<V.operand>(state.dq, ds, shared.k[state.k_at().slot]);
+  tile::start_output<V.operand>(state.dq, ds, shared.k[state.k_at().stage]);
   hw::wgmma_commit();
   const auto at = state.k_at();
   if (has_next) {
     ++state.step;
-    tile::wait_full(shared.k_ring, state.k_at());
+    tile::consumer_wait(shared.k_pipeline, state.k_at());
   }
-  start_row_scores<V>(shared.q[state.consumer], shared.k[state.k_at().slot], scores);
+  start_row_scores<V>(shared.q[state.consumer], shared.k[state.k_at().stage], scores);
   hw::wgmma_wait<1>();
-  tile::release_slot(shared.k_ring, at);
+  tile::consumer_release(shared.k_pipeline, at);
   hw::wgmma_wait<0>();
 }
 
@@ -127,7 +128,7 @@ template <BackwardVariant V>
 TANDEM_DEVICE void walk_for_dq(QueriesState<V>& state, const core::BlockRanges& blocks) {
   float scores[V.block_n / 2];
   int left = blocks.end - blocks.begin;
-  tile::wait_full(state.shared.k_ring, state.k_at());
+  tile::consumer_wait(state.shared.k_pipeline, state.k_at());
   start_row_scores<V>(state.shared.q[state.consumer], state.shared.k[0], scores);
   hw::wgmma_wait<0>();
   for_each_block<V>(blocks,
@@ -154,7 +155,7 @@ TANDEM_DEVICE void consume_for_queries(const BackwardArguments& args, QueriesSha
   }
   TANDEM_UNROLL
   for (int i = 0; i < V.head_dim / 2; ++i) state.dq[i] = 0.f;
-  tile::wait_full(shared.q_ring, tile::RingPosition<1>{});
+  tile::consumer_wait(shared.q_pipeline, tile::PipelineState<1>{});
   walk_for_dq(state, work.blocks);
   store_gradient<V.operand>(args.dq, GradientRows{work.batch, work.head, row, extent.q_len}, extent.head_dim,
                             args.scale, state.dq);
@@ -164,9 +165,9 @@ template <BackwardVariant V>
 TANDEM_DEVICE void init_query_barriers(QueriesShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t consumer_warps = 4 * V.consumers;
-    shared.q_ring.init(consumer_warps);
-    shared.k_ring.init(consumer_warps);
-    shared.v_ring.init(consumer_warps);
+    shared.q_pipeline.init(consumer_warps);
+    shared.k_pipeline.init(consumer_warps);
+    shared.v_pipeline.init(consumer_warps);
     hw::fence_barrier_init();
   }
   hw::sync_block();

@@ -11,15 +11,15 @@ namespace tandem::backward {
 /// P, or with a cap P (1 - t^2), as the threads of either warpgroup hold it as accumulators: four of each
 /// thread after four of each. fp32, for dS is rounded too, and both roundings would show.
 template <int queries>
-struct alignas(128) ProbabilitiesSlot {
+struct alignas(128) ProbabilitiesStage {
   AccumulatorQuad quad[queries / 8][hw::warpgroup_size];
 };
 
 template <BackwardVariant V>
 struct RolesShared : KeysShared<V> {
-  static constexpr int p_slots = V.stages;
-  ProbabilitiesSlot<V.block_m> p[p_slots];
-  tile::Handover<p_slots> p_ring;
+  static constexpr int p_stages = V.stages;
+  ProbabilitiesStage<V.block_m> p[p_stages];
+  tile::Handover<p_stages> p_pipeline;
 };
 
 /// What both roles keep: where they stand, and one of the gradients.
@@ -28,11 +28,11 @@ struct RoleState {
   const BackwardArguments& args;
   RolesShared<V>& shared;
   KeyLimits limits;
-  int step;  ///< of the walk: blocks that are behind
+  int step;  ///< of the loop: blocks that are behind
   float gradient[V.head_dim / 2];
 
-  /// In the rings of Q, dO and P.
-  TANDEM_DEVICE tile::RingPosition<V.stages> at() const { return tile::RingPosition<V.stages>::of(step); }
+  /// In the pipelines of Q, dO and P.
+  TANDEM_DEVICE tile::PipelineState<V.stages> at() const { return tile::PipelineState<V.stages>::of(step); }
 };
 
 /// Starts S^T = K Q^T (line 21) or dP^T = V dO^T (line 23).
@@ -40,7 +40,7 @@ template <BackwardVariant V, typename KeyTile, typename QueryTile>
 TANDEM_DEVICE void start_role_scores(const KeyTile& keys, const QueryTile& queries,
                                      float (&scores)[V.block_m / 2]) {
   hw::wgmma_fence();
-  tile::start_scores<V.operand>(scores, keys, queries);
+  tile::issue_scores<V.operand>(scores, keys, queries);
   hw::wgmma_commit();
 }
 
@@ -53,22 +53,23 @@ TANDEM_DEVICE void start_role_gradient(RoleState<V>& state, const tile::Probabil
   hw::wgmma_commit();
 }
 
-/// The warp has read a slot of a ring, statistics too.
+/// The warp has read a stage of a pipeline, statistics too.
 template <int stages>
-TANDEM_DEVICE void release_role_slot(tile::Ring<stages>& ring, const tile::RingPosition<stages>& at) {
+TANDEM_DEVICE void release_role_stage(tile::Pipeline<stages>& pipeline,
+                                      const tile::PipelineState<stages>& at) {
   hw::sync_warp();
-  tile::release_slot(ring, at);
+  tile::consumer_release(pipeline, at);
 }
 
 /// P, or its factor of dS, for the other role.
 template <BackwardVariant V>
 TANDEM_DEVICE void share_p(RoleState<V>& state, const float (&scores)[V.block_m / 2]) {
-  auto& slot = state.shared.p[state.at().slot];
+  auto& stage = state.shared.p[state.at().stage];
   const auto thread = hw::thread_index() % hw::warpgroup_size;
-  state.shared.p_ring.wait_emptied(state.at());
+  state.shared.p_pipeline.wait_emptied(state.at());
   TANDEM_UNROLL
-  for (int q = 0; q < V.block_m / 8; ++q) slot.quad[q][thread] = AccumulatorQuad::of(scores, q);
-  state.shared.p_ring.fill(state.at());
+  for (int q = 0; q < V.block_m / 8; ++q) stage.quad[q][thread] = AccumulatorQuad::of(scores, q);
+  state.shared.p_pipeline.fill(state.at());
 }
 
 /// The role of dV, of a block whose scores are there: lines 24 and 26, and 21 of the next block; behind
@@ -78,19 +79,20 @@ TANDEM_DEVICE void dv_block(RoleState<V>& state, float (&scores)[V.block_m / 2],
   RolesShared<V>& shared = state.shared;
   tile::Probabilities<V.block_m> p;
   exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m,
-                                   shared.lse_log2[state.at().slot].value, scores, p);  // line 24
+                                   BlockStatistics<0>::load(shared.lse_log2[state.at().stage].value), scores,
+                                   p);  // line 24
   share_p(state, scores);
   const auto at = state.at();
-  release_role_slot(shared.q_ring, at);
-  tile::wait_full(shared.dout_ring, at);
-  start_role_gradient(state, p, shared.dout[at.slot]);  // line 26
+  release_role_stage(shared.q_pipeline, at);
+  tile::consumer_wait(shared.dout_pipeline, at);
+  start_role_gradient(state, p, shared.dout[at.stage]);  // line 26
   if (has_next) {
     ++state.step;
-    tile::wait_full(shared.q_ring, state.at());
+    tile::consumer_wait(shared.q_pipeline, state.at());
   }
-  start_role_scores<V>(shared.k[0], shared.q[state.at().slot], scores);  // line 21
+  start_role_scores<V>(shared.k[0], shared.q[state.at().stage], scores);  // line 21
   hw::wgmma_wait<1>();
-  release_role_slot(shared.dout_ring, at);
+  release_role_stage(shared.dout_pipeline, at);
   hw::wgmma_wait<0>();
 }
 
@@ -100,10 +102,10 @@ TANDEM_DEVICE void dk_block(RoleState<V>& state, float (&dp)[V.block_m / 2], boo
   RolesShared<V>& shared = state.shared;
   tile::Probabilities<V.block_m> ds;
   const auto at = state.at();
-  const float* delta = shared.delta[at.slot].value;
-  const auto& p = shared.p[at.slot];
+  const float* delta = shared.delta[at.stage].value;
+  const auto& p = shared.p[at.stage];
   const auto thread = hw::thread_index() % hw::warpgroup_size;
-  shared.p_ring.wait_filled(at);
+  shared.p_pipeline.wait_filled(at);
   TANDEM_UNROLL
   for (int g = 0; g < V.block_m / tile::k_step; ++g) {  // line 25
     const FourQueries d = FourQueries::load(delta + g * statistics_group);
@@ -118,17 +120,17 @@ TANDEM_DEVICE void dk_block(RoleState<V>& state, float (&dp)[V.block_m / 2], boo
       }
     }
   }
-  shared.p_ring.release(at);
-  release_role_slot(shared.dout_ring, at);
-  tile::wait_full(shared.q_ring, at);
-  start_role_gradient(state, ds, shared.q[at.slot]);  // line 27
+  shared.p_pipeline.release(at);
+  release_role_stage(shared.dout_pipeline, at);
+  tile::consumer_wait(shared.q_pipeline, at);
+  start_role_gradient(state, ds, shared.q[at.stage]);  // line 27
   if (has_next) {
     ++state.step;
-    tile::wait_full(shared.dout_ring, state.at());
+    tile::consumer_wait(shared.dout_pipeline, state.at());
   }
-  start_role_scores<V>(shared.v[0], shared.dout[state.at().slot], dp);  // line 23
+  start_role_scores<V>(shared.v[0], shared.dout[state.at().stage], dp);  // line 23
   hw::wgmma_wait<1>();
-  release_role_slot(shared.q_ring, at);
+  release_role_stage(shared.q_pipeline, at);
   hw::wgmma_wait<0>();
 }
 
@@ -138,8 +140,8 @@ TANDEM_DEVICE void walk_for_dv(RoleState<V>& state, const KeyWork& work) {
   const core::BlockRanges& blocks = work.blocks;
   int left = work.count() * state.args.group.value();
   float scores[V.block_m / 2];
-  tile::wait_full(state.shared.k_ring, tile::RingPosition<1>{});  // line 17
-  tile::wait_full(state.shared.q_ring, state.at());               // line 19
+  tile::consumer_wait(state.shared.k_pipeline, tile::PipelineState<1>{});  // line 17
+  tile::consumer_wait(state.shared.q_pipeline, state.at());                // line 19
   start_role_scores<V>(state.shared.k[0], state.shared.q[0], scores);
   hw::wgmma_wait<0>();
   for (int head = 0; head < state.args.group.value(); ++head) {
@@ -152,8 +154,8 @@ TANDEM_DEVICE void walk_for_dv(RoleState<V>& state, const KeyWork& work) {
 template <BackwardVariant V>
 TANDEM_DEVICE void walk_for_dk(RoleState<V>& state, const KeyWork& work) {
   float dp[V.block_m / 2];
-  tile::wait_full(state.shared.v_ring, tile::RingPosition<1>{});  // line 17
-  tile::wait_full(state.shared.dout_ring, state.at());            // line 22
+  tile::consumer_wait(state.shared.v_pipeline, tile::PipelineState<1>{});  // line 17
+  tile::consumer_wait(state.shared.dout_pipeline, state.at());             // line 22
   start_role_scores<V>(state.shared.v[0], state.shared.dout[0], dp);
   hw::wgmma_wait<0>();
   for (int left = work.count() * state.args.group.value(); left > 0; --left) dk_block(state, dp, left > 1);
@@ -181,11 +183,11 @@ template <BackwardVariant V>
 TANDEM_DEVICE void init_role_barriers(RolesShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers;
-    shared.k_ring.init(warps);
-    shared.v_ring.init(warps);
-    shared.q_ring.init(consumer_warps);
-    shared.dout_ring.init(consumer_warps);
-    shared.p_ring.init(warps, warps);
+    shared.k_pipeline.init(warps);
+    shared.v_pipeline.init(warps);
+    shared.q_pipeline.init(consumer_warps);
+    shared.dout_pipeline.init(consumer_warps);
+    shared.p_pipeline.init(warps, warps);
     hw::fence_barrier_init();
   }
   hw::sync_block();

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 
+#include "backward/arguments.h"
 #include "backward/variant.h"
+#include "launch/kernel.h"
 
 namespace tandem::backward {
 
@@ -29,7 +31,7 @@ constexpr auto recipes() {
                       Recipe{keys_pipelined, added, true, block_m, 128, 2, 2},
                       Recipe{keys_pipelined, none, false, block_m, 128, 2, 2},
                       Recipe{keys_pipelined, none, true, block_m, 128, 2, 2},
-                      Recipe{queries, none, false, 128, 64, 1, 2},
+                      Recipe{queries, none, false, 128, 128, 1, 2},
                       Recipe{queries, none, true, 128, 64, 1, 2},
                       Recipe{keys_serial, added, false, block_m, 128, 2, 2}};
   } else {
@@ -55,15 +57,103 @@ constexpr auto built() {
   return variants;
 }
 
-/// Calls `visit.operator()<head_dim>()` for every file of kernels, head dims ascending. Those in between run
-/// padded to the next.
-template <typename Visit>
-constexpr void for_each_built(Visit&& visit) {
-  visit.template operator()<64>();
-  visit.template operator()<96>();
-  visit.template operator()<128>();
-  visit.template operator()<192>();
-  visit.template operator()<256>();
-}
+constexpr bool is_for_study(const BackwardVariant& variant) { return variant.kernel == Kernel::keys_serial; }
+
+/// The families of the backward's kernels (launch/kernel.h). Head dims between those of the groups run padded
+/// to the next.
+template <int head_dim>
+struct Group;
+template <int head_dim>
+struct StudyGroup;
+
+struct Family : launch::Groups<Group<64>, Group<96>, Group<128>, Group<192>, Group<256>, StudyGroup<64>,
+                               StudyGroup<96>, StudyGroup<128>> {
+  using Variant = BackwardVariant;
+  using Arguments = BackwardArguments;
+  static constexpr const char* name = "a kernel of the backward";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 1;
+};
+
+template <BackwardVariant V>
+struct KernelBody;  // kernel.h, as the bodies below
+
+template <int head_dim>
+struct Group {
+  using Family = backward::Family;
+  static constexpr auto variants =
+      launch::selected([] { return built<head_dim>(); }, [](const auto& v) { return !is_for_study(v); });
+  template <BackwardVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
+struct StudyGroup {
+  using Family = backward::Family;
+  static constexpr auto variants =
+      launch::selected([] { return built<head_dim>(); }, [](const auto& v) { return is_for_study(v); });
+  static constexpr bool for_study = true;
+  template <BackwardVariant V>
+  using Body = KernelBody<V>;
+};
+
+/// Both operand types of some head dims.
+template <int... head_dims>
+inline constexpr std::array rows_variants{RowsVariant{hw::Operand::bf16, head_dims}...,
+                                          RowsVariant{hw::Operand::fp16, head_dims}...};
+
+/// Before the products.
+struct PrepareGroup;
+struct PrepareFamily : launch::Groups<PrepareGroup> {
+  using Variant = RowsVariant;
+  using Arguments = PrepareArguments;
+  static constexpr const char* name = "the kernel before the backward";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+template <RowsVariant V>
+struct PrepareBody;
+struct PrepareGroup {
+  using Family = PrepareFamily;
+  static constexpr auto variants = rows_variants<64, 96, 128, 192, 256>;
+  template <RowsVariant V>
+  using Body = PrepareBody<V>;
+};
+
+/// After them, where they add dQ.
+struct FinishGroup;
+struct FinishFamily : launch::Groups<FinishGroup> {
+  using Variant = RowsVariant;
+  using Arguments = FinishArguments;
+  static constexpr const char* name = "the kernel after the backward";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+template <RowsVariant V>
+struct FinishBody;
+struct FinishGroup {
+  using Family = FinishFamily;
+  static constexpr auto variants = rows_variants<64, 96, 128>;
+  template <RowsVariant V>
+  using Body = FinishBody<V>;
+};
+
+/// Of rows that nobody sees.
+struct ClearGroup;
+struct ClearFamily : launch::Groups<ClearGroup> {
+  using Variant = ClearVariant;
+  using Arguments = ClearArguments;
+  static constexpr const char* name = "the kernel that clears gradients";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+template <ClearVariant V>
+struct ClearBody;
+struct ClearGroup {
+  using Family = ClearFamily;
+  static constexpr std::array variants{ClearVariant{}};
+  template <ClearVariant V>
+  using Body = ClearBody<V>;
+};
 
 }  // namespace tandem::backward

@@ -26,17 +26,35 @@ struct BackwardVariant {
   DqSums dq_sums;
   int block_m;   ///< queries of a block, or of a tile
   int block_n;   ///< keys of a tile, or of a block
-  int q_stages;  ///< slots of Q, where the loop walks queries
-  int stages;    ///< slots of dO, or of K and V
+  int q_stages;  ///< stages of Q, where the loop visits queries
+  int stages;    ///< stages of dO, or of K and V
 
   static constexpr int consumers = 2;
-  static constexpr int threads = (1 + consumers) * hw::warpgroup_size;
+  static constexpr int threads() { return (1 + consumers) * hw::warpgroup_size; }
   /// setmaxnreg's budgets: together what the launch allots.
   static constexpr int producer_registers = 24, consumer_registers = 240;
 
   constexpr bool is_of_keys() const { return kernel != Kernel::queries; }
 
   friend constexpr bool operator==(const BackwardVariant&, const BackwardVariant&) = default;
+};
+
+/// Threads of a block of the kernels below: a warpgroup, for 64 rows.
+inline constexpr int small_threads = hw::warpgroup_size;
+
+/// Of the kernels before and after the products.
+struct RowsVariant {
+  hw::Operand operand;
+  int head_dim;  ///< of the products' variants
+
+  static constexpr int threads() { return small_threads; }
+  friend constexpr bool operator==(const RowsVariant&, const RowsVariant&) = default;
+};
+
+/// The kernel that clears gradients has one.
+struct ClearVariant {
+  static constexpr int threads() { return small_threads; }
+  friend constexpr bool operator==(const ClearVariant&, const ClearVariant&) = default;
 };
 
 }  // namespace tandem::backward

@@ -1,4 +1,4 @@
-// Which tile a block works on, and which blocks of queries or keys that tile walks.
+// Which tile a block works on, and which blocks of queries or keys that tile visits.
 #pragma once
 
 #include "backward/arguments.h"
@@ -11,7 +11,7 @@ namespace tandem::backward {
 /// Blocks in which every pair counts, and blocks that need the mask: the two kinds of a peeled loop.
 enum class BlockKind { full, masked };
 
-/// One tile of keys of a key/value head: it walks the blocks of queries that see it, of all heads of the
+/// One tile of keys of a key/value head: it visits the blocks of queries that see it, of all heads of the
 /// group, one after another.
 struct KeyWork {
   int first_key, kv_head, batch;
@@ -20,7 +20,7 @@ struct KeyWork {
   TANDEM_DEVICE int count() const { return blocks.end - blocks.begin; }
 };
 
-/// One tile of queries of a head, and the blocks of keys that it walks.
+/// One tile of queries of a head, and the blocks of keys that it visits.
 struct QueryWork {
   int first_query, head, batch;
   core::BlockRanges blocks;

@@ -42,6 +42,21 @@ struct BackwardProblem {
   tandem_dtype dtype() const { return q.dtype; }
 };
 
+inline TensorList tensors_of(const BackwardProblem& p) {
+  TensorList list;
+  list.add("q", Role::input, p.q);
+  list.add("k", Role::input, p.k);
+  list.add("v", Role::input, p.v);
+  list.add("o", Role::input, p.o);
+  list.add("lse", Role::input, p.lse);
+  list.add("dout", Role::input, p.dout);
+  if (p.dlse.data != nullptr) list.add("dlse", Role::input, p.dlse);
+  list.add("dq", Role::output, p.dq);
+  list.add("dk", Role::output, p.dk);
+  list.add("dv", Role::output, p.dv);
+  return list;
+}
+
 /// The forward call whose gradients these are.
 inline ForwardProblem forward_of(const BackwardProblem& p) {
   return {.q = p.q,

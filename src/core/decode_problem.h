@@ -34,7 +34,7 @@ struct DecodeProblem {
   Tensor o;
   Tensor lse;                      ///< data == nullptr: not wanted
   const std::int32_t* page_table;  ///< nullptr: contiguous
-  const std::int32_t* lengths;     ///< tokens in the cache before this step
+  const std::int32_t* lengths;  ///< tokens in the cache before this step; nullptr: all that it has room for
   const std::int32_t* batch_index;
   std::int64_t page_table_stride, pages_per_sequence;
   Rotary rotary;
@@ -71,7 +71,8 @@ inline TensorList tensors_of(const DecodeProblem& p) {
     list.add("k_new", Role::input, p.k_new);
     list.add("v_new", Role::input, p.v_new);
   }
-  list.add_array("cache.lengths", Role::input, Region::of(p.lengths, 4, 1, p.batch(), 0));
+  if (p.lengths != nullptr)
+    list.add_array("cache.lengths", Role::input, Region::of(p.lengths, 4, 1, p.batch(), 0));
   if (p.batch_index != nullptr)
     list.add_array("cache.batch_index", Role::input, Region::of(p.batch_index, 4, 1, p.batch(), 0));
   if (p.paged())

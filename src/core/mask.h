@@ -1,4 +1,4 @@
-// Mask: which keys a query sees, and which key blocks a tile of queries has to walk.
+// Mask: which keys a query sees, and which key blocks a tile of queries has to visit.
 //
 // Everything is constexpr and plain, so that the CPU backend, the kernels and the tests share it. Kernels use
 // the 32-bit instance, for which lengths stay below `BasicMask<std::int32_t>::max_length`.
@@ -65,7 +65,7 @@ struct PrefixMask {
 using KeyRange = BasicKeyRange<std::int64_t>;
 using Mask = BasicMask<std::int64_t>;
 
-/// The key blocks that one tile of queries walks, in order: masked, full, masked.
+/// The key blocks that one tile of queries visits, in order: masked, full, masked.
 /// [begin, full_begin) and [full_end, end) need a per-element mask; every query of the tile sees all of
 /// [full_begin, full_end). Blocks outside [begin, end) are hidden from all of them.
 template <typename Int>
@@ -94,15 +94,15 @@ constexpr BasicBlockRanges<Int> block_ranges(const Mask& mask, Int q_begin, Int 
 
 enum class Direction { first_key_first, last_key_first };
 
-/// In which order a tile walks its key blocks: position i of `count` is block first + i * step. Positions
+/// In which order a tile visits its key blocks: position i of `count` is block first + i * step. Positions
 /// outside [full_begin, full_end) need a per-element mask.
-struct BlockWalk {
+struct BlockLoop {
   int first, step, full_begin, full_end, count;
 
   constexpr int block(int i) const { return first + i * step; }
 };
 
-/// How many blocks a tile walks before and after those of some of its rows.
+/// How many blocks a tile visits before and after those of some of its rows.
 struct BlocksAside {
   int before, after;
 };
@@ -113,7 +113,7 @@ constexpr BlocksAside aside(const BlockRanges& tile, const BlockRanges& own, Dir
   return direction == Direction::first_key_first ? BlocksAside{lower, upper} : BlocksAside{upper, lower};
 }
 
-constexpr BlockWalk walk(const BlockRanges& blocks, Direction direction) {
+constexpr BlockLoop loop_over(const BlockRanges& blocks, Direction direction) {
   const auto [begin, full_begin, full_end, end] = blocks;
   if (direction == Direction::first_key_first) {
     return {begin, 1, full_begin - begin, full_end - begin, end - begin};

@@ -23,6 +23,15 @@ struct MergeProblem {
   std::int64_t rows() const { return batch() * length() * heads(); }
 };
 
+inline TensorList tensors_of(const MergeProblem& p) {
+  TensorList list;
+  list.add("o_parts", Role::input, Region::of_parts(p.o_parts, p.parts, p.o_part_stride));
+  list.add("lse_parts", Role::input, Region::of_parts(p.lse_parts, p.parts, p.lse_part_stride));
+  list.add("o", Role::output, p.o);
+  if (p.lse.data != nullptr) list.add("lse", Role::output, p.lse);
+  return list;
+}
+
 /// Part `part` of a tensor whose parts are `stride` elements apart: element [b, s, h, 0].
 template <typename Element>
 const Element* part_row(const Tensor& parts, std::int64_t stride, std::int64_t part,

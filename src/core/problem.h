@@ -29,9 +29,12 @@ struct ForwardProblem {
   float scale;    ///< > 0
   float softcap;  ///< 0: off
   Varlen varlen = {};
-  /// Which Hopper kernel was asked for. Backends without stages and turns ignore both.
+  /// Of each query head, the score of one more key, which has no value; nullptr: none.
+  const float* sinks = nullptr;
+  /// Which Hopper kernel was asked for. Backends without such kernels ignore it.
   tandem_overlap overlap = TANDEM_OVERLAP_AUTO;
   tandem_turn turn = TANDEM_TURN_AUTO;
+  int block_m = 0, block_n = 0;    ///< 0: any
   Quantisation quantisation = {};  ///< of 8-bit q, k and v; v's shape is another where they are transposed
 
   /// Of variable lengths: how many sequences, and the most that one may have.
@@ -56,6 +59,8 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   const auto add_scales = [&list](const char* name, const Scales& scales) {
     if (scales.values.data != nullptr) list.add(name, Role::input, scales.values);
   };
+  if (p.sinks != nullptr)
+    list.add_array("sinks", Role::input, Region::of(p.sinks, sizeof *p.sinks, 1, p.q_heads(), 0));
   add_scales("scales.q", p.quantisation.q);
   add_scales("scales.k", p.quantisation.k);
   add_scales("scales.v", p.quantisation.v);

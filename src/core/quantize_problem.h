@@ -51,4 +51,12 @@ struct QuantizeProblem {
   std::int64_t head_dim() const { return x.shape[3]; }
 };
 
+inline TensorList tensors_of(const QuantizeProblem& p) {
+  TensorList list;
+  list.add("x", Role::input, p.x);
+  list.add("out", Role::output, p.out);
+  list.add("scale", p.scale_given ? Role::input : Role::output, p.scale.values);
+  return list;
+}
+
 }  // namespace tandem::core

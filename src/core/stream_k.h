@@ -1,17 +1,17 @@
-// Stream-K: how the keys of all sequences are dealt out to the blocks of a grid, in shares of equal cost.
+// Stream-K: how the keys of all sequences are distributed over the blocks of a grid, in shares of equal cost.
 //
 // Keys are counted in units (key blocks, or fixed splits). A stream is one row tile of one key/value head of
 // one sequence; all streams of a sequence have the same units. Streams stand one after another, each with as
 // many positions as it costs: its units, and behind them `overhead` positions without keys, for what a stream
-// costs besides (queries, output). Each block, or team of blocks that walk a sequence's streams side by side,
-// takes a contiguous share of all positions, which may begin and end within streams. Source: Osama, Merrill
-// et al., "Stream-K", PPoPP 2023; for decoding: Sanovar et al., "LeanAttention", 2024.
+// costs besides (queries, output). Each block, or team of blocks that visit a sequence's streams side by
+// side, takes a contiguous share of all positions, which may begin and end within streams. Source: Osama,
+// Merrill et al., "Stream-K", PPoPP 2023; for decoding: Sanovar et al., "LeanAttention", 2024.
 #pragma once
 
 #include <cstdint>
 
 #include "core/mask.h"
-#include "core/schedule.h"
+#include "core/tile_scheduler.h"
 
 namespace tandem::core {
 
@@ -37,7 +37,7 @@ struct UnitRule {
     const int keys = length + new_len;
     auto begin = mask.visible_keys(0, q_len, keys).begin;
     auto end = mask.visible_keys(q_len - 1, q_len, keys).end;
-    if (new_len > 0) {  // who walks a key appends it, seen or not
+    if (new_len > 0) {  // who visits a key appends it, seen or not
       begin = begin < length ? begin : length;
       end = keys;
     }
@@ -57,7 +57,7 @@ struct StreamSpan {
   constexpr int to_next_unit(int within) const { return within < units ? 0 : size() - within; }
 };
 
-/// All positions of `streams` streams (at least one) that have `units` units together. Nothing is dealt
+/// All positions of `streams` streams (at least one) that have `units` units together. Nothing is assigned
 /// behind the last unit: so every block's own overhead, of the stream that it begins with, is left out once.
 constexpr int positions(int units, int streams, int overhead) { return units + overhead * (streams - 1); }
 

@@ -17,21 +17,27 @@ using Tensor = tandem_tensor;
 
 /// Elements in memory: `shape` of them, `stride` elements apart.
 struct Region {
+  static constexpr int dimensions = 5;  ///< of parts and a tensor's four
+
   void* data;
-  std::int64_t shape[4], stride[4];
+  std::int64_t shape[dimensions], stride[dimensions];
   std::int64_t element_bytes;
 
-  static constexpr Region of(const Tensor& t) {
+  static constexpr Region of(const Tensor& t) { return of_parts(t, 1, 0); }
+  /// `parts` tensors, `stride` elements apart, of which the first is given.
+  static constexpr Region of_parts(const Tensor& t, std::int64_t parts, std::int64_t stride) {
     return {t.data,
-            {t.shape[0], t.shape[1], t.shape[2], t.shape[3]},
-            {t.stride[0], t.stride[1], t.stride[2], t.stride[3]},
+            {parts, t.shape[0], t.shape[1], t.shape[2], t.shape[3]},
+            {parts == 1 ? 0 : stride, t.stride[0], t.stride[1], t.stride[2], t.stride[3]},
             static_cast<std::int64_t>(size_of(t.dtype))};
   }
   /// `rows` rows of `columns` contiguous elements, `row_stride` apart.
   static constexpr Region of(const void* data, std::int64_t element_bytes, std::int64_t rows,
                              std::int64_t columns, std::int64_t row_stride) {
-    return {
-        const_cast<void*>(data), {1, 1, rows, columns}, {0, 0, rows == 1 ? 0 : row_stride, 1}, element_bytes};
+    return {const_cast<void*>(data),
+            {1, 1, 1, rows, columns},
+            {0, 0, 0, rows == 1 ? 0 : row_stride, 1},
+            element_bytes};
   }
 };
 
@@ -60,6 +66,7 @@ class TensorList {
   void add(const char* name, Role role, const Tensor& tensor) {
     add({name, role, Region::of(tensor), false});
   }
+  void add(const char* name, Role role, const Region& region) { add({name, role, region, false}); }
   void add_array(const char* name, Role role, const Region& region) { add({name, role, region, true}); }
 
   const ListedTensor* begin() const { return all_.data(); }

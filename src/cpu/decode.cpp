@@ -13,7 +13,7 @@
 namespace tandem::cpu {
 namespace {
 
-/// The step of one sequence as a forward problem with its own number of keys; `q` may be turned.
+/// The step of one sequence as a forward problem with its own number of keys; `q` may be rotated.
 core::ForwardProblem forward_of(const core::DecodeProblem& p, core::Tensor q, std::int64_t batch,
                                 std::int64_t keys) {
   const auto sequence_of = [batch](core::Tensor tensor) {
@@ -43,24 +43,24 @@ std::size_t scratch_floats(const core::DecodeProblem& p, const Tiling& tiling) {
 /// How every sequence is cut: by shapes alone, so that a result does not depend on the batch.
 Tiling tiling_of(const core::DecodeProblem& p) { return Tiling(forward_of(p, p.q, 0, 0)); }
 
-/// The queries turned by their positions, in their own dtype, as dense rows at `memory`.
-core::Tensor turned_queries(const core::DecodeProblem& p, void* memory) {
+/// The queries rotated by their positions, in their own dtype, as dense rows at `memory`.
+core::Tensor rotated_queries(const core::DecodeProblem& p, void* memory) {
   const std::int64_t d = p.head_dim(), token = p.q_heads() * d;
-  core::Tensor turned = p.q;
-  turned.data = memory;
+  core::Tensor rotated = p.q;
+  rotated.data = memory;
   const std::int64_t strides[] = {p.q_len() * token, token, d, 1};
-  std::copy(strides, strides + 4, turned.stride);
+  std::copy(strides, strides + 4, rotated.stride);
   for_each_task(p.batch(), [&](std::int64_t b, int) {
     std::array<double, max_head_dim> buffer;
     const std::span row(buffer.data(), static_cast<std::size_t>(d));
     const Sequence sequence(p, b);
     for (std::int64_t i = 0; i < p.q_len(); ++i)
       for (std::int64_t h = 0; h < p.q_heads(); ++h) {
-        load_turned(p.q, {b, i, h}, p.rotary, sequence.keys - p.q_len() + i, row);
-        for (std::int64_t e = 0; e < d; ++e) store(turned, b, i, h, e, row[static_cast<std::size_t>(e)]);
+        load_rotated(p.q, {b, i, h}, p.rotary, sequence.keys - p.q_len() + i, row);
+        for (std::int64_t e = 0; e < d; ++e) store(rotated, b, i, h, e, row[static_cast<std::size_t>(e)]);
       }
   });
-  return turned;
+  return rotated;
 }
 
 }  // namespace
@@ -68,9 +68,9 @@ core::Tensor turned_queries(const core::DecodeProblem& p, void* memory) {
 std::size_t decode_workspace(const core::DecodeProblem& p) {
   const std::size_t scratch =
       static_cast<std::size_t>(thread_count()) * scratch_floats(p, tiling_of(p)) * sizeof(float);
-  const std::int64_t turned =
+  const std::int64_t rotated =
       p.rotary.cos == nullptr ? 0 : p.batch() * p.q_len() * p.q_heads() * p.head_dim();
-  return scratch + static_cast<std::size_t>(turned) * core::size_of(p.dtype());
+  return scratch + static_cast<std::size_t>(rotated) * core::size_of(p.dtype());
 }
 
 void decode(const core::DecodeProblem& p, void* workspace) {
@@ -81,7 +81,7 @@ void decode(const core::DecodeProblem& p, void* workspace) {
   const core::Tensor q =
       p.rotary.cos == nullptr
           ? p.q
-          : turned_queries(p, scratches + static_cast<std::size_t>(thread_count()) * floats);
+          : rotated_queries(p, scratches + static_cast<std::size_t>(thread_count()) * floats);
   const std::int64_t tasks_of_sequence = p.kv_heads() * tiling.tiles;
   for_each_task(p.batch() * tasks_of_sequence, [&](std::int64_t task, int thread) {
     const std::int64_t batch = task / tasks_of_sequence, kv_head = task % tasks_of_sequence / tiling.tiles;

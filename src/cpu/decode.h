@@ -9,7 +9,7 @@
 namespace tandem::cpu {
 
 /// The oracle: each sequence's queries, keys and values gathered, and reference_forward's sums over them.
-/// Appended keys are rounded to the cache's dtype, as later steps will read them; turned queries are not.
+/// Appended keys are rounded to the cache's dtype, as later steps will read them; rotated queries are not.
 void reference_decode(const core::DecodeProblem& problem);
 
 /// What the oracle computes, before any rounding; neither the outputs nor the cache are touched.

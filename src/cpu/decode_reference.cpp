@@ -39,7 +39,7 @@ void gather_token(const core::DecodeProblem& p, std::int64_t b, std::int64_t tok
   for (std::int64_t head = 0; head < p.kv_heads(); ++head) {
     const bool is_new = token >= sequence.length;
     const std::int64_t added = token - sequence.length;
-    if (is_new) load_turned(p.k_new, {b, added, head}, p.rotary, token, key);
+    if (is_new) load_rotated(p.k_new, {b, added, head}, p.rotary, token, key);
     for (std::int64_t e = 0; e < p.head_dim(); ++e) {
       const double k_value = is_new ? rounded(p.dtype(), key[static_cast<std::size_t>(e)])
                                     : load(p.k_cache, place.entry, place.row, head, e);
@@ -57,7 +57,7 @@ ReferenceValues sequence_values(const core::DecodeProblem& p, std::int64_t b) {
   std::vector<double> query(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < p.q_len(); ++i)
     for (std::int64_t h = 0; h < p.q_heads(); ++h) {
-      load_turned(p.q, {b, i, h}, p.rotary, keys - p.q_len() + i, query);
+      load_rotated(p.q, {b, i, h}, p.rotary, keys - p.q_len() + i, query);
       for (std::int64_t e = 0; e < d; ++e) store(q.view(), 0, i, h, e, query[static_cast<std::size_t>(e)]);
     }
   return reference_values({.q = q.view(),

@@ -22,6 +22,11 @@ double score(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std:
   return p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled;
 }
 
+/// Of a head; without weight where there is none.
+double sink_of(const core::ForwardProblem& p, std::int64_t h) {
+  return p.sinks == nullptr ? -infinity : static_cast<double>(p.sinks[h]);
+}
+
 /// Writes the output row of query (b, i, h) to `o` and returns its log-sum-exp. `weights` is scratch.
 double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std::int64_t h,
               std::vector<double>& weights, double* o) {
@@ -29,7 +34,8 @@ double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std
   const std::int64_t d = p.head_dim();
   std::fill_n(o, d, 0.0);
   weights.clear();
-  double row_max = -infinity;
+  const double sink = sink_of(p, h);
+  double row_max = sink;
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
     weights.push_back(score(p, b, i, h, key));
     row_max = std::max(row_max, weights.back());
@@ -38,7 +44,7 @@ double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std
       std::none_of(weights.begin(), weights.end(), [](double w) { return std::isnan(w); })) {
     return -infinity;  // no key, or no key with any weight
   }
-  double row_sum = 0;
+  double row_sum = std::exp(sink - row_max);
   for (double& w : weights) row_sum += (w = std::exp(w - row_max));
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
     const double probability = weights[static_cast<std::size_t>(key - keys.begin)] / row_sum;

@@ -34,8 +34,8 @@ Sequence::Sequence(const core::DecodeProblem& p, std::int64_t batch)
   if (p.paged()) places.pages = p.page_table + places.entry * p.page_table_stride;
 }
 
-void load_turned(const core::Tensor& tensor, const std::int64_t (&at)[3], const core::Rotary& rotary,
-                 std::int64_t position, std::span<double> row) {
+void load_rotated(const core::Tensor& tensor, const std::int64_t (&at)[3], const core::Rotary& rotary,
+                  std::int64_t position, std::span<double> row) {
   for (std::size_t e = 0; e < row.size(); ++e)
     row[e] = load(tensor, at[0], at[1], at[2], static_cast<std::int64_t>(e));
   if (rotary.cos != nullptr) turn(rotary, position, row);
@@ -51,7 +51,7 @@ void append(const core::DecodeProblem& p) {
       const KeyPlace place = sequence.places[position];
       if (!exists(p.k_cache, place)) continue;
       for (std::int64_t head = 0; head < p.kv_heads(); ++head) {
-        load_turned(p.k_new, {b, token, head}, p.rotary, position, key);
+        load_rotated(p.k_new, {b, token, head}, p.rotary, position, key);
         for (std::int64_t e = 0; e < d; ++e) {
           store(p.k_cache, place.entry, place.row, head, e, key[static_cast<std::size_t>(e)]);
           store(p.v_cache, place.entry, place.row, head, e, load(p.v_new, b, token, head, e));

@@ -19,10 +19,10 @@ struct Sequence {
 
 /// Loads row [b, s, h] of q or k_new and turns it by the angles of `position`, where there is rotary
 /// embedding. A position that the tables do not have takes the nearest that they have.
-void load_turned(const core::Tensor& tensor, const std::int64_t (&at)[3], const core::Rotary& rotary,
-                 std::int64_t position, std::span<double> row);
+void load_rotated(const core::Tensor& tensor, const std::int64_t (&at)[3], const core::Rotary& rotary,
+                  std::int64_t position, std::span<double> row);
 
-/// Writes the step's keys, turned, and values to the cache. What belongs in a page that does not exist is
+/// Writes the step's keys, rotated, and values to the cache. What belongs in a page that does not exist is
 /// lost.
 void append(const core::DecodeProblem& problem);
 

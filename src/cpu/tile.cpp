@@ -264,6 +264,14 @@ void load_queries(const core::ForwardProblem& p, const Tile& tile, const Scratch
   }
 }
 
+/// The part of the weight that keys have where a sink has some too; `lse`, of the keys, becomes that of both.
+float share_beside_sink(double sink, double& lse) {
+  const double of_keys = lse, top = std::max(of_keys, sink);
+  if (top == -std::numeric_limits<double>::infinity()) return 1.0f;
+  lse = top + std::log(std::exp(of_keys - top) + std::exp(sink - top));
+  return static_cast<float>(std::exp(of_keys - lse));
+}
+
 /// Divides by the row sums, transposes back and writes o and lse.
 template <typename Element>
 void store_outputs(const core::ForwardProblem& p, const Tile& tile, const TileWork& work) {
@@ -273,10 +281,13 @@ void store_outputs(const core::ForwardProblem& p, const Tile& tile, const TileWo
     const std::int64_t query = row / p.group(), head = tile.kv_head * p.group() + row % p.group();
     const float row_sum = scratch.row_sum[at];
     const float divisor = row_sum == 0 ? 1.0f : row_sum;  // no key with any weight: o = 0
+    const double log_reference = row_sum == 0 ? 0.0 : rule.log_of(scratch.reference[at]);
+    double lse = log_reference + std::log(static_cast<double>(row_sum));
+    const float share = p.sinks == nullptr ? 1.0f : share_beside_sink(p.sinks[head], lse);
     const float* from = scratch.outputs + at / panel_rows * panel_rows * head_dim + at % panel_rows;
     auto* to = core::row_of<Element>(p.o, tile.batch, query, head);
     for (std::size_t e = 0; e < head_dim; ++e) {
-      const float value = from[e * panel_rows] / divisor;
+      const float value = from[e * panel_rows] / divisor * share;
       if constexpr (std::is_same_v<Element, float>) {
         to[e] = value;
       } else {
@@ -284,9 +295,7 @@ void store_outputs(const core::ForwardProblem& p, const Tile& tile, const TileWo
       }
     }
     if (p.lse.data == nullptr) continue;
-    const double log_reference = row_sum == 0 ? 0.0 : rule.log_of(scratch.reference[at]);
-    *core::row_of<float>(p.lse, tile.batch, query, head) =
-        static_cast<float>(log_reference + std::log(static_cast<double>(row_sum)));
+    *core::row_of<float>(p.lse, tile.batch, query, head) = static_cast<float>(lse);
   }
 }
 

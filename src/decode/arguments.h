@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "core/mask.h"
-#include "core/schedule.h"
 #include "core/stream_k.h"
+#include "core/tile_scheduler.h"
 #include "hw/types.h"
 
 namespace tandem::decode {
@@ -42,44 +42,46 @@ struct PageView {
 /// One partial result: rows x head dim of O, unnormalised, then for each row its maximum (as an exponent of
 /// 2) and its sum.
 struct PartialLayout {
-  int columns, head_dim;
+  int query_rows, head_dim;
 
-  constexpr std::int64_t floats() const { return static_cast<std::int64_t>(columns) * (head_dim + 2); }
+  constexpr std::int64_t floats() const { return static_cast<std::int64_t>(query_rows) * (head_dim + 2); }
   constexpr int output(int row, int column) const { return row * head_dim + column; }
-  constexpr int statistics(int row) const { return columns * head_dim + 2 * row; }
+  constexpr int statistics(int row) const { return query_rows * head_dim + 2 * row; }
 };
 
 /// How blocks make teams (work.h).
 struct Teams {
-  core::Divisor abreast;  ///< blocks of a team: so many of a sequence's streams are walked side by side
+  core::Divisor team_blocks;  ///< blocks of a team: so many of a sequence's streams are visited side by side
   core::Divisor count;
-  int in_turn;  ///< streams of a sequence that a team walks one after another
+  int streams_per_block;  ///< streams of a sequence that a team visits one after another
 };
 
-/// Words of a plan: all positions, Walker::kind (work.h), then for each block of the grid where its walk
-/// begins (WalkStart).
+/// Words of a plan: all positions, SplitScheduler::flags (work.h), then for each block of the grid where its
+/// share begins (ShareStart).
 constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 
 struct DecodeArguments {
   hw::TensorMap k, v;  ///< boxes of 64 columns x 2^box_shift keys
   TensorView q, k_new, v_new, k_cache, v_cache;
-  TensorView o;    ///< 16-bit
-  TensorView lse;  ///< fp32; data == nullptr: not wanted
-  const std::int32_t* lengths;
+  TensorView o;                 ///< 16-bit
+  TensorView lse;               ///< fp32; data == nullptr: not wanted
+  const std::int32_t* lengths;  ///< nullptr: all sequences fill the cache
   PageView pages;
   RotaryView rotary;
   core::UnitRule units;
   int batch;
   int blocks;           ///< of the grid
-  Teams teams;          ///< with one stream abreast, or all of a sequence
+  Teams teams;          ///< with one stream at a time, or all of a sequence
   Teams long_teams;     ///< of a long step
   int long_step;        ///< units of a stream of each sequence, together, from which on a step is long
   int rows;             ///< query rows of a key/value head: group x query tokens
+  int head_dim;         ///< of the tensors; kernels of a larger one have zeros beyond
   core::Divisor group;  ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
   bool fixed_splits;         ///< a unit is a split with a partial result of its own
   int overhead;              ///< of a stream besides its keys, in units, where lengths differ
   core::Divisor min_share;   ///< units that are worth a block
+  core::Divisor even_share;  ///< the same where all sequences have as many
   hw::CachePolicy policy;    ///< of the cache's bytes in L2
   float scale_log2;          ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;        ///< > 0: scores become tanh(score_to_cap * score)
@@ -92,6 +94,12 @@ struct DecodeArguments {
 struct PlanArguments {
   DecodeArguments step;
   std::int32_t* plan;  ///< plan_words
+};
+
+/// Of the kernel that clears the counters of a workspace which was not zeroed.
+struct ClearArguments {
+  std::uint32_t* counters;
+  int count;
 };
 
 }  // namespace tandem::decode

@@ -10,46 +10,48 @@
 
 namespace tandem::decode {
 
-/// Walks the item's keys and leaves the result complete, whichever the algorithm.
+/// Visits the keys of the work tile and leaves the result complete, whichever the algorithm.
 template <DecodeVariant V>
-TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const WalkerOf<V>& walker, const Item& item) {
+TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const SplitSchedulerOf<V>& scheduler,
+                                     const WorkTile& work) {
   if constexpr (V.algorithm == Algorithm::plain) {
     PlainResult<V> result;
-    attend_plain(consumer, item, result);
+    attend_plain(consumer, work, result);
     result.complete();
-    finish_item(consumer, walker, item, result);
+    finish_work(consumer, scheduler, work, result);
   } else if constexpr (V.algorithm == Algorithm::shared_p) {
     TransposedResult<V> result;
-    attend_shared_p(consumer, item, result);
+    attend_shared_p(consumer, work, result);
     complete_shared_p(consumer, result);
-    finish_item(consumer, walker, item, result);
+    finish_work(consumer, scheduler, work, result);
   } else {
-    ColumnSoftmax<V.columns> softmax;
+    ColumnSoftmax<V.query_rows> softmax;
     WarpOutput<V> output;
-    attend_register_p(consumer, item, softmax, output);
+    attend_register_p(consumer, work, softmax, output);
     TransposedResult<V> result;
     combine_warps(consumer, softmax, output, result);
-    finish_item(consumer, walker, item, result);
+    finish_work(consumer, scheduler, work, result);
   }
 }
 
 template <DecodeVariant V>
-TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared, WalkerOf<V>& walker) {
+TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
+                           SplitSchedulerOf<V>& scheduler) {
   Consumer<V> consumer{args, shared, {}, {}};
   if constexpr (consumer.fetches_ahead) {
     typename Consumer<V>::Queries queries{};
-    Item item = walker.next(), next{};
-    if (item.exists()) consumer.fetch_queries(item, queries);
-    for (; item.exists(); item = next) {
-      consumer.place_queries(item, queries);
-      next = walker.next();
+    WorkTile work = scheduler.next(), next{};
+    if (work.exists()) consumer.fetch_queries(work, queries);
+    for (; work.exists(); work = next) {
+      consumer.place_queries(work, queries);
+      next = scheduler.next();
       if (next.exists()) consumer.fetch_queries(next, queries);
-      attend_and_finish(consumer, walker, item);
+      attend_and_finish(consumer, scheduler, work);
     }
   } else {
-    for (Item item = walker.next(); item.exists(); item = walker.next()) {
-      consumer.load_queries(item);
-      attend_and_finish(consumer, walker, item);
+    for (WorkTile work = scheduler.next(); work.exists(); work = scheduler.next()) {
+      consumer.load_queries(work);
+      attend_and_finish(consumer, scheduler, work);
     }
   }
 }
@@ -58,10 +60,10 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
 template <DecodeVariant V>
 TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   auto& shared = hw::shared_memory<DecodeShared<V>>();
-  static_assert(sizeof(shared) <= hw::max_shared_bytes);
+  static_assert(V.resident * (sizeof(shared) + 1024) <= hw::max_shared_bytes + 1024);
   if (hw::thread_index() == 0) {
-    shared.k_ring.init(warps);
-    shared.v_ring.init(warps);
+    shared.k_pipeline.init(warps);
+    shared.v_pipeline.init(warps);
     hw::fence_barrier_init();
   }
   const bool producer = hw::warp_index() == warps;
@@ -73,13 +75,13 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   // Every block is resident from the start, so that the next grid takes nobody's place.
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  WalkerOf<V> walker(args, static_cast<int>(hw::block_index()));
+  SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
   if (producer) {
     hw::set_role("producer");
-    produce<V>(args, shared, walker);
+    produce<V>(args, shared, scheduler);
   } else {
     hw::set_role("consumer");
-    consume<V>(args, shared, walker);
+    consume<V>(args, shared, scheduler);
   }
 }
 
@@ -88,20 +90,27 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
 TANDEM_DEVICE void plan_kernel(const DecodeArguments& args, std::int32_t* plan) {
   for (int block = static_cast<int>(hw::warp_index()); block < args.blocks;
        block += PlanVariant::threads() / hw::warp_size) {
-    Walker<true> walker(args, block);
-    const WalkStart start = walker.start();
+    SplitScheduler<true> scheduler(args, block);
+    const ShareStart start = scheduler.start();
     auto* words = reinterpret_cast<std::uint32_t*>(plan);
     if (hw::lane_index() != 0) continue;
     if (block == 0) {
-      hw::store_global(words, static_cast<std::uint32_t>(walker.total()));
-      hw::store_global(words + 1, static_cast<std::uint32_t>(walker.kind()));
+      hw::store_global(words, static_cast<std::uint32_t>(scheduler.total()));
+      hw::store_global(words + 1, static_cast<std::uint32_t>(scheduler.flags()));
     }
     hw::store_global(words + plan_words(block), static_cast<std::uint32_t>(start.sequence));
     hw::store_global(words + plan_words(block) + 1, static_cast<std::uint32_t>(start.position));
   }
 }
 
-/// Both as the launcher finds them.
+TANDEM_DEVICE void clear_kernel(const ClearArguments& args) {
+  hw::release_next_grid();
+  hw::wait_for_prior_grid();  // it may use the same workspace
+  const auto own = static_cast<int>(hw::thread_index());
+  if (own < args.count) hw::store_global(args.counters + own, 0u);
+}
+
+/// All as the launcher finds them.
 template <DecodeVariant V>
 struct KernelBody {
   static constexpr int shared_bytes = sizeof(DecodeShared<V>);
@@ -111,6 +120,11 @@ template <PlanVariant V>
 struct PlanBody {
   static constexpr int shared_bytes = 0;
   static TANDEM_DEVICE void run(const PlanArguments& args) { plan_kernel(args.step, args.plan); }
+};
+template <ClearVariant V>
+struct ClearBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const ClearArguments& args) { clear_kernel(args); }
 };
 
 }  // namespace tandem::decode

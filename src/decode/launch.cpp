@@ -14,6 +14,13 @@ Status launch(const DecodeProblem& problem, void* workspace, void* stream) {
   return chip.run(make_record(problem, *choose_variant(problem), chip.sm_count(), workspace));
 }
 
+Status launch_on_any_workspace(const DecodeProblem& problem, void* workspace, void* stream) {
+  launch::Chip chip(stream);
+  if (Status s = chip.open(memory_of_step(problem, workspace)); !s.ok()) return s;
+  if (Status s = chip.run(make_clear_record(workspace)); !s.ok()) return s;
+  return chip.run(make_record(problem, *choose_variant(problem), chip.sm_count(), workspace));
+}
+
 Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {
   launch::Chip chip(stream);
   if (Status s = chip.open(memory_of_planning(problem, plan)); !s.ok()) return s;

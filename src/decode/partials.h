@@ -1,4 +1,4 @@
-// Results on their way out: directly where a block has walked all keys of a stream; else as fp32 partial
+// Results on their way out: directly where a block has visited all keys of a stream; else as fp32 partial
 // results, which the last block to arrive merges. Nobody waits for anybody.
 //
 // Source: Dao, Haziza, Massa, Sizov, "Flash-Decoding", 2023, for the merge; the counter is the pattern of
@@ -15,60 +15,62 @@
 
 namespace tandem::decode {
 
-/// Where the partial results of the item's stream lie, and how many blocks make them. Free shares: a block
-/// has two places, for a stream that began before its share and for one that begins within. Fixed splits:
-/// every unit has its own.
+/// Where the partial results of the work tile's stream lie, and how many blocks make them. Free shares: a
+/// block has two places, for a stream that began before its share and for one that begins within. Fixed
+/// splits: every unit has its own.
 struct StreamParts {
-  int first_block;  ///< that walks the stream
+  int first_block;  ///< that visits the stream
   int blocks, parts;
-  int own;                ///< place of the item's
+  int own;                ///< place of the work tile's
   int first, next, step;  ///< places of parts 0 and 1; further ones every `step`
 
   TANDEM_DEVICE int place(int part) const { return part == 0 ? first : next + (part - 1) * step; }
 };
 
 template <DecodeVariant V>
-TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const WalkerOf<V>& walker, const Item& item) {
-  const core::Shares& shares = walker.shares();
-  const int abreast = walker.abreast(), member = walker.member();
-  const int first_team = shares.owner(item.stream_begin), last_team = shares.owner(item.stream_end - 1);
-  const int first_block = first_team * abreast + member, teams = last_team - first_team + 1;
+TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const SplitSchedulerOf<V>& scheduler,
+                                   const WorkTile& work) {
+  const core::Shares& shares = scheduler.shares();
+  const int team_blocks = scheduler.team_blocks(), member = scheduler.member();
+  const int first_team = shares.owner(work.stream_begin), last_team = shares.owner(work.stream_end - 1);
+  const int first_block = first_team * team_blocks + member, teams = last_team - first_team + 1;
   if (args.fixed_splits) {
-    const auto place = [&](int unit) { return unit * abreast + member; };
+    const auto place = [&](int unit) { return unit * team_blocks + member; };
     return {first_block,
             teams,
-            item.stream_end - item.stream_begin,
-            place(item.first_unit),
-            place(item.stream_begin),
-            place(item.stream_begin + 1),
-            abreast};
+            work.stream_end - work.stream_begin,
+            place(work.first_unit),
+            place(work.stream_begin),
+            place(work.stream_begin + 1),
+            team_blocks};
   }
   const int block = static_cast<int>(hw::block_index());
-  const int first = 2 * first_block + (item.stream_begin > shares.begin(first_team) ? 1 : 0);
-  return {
-      first_block, teams, teams, block == first_block ? first : 2 * block, first, 2 * (first_block + abreast),
-      2 * abreast};
+  const int first = 2 * first_block + (work.stream_begin > shares.begin(first_team) ? 1 : 0);
+  return {first_block,    teams,
+          teams,          block == first_block ? first : 2 * block,
+          first,          2 * (first_block + team_blocks),
+          2 * team_blocks};
 }
 
 /// Writes rows of a tile to o and lse.
 template <DecodeVariant V>
 struct OutputRows {
   const DecodeArguments& args;
-  const Item& item;
+  const WorkTile& work;
   int rows;  ///< that exist
 
-  TANDEM_DEVICE OutputRows(const DecodeArguments& arguments, const Item& of)
-      : args(arguments), item(of), rows(rows_of_tile(arguments, of, V.columns)) {}
+  TANDEM_DEVICE OutputRows(const DecodeArguments& arguments, const WorkTile& of)
+      : args(arguments), work(of), rows(rows_of_tile(arguments, of, V.query_rows)) {}
 
   TANDEM_DEVICE std::int64_t offset(const TensorView& view, int tile_row) const {
-    const auto [token, head] = args.group.divide(item.row_tile * V.columns + tile_row);
-    return view.at(item.sequence, token, item.head * args.group.value() + head);
+    const auto [token, head] = args.group.divide(work.row_tile * V.query_rows + tile_row);
+    return view.at(work.sequence, token, work.head * args.group.value() + head);
   }
   /// Neighbouring elements of a row, two in a word. Kept in L2 among all the keys and values that pass
   /// through it once: the next layer reads them, and what goes to memory meanwhile holds up the reads there.
   template <int words>
   TANDEM_DEVICE void store(int tile_row, int column, const std::uint32_t (&elements)[words]) const {
-    if (tile_row >= rows) return;
+    if (tile_row >= rows || column >= args.head_dim) return;
     hw::store_kept(static_cast<std::uint16_t*>(args.o.data) + offset(args.o, tile_row) + column, elements);
   }
   /// `sum` of probabilities 2^(score - reference).
@@ -82,8 +84,8 @@ struct OutputRows {
 
 /// By way of the queries' place in shared memory, so that a row is stored in chunks of 16 bytes.
 template <DecodeVariant V, typename Result>
-TANDEM_DEVICE void store_final(Consumer<V>& consumer, const Item& item, Result& result) {
-  const OutputRows<V> out(consumer.args, item);
+TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Result& result) {
+  const OutputRows<V> out(consumer.args, work);
   result.for_each_row([&](int row, float reference, float sum) { out.store_lse(row, reference, sum); });
   result.normalise();
   // Free: warps have met since the last product with the queries, or write only rows that they multiplied.
@@ -99,11 +101,11 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const Item& item, Result& 
 }
 
 template <DecodeVariant V, typename Result>
-TANDEM_DEVICE void store_partial(const DecodeArguments& args, const Item& item, int place,
+TANDEM_DEVICE void store_partial(const DecodeArguments& args, const WorkTile& work, int place,
                                  const Result& result) {
-  constexpr PartialLayout layout{V.columns, V.head_dim};
+  constexpr PartialLayout layout{V.query_rows, V.head_dim};
   float* partial = args.partials + place * layout.floats();
-  const int rows = rows_of_tile(args, item, V.columns);
+  const int rows = rows_of_tile(args, work, V.query_rows);
   result.for_each_row([&](int row, float reference, float sum) {
     if (row >= rows) return;
     hw::store_kept(partial + layout.statistics(row),
@@ -183,16 +185,16 @@ struct MergedChunk {
   }
 };
 
-/// Merges parts of a stream. The rows' chunks of four elements are dealt out to the threads, round after
+/// Merges parts of a stream. The rows' chunks of four elements are distributed over the threads, round after
 /// round; a warp has everything in flight that it needs of a group of parts, for a few rounds, before it uses
 /// the first.
 template <DecodeVariant V>
 struct Merge {
   static constexpr int row_chunks = V.head_dim / 4;
-  static_assert(V.columns * row_chunks % hw::warp_size == 0, "the last lane's chunk is one of the tile");
+  static_assert(V.query_rows * row_chunks % hw::warp_size == 0, "the last lane's chunk is one of the tile");
   /// Parts of a group, and rounds that are in flight together: what registers allow.
-  static constexpr int group = V.columns <= 32 ? 16 : 8;
-  static constexpr int rounds = V.columns <= 16 ? 2 : 1;
+  static constexpr int group = V.query_rows <= (V.resident == 1 ? 32 : 16) ? 16 : 8;
+  static constexpr int rounds = V.query_rows <= 16 && V.resident == 1 ? 2 : 1;
   static_assert(row_chunks % group == 0);
 
   const DecodeArguments& args;
@@ -206,13 +208,13 @@ struct Merge {
   }
 
   TANDEM_DEVICE const float* partial(int part) const {
-    constexpr PartialLayout layout{V.columns, V.head_dim};
+    constexpr PartialLayout layout{V.query_rows, V.head_dim};
     return args.partials + parts.place(part) * layout.floats();
   }
 
   /// Adds the group of parts from `first` on to the chunks of the rounds from `first_chunk` on.
   TANDEM_DEVICE void add_group(MergedChunk (&merged)[rounds], int first_chunk, int first) const {
-    constexpr PartialLayout layout{V.columns, V.head_dim};
+    constexpr PartialLayout layout{V.query_rows, V.head_dim};
     const int lane = static_cast<int>(hw::lane_index()), chunk = first_chunk + lane;
     const int own = lane % group, count = parts.parts - first;
     const float* statistics = partial(first + (own < count ? own : 0));
@@ -259,10 +261,10 @@ struct Merge {
   }
 };
 
-/// Merges all parts of the item's stream, in their order.
+/// Merges all parts of the work tile's stream, in their order.
 template <DecodeVariant V>
-TANDEM_DEVICE void merge(const DecodeArguments& args, const Item& item, const StreamParts& parts) {
-  const OutputRows<V> out(args, item);
+TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, const StreamParts& parts) {
+  const OutputRows<V> out(args, work);
   const Merge<V> merge{args, parts, out};
   constexpr int stride = merge.rounds * DecodeVariant::consumer_threads;
   for (int chunk = static_cast<int>(hw::warp_index()) * hw::warp_size; chunk < merge.chunks();
@@ -278,18 +280,18 @@ TANDEM_DEVICE void merge(const DecodeArguments& args, const Item& item, const St
   }
 }
 
-/// The item's keys have been walked.
+/// The work tile's keys have been visited.
 template <DecodeVariant V, typename Result>
-TANDEM_DEVICE void finish_item(Consumer<V>& consumer, const WalkerOf<V>& walker, const Item& item,
-                               Result& result) {
-  if (item.whole_stream()) {
-    store_final(consumer, item, result);
+TANDEM_DEVICE void finish_work(Consumer<V>& consumer, const SplitSchedulerOf<V>& scheduler,
+                               const WorkTile& work, Result& result) {
+  if (work.whole_stream()) {
+    store_final(consumer, work, result);
     return;
   }
-  const StreamParts parts = parts_of<V>(consumer.args, walker, item);
-  store_partial<V>(consumer.args, item, parts.own, result);
-  const bool more_here = item.past_unit < item.stream_end && item.past_unit < walker.share_end();
-  if (!more_here && arrive_last(consumer, parts)) merge<V>(consumer.args, item, parts);
+  const StreamParts parts = parts_of<V>(consumer.args, scheduler, work);
+  store_partial<V>(consumer.args, work, parts.own, result);
+  const bool more_here = work.past_unit < work.stream_end && work.past_unit < scheduler.share_end();
+  if (!more_here && arrive_last(consumer, parts)) merge<V>(consumer.args, work, parts);
 }
 
 }  // namespace tandem::decode

@@ -59,12 +59,12 @@ struct PlainResult {
 
 /// Cap, mask and softmax of a block of scores: the warp's 16 rows.
 template <DecodeVariant V>
-TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const Item& item, int key,
+TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const WorkTile& work, int key,
                                 PlainResult<V>& result, float (&scores)[V.block_n / 2]) {
   consumer.cap(scores);
-  if (consumer.needs_mask(item, key)) {
-    const RowLimits limits[2] = {consumer.limits_of(item, result.upper_row()),
-                                 consumer.limits_of(item, result.upper_row() + 8)};
+  if (consumer.needs_mask(work, key)) {
+    const RowLimits limits[2] = {consumer.limits_of(work, result.upper_row()),
+                                 consumer.limits_of(work, result.upper_row() + 8)};
     const int own_key = key + 2 * static_cast<int>(hw::lane_index() % 4);
     TANDEM_UNROLL
     for (int j = 0; j < V.block_n / 2; ++j) {
@@ -73,36 +73,36 @@ TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const Item& item, i
       if (k < begin || k >= end) scores[j] = -std::numeric_limits<float>::infinity();
     }
   }
-  result.softmax.take_maximum(scores);
+  result.softmax.update_row_max(scores);
   const tile::Rescale rescale = result.softmax.template rebase<true>(consumer.args.scale_log2);
   result.softmax.exponentiate(scores, consumer.args.scale_log2);
   if (rescale.needed()) tile::scale_rows(result.output, rescale.factor);
 }
 
 template <DecodeVariant V>
-TANDEM_DEVICE void attend_plain(Consumer<V>& consumer, const Item& item, PlainResult<V>& result) {
+TANDEM_DEVICE void attend_plain(Consumer<V>& consumer, const WorkTile& work, PlainResult<V>& result) {
   DecodeShared<V>& shared = consumer.shared;
-  const bool has_rows = 16 * own_warp() < rows_of_tile(consumer.args, item, V.columns);
+  const bool has_rows = 16 * own_warp() < rows_of_tile(consumer.args, work, V.query_rows);
 
-  for (int key = item.begin; key < item.end; key += V.block_n) {  // for kv_start in range(BN, num_keys, BN)
+  for (int key = work.begin; key < work.end; key += V.block_n) {  // for kv_start in range(BN, num_keys, BN)
     float scores[V.block_n / 2];
     tile::Probabilities<V.block_n> p{};
 
-    consumer.wait_keys(item, key);
+    consumer.wait_keys(work, key);
     hw::wgmma_fence();
-    tile::start_scores<V.operand>(scores, shared.q, shared.k[consumer.k_at.slot].tile[0]);  // S = Q @ K'
+    tile::issue_scores<V.operand>(scores, shared.q, shared.k[consumer.k_at.stage].tile[0]);  // S = Q @ K'
     hw::wgmma_commit();
     hw::wgmma_wait<0>();  // S.wait()
     consumer.release_keys();
 
     if (has_rows) {
-      softmax_rows(consumer, item, key, result, scores);  // mask_function ... O = correction * O
+      softmax_rows(consumer, work, key, result, scores);  // mask_function ... O = correction * O
       tile::round_probabilities<V.operand>(p, scores);
     }
 
     consumer.wait_values();
     hw::wgmma_fence();
-    tile::start_output<V.operand>(result.output, p, shared.v[consumer.v_at.slot].tile[0]);  // O += P @ V
+    tile::start_output<V.operand>(result.output, p, shared.v[consumer.v_at.stage].tile[0]);  // O += P @ V
     hw::wgmma_commit();
     hw::wgmma_wait<0>();
     consumer.release_values();

@@ -23,7 +23,7 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 std::int64_t rows_of(const DecodeProblem& problem) { return problem.group() * problem.q_len(); }
 
 std::int64_t streams_of(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return problem.kv_heads() * ceil_div(rows_of(problem), variant.columns);
+  return problem.kv_heads() * ceil_div(rows_of(problem), variant.query_rows);
 }
 
 std::int64_t unit_keys(const DecodeProblem& problem, const DecodeVariant& variant) {
@@ -81,8 +81,19 @@ tandem_decode_kernel resolve(const DecodeProblem& problem) {
 /// are read twice, the second time from L2. Not with fixed splits, whose results don't depend on the batch.
 bool halves_rows(const DecodeProblem& problem, const DecodeVariant& variant) {
   constexpr int short_step = 264;  // units: two for each multiprocessor of an H100 or H200
-  return problem.split_size == 0 && 2 * variant.columns >= rows_of(problem) &&
+  return problem.split_size == 0 && 2 * variant.query_rows >= rows_of(problem) &&
          most_units(problem, variant) <= short_step;
+}
+
+/// What serves only where streams are short; wide tiles are always two to a multiprocessor where they fit.
+bool is_narrow_twin(const DecodeVariant& variant) { return variant.resident > 1 && variant.query_rows <= 16; }
+
+/// Whether streams are so short, and so many, that what they cost besides their keys is most of the step.
+bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
+  constexpr std::int64_t most_bytes = 512 * 1024;  // of a stream's keys and values
+  const std::int64_t bytes = 4 * problem.capacity() * problem.head_dim();
+  return problem.split_size == 0 && bytes <= most_bytes &&
+         problem.batch() * streams_of(problem, variant) >= max_blocks;
 }
 
 Algorithm algorithm_of(tandem_decode_kernel kernel) {
@@ -114,24 +125,45 @@ Status check_tensors(const DecodeProblem& problem) {
   return {};
 }
 
-/// Fewer streams abreast, as many as leave the fewest blocks over, where that brings 2 %.
+/// Fewer streams side by side, as many as leave the fewest blocks over, where that brings 2 %.
 TeamShape shape_of_long_step(const TeamShape& usual, int resident) {
   TeamShape best = usual;
-  for (int abreast = usual.abreast; abreast > 0; --abreast) {
-    const TeamShape shape{abreast, resident / abreast};
-    if (usual.abreast % abreast == 0 && 100 * shape.blocks() >= 102 * best.blocks()) best = shape;
+  for (int team_blocks = usual.team_blocks; team_blocks > 0; --team_blocks) {
+    const TeamShape shape{team_blocks, resident / team_blocks};
+    if (usual.team_blocks % team_blocks == 0 && 100 * shape.blocks() >= 102 * best.blocks()) best = shape;
   }
   return best;
 }
 
 /// A step is long where each block's share is so long that another stream cut, at its end, does not count:
 /// that takes a partial result and its part of a merge. In units of a stream of each sequence.
-int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, const Deal& deal) {
-  if (!deal.differs()) return std::numeric_limits<int>::max();
+int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
+  if (!grid.differs()) return std::numeric_limits<int>::max();
   const std::int64_t unit_bytes = std::int64_t{2} * variant.block_n * variant.head_dim * 2;
   const std::int64_t share = long_share_bytes / unit_bytes;
   return static_cast<int>(
-      std::min(max_units, ceil_div(share * deal.of_long_step.blocks(), streams_of(problem, variant))));
+      std::min(max_units, ceil_div(share * grid.of_long_step.blocks(), streams_of(problem, variant))));
+}
+
+/// A block for less than two key blocks costs more to merge than it saves.
+int min_share_of(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return problem.split_size > 0 ? 1 : std::max(1, 128 / variant.block_n);
+}
+
+/// Where streams are short and equally long, each block may have whole ones, so that nothing is merged: where
+/// what the last round leaves empty costs less than a merge does.
+int even_share_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
+  constexpr std::int64_t most_bytes = 512 * 1024;  // of a stream's keys and values
+  const int usual = min_share_of(problem, variant);
+  if (problem.split_size > 0 || grid.differs() || grid.blocks() == 0) return usual;
+  const std::int64_t unit_bytes = std::int64_t{4} * variant.block_n * variant.head_dim;
+  const std::int64_t units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
+  // Streams that a team walks one after another, and how many of them in the fullest one.
+  const std::int64_t in_turn = problem.batch() * (streams_of(problem, variant) / grid.usual.team_blocks);
+  const std::int64_t most = ceil_div(in_turn, grid.usual.teams);
+  const std::int64_t empty_units = (most * grid.usual.teams - in_turn) * units / grid.usual.teams;
+  const bool whole = units * unit_bytes <= most_bytes && empty_units * unit_bytes <= stream_overhead_bytes;
+  return whole ? static_cast<int>(std::max<std::int64_t>(usual, most * units)) : usual;
 }
 
 }  // namespace
@@ -149,13 +181,22 @@ const DecodeVariant* choose_variant(const DecodeProblem& problem) {
   const DecodeVariant* chosen = nullptr;
   for (const DecodeVariant& variant : table) {
     if (variant.algorithm != algorithm || variant.operand != operand ||
-        variant.head_dim != problem.head_dim())
+        variant.head_dim < problem.head_dim() || is_narrow_twin(variant))
       continue;
+    if (chosen != nullptr && variant.head_dim > chosen->head_dim)
+      break;  // head dims ascend: it only pads more
     // Narrow ones come first.
-    if (chosen == nullptr || (chosen->columns < rows_of(problem) && !halves_rows(problem, *chosen)))
+    if (chosen == nullptr || (chosen->query_rows < rows_of(problem) && !halves_rows(problem, *chosen)))
       chosen = &variant;
   }
-  return chosen;
+  if (chosen == nullptr || problem.kernel != TANDEM_DECODE_AUTO || !has_short_streams(problem, *chosen))
+    return chosen;
+  const auto shares = [&](const DecodeVariant& v) {
+    return is_narrow_twin(v) && v.algorithm == algorithm && v.operand == operand &&
+           v.query_rows == chosen->query_rows && v.head_dim == chosen->head_dim;
+  };
+  const auto* twin = std::find_if(table.begin(), table.end(), shares);
+  return twin == table.end() ? chosen : twin;
 }
 
 Status supported(const DecodeProblem& problem) {
@@ -164,7 +205,7 @@ Status supported(const DecodeProblem& problem) {
     return {TANDEM_UNSUPPORTED, std::string("no Hopper decode kernel is built for dtype ") +
                                     core::name_of(problem.dtype()) + " with head dim " +
                                     std::to_string(problem.head_dim()) +
-                                    "; built are bf16 and fp16 with head dims 64, 128 and 256"};
+                                    "; built are bf16 and fp16 with head dims up to 256"};
   }
   if (problem.paged() && !std::has_single_bit(static_cast<std::uint64_t>(problem.page_size()))) {
     return unsupported("the page size", problem.page_size(), "powers of two");
@@ -179,8 +220,8 @@ Status supported(const DecodeProblem& problem) {
   return check_tensors(problem);
 }
 
-Deal deal(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count) {
-  const auto resident = std::min(sm_count, max_sm_count);
+GridShape grid_shape(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count) {
+  const auto resident = std::min(sm_count, max_sm_count) * variant.resident;
   const std::int64_t streams = streams_of(problem, variant), units = most_units(problem, variant);
   if (units == 0) return {{1, 0}, {1, 0}};
   const std::int64_t teams = resident / streams;
@@ -195,14 +236,14 @@ Deal deal(const DecodeProblem& problem, const DecodeVariant& variant, int sm_cou
 }
 
 std::size_t workspace_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
-  const std::int64_t partials =
-      problem.split_size > 0 ? most_units(problem, variant) : std::int64_t{2} * max_sm_count;
-  const PartialLayout layout{variant.columns, variant.head_dim};
+  const std::int64_t partials = problem.split_size > 0 ? most_units(problem, variant)
+                                                       : std::int64_t{2} * max_sm_count * variant.resident;
+  const PartialLayout layout{variant.query_rows, variant.head_dim};
   return counter_bytes + static_cast<std::size_t>(partials * layout.floats()) * sizeof(float);
 }
 
-DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant& variant, const Deal& deal,
-                               void* workspace) {
+DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant& variant,
+                               const GridShape& grid, void* workspace) {
   DecodeArguments args{};
   args.q = view_of(problem.q);
   args.k_new = view_of(problem.k_new);
@@ -220,19 +261,20 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.batch = static_cast<int>(problem.batch());
   const auto streams = static_cast<int>(streams_of(problem, variant));
   const auto teams = [streams](const TeamShape& shape) {
-    return Teams{core::Divisor(shape.abreast), core::Divisor(shape.teams), streams / shape.abreast};
+    return Teams{core::Divisor(shape.team_blocks), core::Divisor(shape.teams), streams / shape.team_blocks};
   };
-  args.blocks = deal.blocks();
-  args.teams = teams(deal.usual);
-  args.long_teams = teams(deal.of_long_step);
-  args.long_step = long_step_of(problem, variant, deal);
+  args.blocks = grid.blocks();
+  args.teams = teams(grid.usual);
+  args.long_teams = teams(grid.of_long_step);
+  args.long_step = long_step_of(problem, variant, grid);
   args.rows = static_cast<int>(rows_of(problem));
+  args.head_dim = static_cast<int>(problem.head_dim());
   args.group = core::Divisor(static_cast<int>(problem.group()));
-  args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.columns)));
+  args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.query_rows)));
   args.fixed_splits = problem.split_size > 0;
   args.overhead = overhead_of(problem, variant);
-  // A block for less than two key blocks costs more to merge than it saves.
-  args.min_share = core::Divisor(args.fixed_splits ? 1 : std::max(1, 128 / variant.block_n));
+  args.min_share = core::Divisor(min_share_of(problem, variant));
+  args.even_share = core::Divisor(even_share_of(problem, variant, grid));
   // Several row tiles read the same keys; otherwise nobody reads them again.
   args.policy = args.row_tiles.value() > 1 ? hw::CachePolicy::normal : hw::CachePolicy::evict_first;
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
@@ -245,10 +287,10 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
 
 launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count,
                                    void* workspace) {
-  const Deal dealt = deal(problem, variant, sm_count);
-  launch::Record<Family> record{variant, dealt.blocks(), {}};
+  const GridShape grid = grid_shape(problem, variant, sm_count);
+  launch::Record<Family> record{variant, grid.blocks(), {}};
   if (record.blocks == 0) return record;
-  record.arguments = make_arguments(problem, variant, dealt, workspace);
+  record.arguments = make_arguments(problem, variant, grid, workspace);
   if (problem.pages() == 0) {  // nothing will be loaded, but maps have to be valid
     record.request({"q", problem.q, {1}, &DecodeArguments::k});
     record.request({"q", problem.q, {1}, &DecodeArguments::v});
@@ -261,12 +303,26 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
 
 launch::Record<PlanFamily> make_plan_record(const DecodeProblem& problem, const DecodeVariant& variant,
                                             int sm_count, void* plan) {
-  const Deal dealt = deal(problem, variant, sm_count);
-  launch::Record<PlanFamily> record{{}, dealt.blocks() == 0 ? 0 : 1, {}};
+  const GridShape grid = grid_shape(problem, variant, sm_count);
+  launch::Record<PlanFamily> record{{}, grid.blocks() == 0 ? 0 : 1, {}};
   if (record.blocks == 0) return record;
-  record.arguments = {make_arguments(problem, variant, dealt, nullptr), static_cast<std::int32_t*>(plan)};
+  record.arguments = {make_arguments(problem, variant, grid, nullptr), static_cast<std::int32_t*>(plan)};
   record.arguments.step.plan = nullptr;  // what the problem has is of another call
   return record;
+}
+
+launch::Record<ClearFamily> make_clear_record(void* workspace) {
+  static_assert(most_counters <= ClearVariant::threads());
+  launch::Record<ClearFamily> record{{}, 1, {}};
+  record.arguments = {static_cast<std::uint32_t*>(workspace), most_counters};
+  return record;
+}
+
+core::TensorList memory_of_clearing(void* workspace) {
+  core::TensorList list;
+  list.add_array("workspace", core::Role::output,
+                 core::Region::of(workspace, sizeof(std::uint32_t), 1, most_counters, 0));
+  return list;
 }
 
 core::TensorList memory_of_step(const DecodeProblem& problem, void* workspace) {

@@ -13,38 +13,39 @@
 
 namespace tandem::decode {
 
-/// Multiprocessors that workspaces and plans have room for: no Hopper has more.
-inline constexpr int max_sm_count = 132;
+/// Multiprocessors that workspaces and plans have room for: no Hopper has more. And blocks, two of each.
+inline constexpr int max_sm_count = 132, max_blocks = 2 * max_sm_count;
 
 /// The variant that serves the problem, or nullptr if none is built for it.
 const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
 
 /// How a grid is made up of teams (work.h).
 struct TeamShape {
-  int abreast;  ///< blocks of a team
-  int teams;    ///< 0 where there is nothing to do
+  int team_blocks;  ///< blocks of a team
+  int teams;        ///< 0 where there is nothing to do
 
-  constexpr int blocks() const { return abreast * teams; }
+  constexpr int blocks() const { return team_blocks * teams; }
 };
-struct Deal {
+struct GridShape {
   TeamShape usual, of_long_step;  ///< the same where there is nothing to gain
 
-  constexpr bool differs() const { return of_long_step.abreast != usual.abreast; }
+  constexpr bool differs() const { return of_long_step.team_blocks != usual.team_blocks; }
   constexpr int blocks() const { return std::max(usual.blocks(), of_long_step.blocks()); }
 };
-Deal deal(const core::DecodeProblem& problem, const DecodeVariant& variant, int sm_count);
+GridShape grid_shape(const core::DecodeProblem& problem, const DecodeVariant& variant, int sm_count);
 
 /// Counters of a workspace, 0 between calls: a region of fixed size, so that calls of different shapes leave
 /// one another's alone.
 inline constexpr std::size_t counter_bytes = 4096;
-static_assert(counter_bytes >= max_sm_count * sizeof(std::uint32_t));
+inline constexpr int most_counters = max_blocks;
+static_assert(counter_bytes >= most_counters * sizeof(std::uint32_t));
 /// Bytes that any grid needs: counters, then partial results.
 std::size_t workspace_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
-inline constexpr std::size_t any_plan_bytes = plan_words(max_sm_count) * sizeof(std::int32_t);
+inline constexpr std::size_t any_plan_bytes = plan_words(max_blocks) * sizeof(std::int32_t);
 
 /// All arguments but the tensor maps.
 DecodeArguments make_arguments(const core::DecodeProblem& problem, const DecodeVariant& variant,
-                               const Deal& deal, void* workspace);
+                               const GridShape& grid, void* workspace);
 
 /// The launch of the variant's kernel on `sm_count` multiprocessors.
 launch::Record<Family> make_record(const core::DecodeProblem& problem, const DecodeVariant& variant,
@@ -53,8 +54,12 @@ launch::Record<Family> make_record(const core::DecodeProblem& problem, const Dec
 launch::Record<PlanFamily> make_plan_record(const core::DecodeProblem& problem, const DecodeVariant& variant,
                                             int sm_count, void* plan);
 
+/// That of the kernel that clears the counters of a workspace.
+launch::Record<ClearFamily> make_clear_record(void* workspace);
+
 /// All memory that a launch may touch: that of the problem with its plan, and the workspace.
 core::TensorList memory_of_step(const core::DecodeProblem& problem, void* workspace);
+core::TensorList memory_of_clearing(void* workspace);
 core::TensorList memory_of_planning(const core::DecodeProblem& problem, void* plan);
 
 /// Keys of one TMA box.

@@ -1,5 +1,5 @@
-// The producer warp: keeps the rings full. TMA does the copying; the lanes share out the boxes of a block,
-// since with small pages there are many.
+// The producer warp: keeps the pipelines full. TMA does the copying; the lanes share out the boxes of a
+// block, since with small pages there are many.
 #pragma once
 
 #include "decode/arguments.h"
@@ -18,17 +18,17 @@ class BoxPages {
 
   TANDEM_DEVICE explicit BoxPages(const PageView& pages) : pages_(pages) {}
 
-  /// Starts at the item's first key.
-  TANDEM_DEVICE void begin(const Item& item) {
-    entry_ = item.sequence;
-    if (pages_.batch_index != nullptr) entry_ = hw::load_global(pages_.batch_index + item.sequence);
-    length_ = item.length < item.end ? item.length : item.end;
-    window_key_ = item.begin;
+  /// Starts at the work tile's first key.
+  TANDEM_DEVICE void begin(const WorkTile& work) {
+    entry_ = work.sequence;
+    if (pages_.batch_index != nullptr) entry_ = hw::load_global(pages_.batch_index + work.sequence);
+    length_ = work.length < work.end ? work.length : work.end;
+    window_key_ = work.begin;
     fetch(own_, window_key_);
     fetch(next_, window_key_ + window_keys());
   }
 
-  /// Moves on to the block that begins at `key`; blocks are walked in order.
+  /// Moves on to the block that begins at `key`; blocks are visited in order.
   TANDEM_DEVICE void advance(int key) {
     if (key < window_key_ + window_keys()) return;
     window_key_ += window_keys();
@@ -74,19 +74,19 @@ class BoxPages {
 template <DecodeVariant V>
 struct Producer {
   using KeyBlock = typename DecodeShared<V>::KeyBlock;
-  using Position = tile::RingPosition<V.stages>;
+  using Position = tile::PipelineState<V.stages>;
 
   const DecodeArguments& args;
   DecodeShared<V>& shared;
   BoxPages<V> pages;
   Position k_at, v_at;
 
-  /// Starts loading the block of keys or values at `key`, as soon as its slot is empty.
-  TANDEM_DEVICE void load(tile::Ring<V.stages>& ring, Position& at, const hw::TensorMap& map,
+  /// Starts loading the block of keys or values at `key`, as soon as its stage is empty.
+  TANDEM_DEVICE void load(tile::Pipeline<V.stages>& pipeline, Position& at, const hw::TensorMap& map,
                           KeyBlock (&blocks)[V.stages], hw::BoxOrigin origin) {
-    hw::barrier_wait(ring.empty[at.slot], at.parity ^ 1u);
+    hw::barrier_wait(pipeline.empty[at.stage], at.parity ^ 1u);
     hw::sync_warp();
-    if (hw::lane_index() == 0) hw::barrier_arrive_expecting(ring.full[at.slot], sizeof(KeyBlock));
+    if (hw::lane_index() == 0) hw::barrier_arrive_expecting(pipeline.full[at.stage], sizeof(KeyBlock));
     hw::sync_warp();
     const int boxes = V.block_n >> args.pages.box_shift, first_key = origin.s;
     const std::uint32_t key_in_page = (1u << args.pages.page_shift) - 1;
@@ -95,7 +95,7 @@ struct Producer {
       const int row = box << args.pages.box_shift;
       origin.b = pages.page(first_key, round);
       origin.s = static_cast<int>(static_cast<std::uint32_t>(first_key + row) & key_in_page);
-      if (box < boxes) load_rows(blocks[at.slot], row, map, ring.full[at.slot], origin);
+      if (box < boxes) load_rows(blocks[at.stage], row, map, pipeline.full[at.stage], origin);
       hw::sync_warp();
     }
     at.advance();
@@ -113,17 +113,18 @@ struct Producer {
   }
 };
 
-/// Feeds the rings with all keys and values of the block's share.
+/// Feeds the pipelines with all keys and values of the block's share.
 template <DecodeVariant V>
-TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared, WalkerOf<V>& walker) {
+TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
+                           SplitSchedulerOf<V>& scheduler) {
   Producer<V> producer{args, shared, BoxPages<V>(args.pages), {}, {}};
-  for (Item item = walker.next(); item.exists(); item = walker.next()) {
-    if (item.begin < item.end) producer.pages.begin(item);
-    for (int key = item.begin; key < item.end; key += V.block_n) {
+  for (WorkTile work = scheduler.next(); work.exists(); work = scheduler.next()) {
+    if (work.begin < work.end) producer.pages.begin(work);
+    for (int key = work.begin; key < work.end; key += V.block_n) {
       producer.pages.advance(key);
-      const hw::BoxOrigin origin{0, key, item.head, 0};
-      producer.load(shared.k_ring, producer.k_at, args.k, shared.k, origin);
-      producer.load(shared.v_ring, producer.v_at, args.v, shared.v, origin);
+      const hw::BoxOrigin origin{0, key, work.head, 0};
+      producer.load(shared.k_pipeline, producer.k_at, args.k, shared.k, origin);
+      producer.load(shared.v_pipeline, producer.v_at, args.v, shared.v, origin);
     }
   }
 }

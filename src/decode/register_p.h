@@ -15,15 +15,16 @@ namespace tandem::decode {
 template <DecodeVariant V>
 struct WarpOutput {
   static constexpr int tiles = V.head_dim / 16;
-  float fragment[tiles][V.columns / 8][4] = {};
+  float fragment[tiles][V.query_rows / 8][4] = {};
 };
 
 /// P of 16 keys as B fragments. A fragment of S^T has a key for each row, B's registers a query row for each
 /// lane's: every 8 x 8 matrix turns around.
 template <DecodeVariant V>
-TANDEM_DEVICE void make_fragments(std::uint32_t (&b)[V.columns / 8][2], const float (&p)[V.columns / 2]) {
+TANDEM_DEVICE void make_fragments(std::uint32_t (&b)[V.query_rows / 8][2],
+                                  const float (&p)[V.query_rows / 2]) {
   TANDEM_UNROLL
-  for (int j = 0; j < V.columns / 8; ++j) {
+  for (int j = 0; j < V.query_rows / 8; ++j) {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       b[j][i] = hw::transpose_matrix(hw::pack<V.operand>(p[4 * j + 2 * i], p[4 * j + 2 * i + 1]));
@@ -34,30 +35,30 @@ TANDEM_DEVICE void make_fragments(std::uint32_t (&b)[V.columns / 8][2], const fl
 /// O^T += V^T P over the warp's keys of the block of values that is full.
 template <DecodeVariant V>
 TANDEM_DEVICE void add_output(Consumer<V>& consumer, const TransposedScores<V>& p, WarpOutput<V>& output) {
-  auto& values = consumer.shared.v[consumer.v_at.slot];
+  auto& values = consumer.shared.v[consumer.v_at.stage];
   const int lane = static_cast<int>(hw::lane_index());
   // Matrices of V^T: keys 0-7 and 8-15 of the warp's 16, each with output columns 0-7 and 8-15 of 16.
   const int key = 16 * own_warp() + lane / 16 * 8 + lane % 8;
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
-    std::uint32_t b[V.columns / 8][2];
+    std::uint32_t b[V.query_rows / 8][2];
     make_fragments<V>(b, p[tile]);
     TANDEM_UNROLL
     for (int t = 0; t < output.tiles; ++t) {
       std::uint32_t a[4];
       hw::load_matrices_transposed(a, &values.tile[tile].chunk(key, 16 * t + lane / 8 % 2 * 8));
       TANDEM_UNROLL
-      for (int j = 0; j < V.columns / 8; ++j) hw::mma_sync<V.operand>(output.fragment[t][j], a, b[j]);
+      for (int j = 0; j < V.query_rows / 8; ++j) hw::mma_sync<V.operand>(output.fragment[t][j], a, b[j]);
     }
   }
 }
 
 template <DecodeVariant V>
-TANDEM_DEVICE void scale_columns(WarpOutput<V>& output, const float (&factor)[own_columns<V.columns>]) {
+TANDEM_DEVICE void scale_columns(WarpOutput<V>& output, const float (&factor)[own_columns<V.query_rows>]) {
   TANDEM_UNROLL
   for (auto& tile : output.fragment) {
     TANDEM_UNROLL
-    for (int j = 0; j < V.columns / 8; ++j) {
+    for (int j = 0; j < V.query_rows / 8; ++j) {
       TANDEM_UNROLL
       for (int e = 0; e < 4; ++e) tile[j][e] *= factor[2 * j + e % 2];
     }
@@ -65,18 +66,18 @@ TANDEM_DEVICE void scale_columns(WarpOutput<V>& output, const float (&factor)[ow
 }
 
 template <DecodeVariant V>
-TANDEM_DEVICE void attend_register_p(Consumer<V>& consumer, const Item& item,
-                                     ColumnSoftmax<V.columns>& softmax, WarpOutput<V>& output) {
-  constexpr int own = own_columns<V.columns>;
-  for (int key = item.begin; key < item.end; key += V.block_n) {  // for k in range(R)
-    float scores[V.subtiles()][V.columns / 2], maxima[own], correction[own];
+TANDEM_DEVICE void attend_register_p(Consumer<V>& consumer, const WorkTile& work,
+                                     ColumnSoftmax<V.query_rows>& softmax, WarpOutput<V>& output) {
+  constexpr int own = own_columns<V.query_rows>;
+  for (int key = work.begin; key < work.end; key += V.block_n) {  // for k in range(R)
+    float scores[V.subtiles()][V.query_rows / 2], maxima[own], correction[own];
 
-    consumer.wait_keys(item, key);
+    consumer.wait_keys(work, key);
     start_scores(consumer, scores);  // S = K @ Q': 16 rows of every 64 are the warp's
     hw::wgmma_wait<0>();
     consumer.release_keys();
 
-    mask_and_reduce(consumer, item, key, scores, maxima);
+    mask_and_reduce(consumer, work, key, scores, maxima);
     softmax.update(scores, maxima, correction, consumer.args.scale_log2);
     scale_columns(output, correction);
 
@@ -91,9 +92,9 @@ TANDEM_DEVICE void attend_register_p(Consumer<V>& consumer, const Item& item,
 /// "After the main loop, we must combine the accumulators of all warps": first the statistics, then each warp
 /// adds up a quarter of O^T, the rows that it would have of WGMMA's accumulators.
 template <DecodeVariant V>
-TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>& softmax,
+TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.query_rows>& softmax,
                                  WarpOutput<V>& output, TransposedResult<V>& result) {
-  constexpr int own = own_columns<V.columns>;
+  constexpr int own = own_columns<V.query_rows>;
   auto& shared = consumer.shared.own;
   const int warp = own_warp(), lane = static_cast<int>(hw::lane_index());
   TANDEM_UNROLL
@@ -129,8 +130,8 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
     for (int q = 0; q < warps; ++q) {  // registers have no index: all quarters are looked at
       if (q != target) continue;
       TANDEM_UNROLL
-      for (int e = 0; e < V.head_dim * V.columns / 128; ++e) {
-        const int m = e / (V.columns / 2), j = e % (V.columns / 2);
+      for (int e = 0; e < V.head_dim * V.query_rows / 128; ++e) {
+        const int m = e / (V.query_rows / 2), j = e % (V.query_rows / 2);
         const float value = output.fragment[4 * m + q][j / 4][j % 4];
         if (round == 0) {
           result.output[m][j] = value;
@@ -142,8 +143,8 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.columns>
     if (round == 0) continue;
     sync_consumers();
     TANDEM_UNROLL
-    for (int e = 0; e < V.head_dim * V.columns / 128; ++e) {
-      result.output[e / (V.columns / 2)][e % (V.columns / 2)] += shared.quarter[warp][e][lane];
+    for (int e = 0; e < V.head_dim * V.query_rows / 128; ++e) {
+      result.output[e / (V.query_rows / 2)][e % (V.query_rows / 2)] += shared.quarter[warp][e][lane];
     }
     sync_consumers();
   }

@@ -11,8 +11,8 @@ namespace tandem::decode {
 
 /// The largest of all warps' maxima in this block.
 template <DecodeVariant V>
-TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, float (&maxima)[own_columns<V.columns>]) {
-  constexpr int own = own_columns<V.columns>;
+TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, float (&maxima)[own_columns<V.query_rows>]) {
+  constexpr int own = own_columns<V.query_rows>;
   auto& shared = consumer.shared.own.exchange.maxima;
   if (hw::lane_index() < 4) {
     TANDEM_UNROLL
@@ -38,7 +38,7 @@ TANDEM_DEVICE void store_probabilities(Consumer<V>& consumer, const TransposedSc
 /// Starts O^T += V^T P for the block of values that is full.
 template <DecodeVariant V>
 TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& result) {
-  auto& values = consumer.shared.v[consumer.v_at.slot];
+  auto& values = consumer.shared.v[consumer.v_at.stage];
   hw::wgmma_fence();
   TANDEM_UNROLL
   for (int m = 0; m < V.head_dim / 64; ++m) {
@@ -46,7 +46,7 @@ TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& resu
     for (int step = 0; step < V.block_n / tile::k_step; ++step) {
       constexpr int steps = 64 / tile::k_step;  // of a tile of 64 keys
       const auto& tile = values.tile[step / steps];
-      hw::wgmma_ss<V.operand, V.columns, hw::Major::k, hw::Major::mn>(
+      hw::wgmma_ss<V.operand, V.query_rows, hw::Major::k, hw::Major::mn>(
           result.output[m], tile.mn_major(step % steps).advanced(m * tile.panel_bytes),
           consumer.shared.own.p[step / steps].k_major(step % steps), hw::Accumulate::add);
     }
@@ -55,16 +55,16 @@ TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& resu
 }
 
 template <DecodeVariant V>
-TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const Item& item, TransposedResult<V>& result) {
-  for (int key = item.begin; key < item.end; key += V.block_n) {
-    float scores[V.subtiles()][V.columns / 2], maxima[result.own], correction[result.own];
+TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const WorkTile& work, TransposedResult<V>& result) {
+  for (int key = work.begin; key < work.end; key += V.block_n) {
+    float scores[V.subtiles()][V.query_rows / 2], maxima[result.own], correction[result.own];
 
-    consumer.wait_keys(item, key);
+    consumer.wait_keys(work, key);
     start_scores(consumer, scores);  // S = K[range(kv_start, kv_start+BN),:] @ Q'
     hw::wgmma_wait<0>();
     consumer.release_keys();
 
-    mask_and_reduce(consumer, item, key, scores, maxima);
+    mask_and_reduce(consumer, work, key, scores, maxima);
     exchange_maxima(consumer, maxima);                                            // col_max = colmax(S)
     result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);  // P = exp(S - col_max)
     store_probabilities(consumer, scores);

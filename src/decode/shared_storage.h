@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "decode/variant.h"
-#include "tile/ring.h"
+#include "tile/pipeline.h"
 #include "tile/shared_tile.h"
 
 namespace tandem::decode {
@@ -24,15 +24,15 @@ struct AlgorithmShared {};
 
 template <DecodeVariant V>
 struct AlgorithmShared<V, Algorithm::shared_p> {
-  tile::SharedTile<V.columns, 64> p[V.subtiles()];  ///< P^T, a row for each query row
-  ColumnExchange<V.columns> exchange;
+  tile::SharedTile<V.query_rows, 64> p[V.subtiles()];  ///< P^T, a row for each query row
+  ColumnExchange<V.query_rows> exchange;
 };
 
 template <DecodeVariant V>
 struct AlgorithmShared<V, Algorithm::register_p> {
-  ColumnExchange<V.columns> exchange;
+  ColumnExchange<V.query_rows> exchange;
   /// A quarter of O^T for each warp, in the order of the fragments.
-  float quarter[warps][V.head_dim * V.columns / 128][hw::warp_size];
+  float quarter[warps][V.head_dim * V.query_rows / 128][hw::warp_size];
 };
 
 template <DecodeVariant V>
@@ -46,10 +46,10 @@ struct DecodeShared {
 
   KeyBlock k[V.stages];
   KeyBlock v[V.stages];
-  tile::SharedTile<V.columns, V.head_dim> q;
+  tile::SharedTile<V.query_rows, V.head_dim> q;
   AlgorithmShared<V, V.algorithm> own;
-  tile::Ring<V.stages> k_ring;
-  tile::Ring<V.stages> v_ring;
+  tile::Pipeline<V.stages> k_pipeline;
+  tile::Pipeline<V.stages> v_pipeline;
   std::uint32_t last_arriver;
 };
 

@@ -7,31 +7,34 @@
 
 #include "decode/arguments.h"
 #include "decode/variant.h"
+#include "launch/kernel.h"
 
 namespace tandem::decode {
 
 /// One line of the table, for both operand types.
 struct Recipe {
   Algorithm algorithm;
-  int columns, block_n, stages;
+  int query_rows, block_n, stages;
+  int resident = 1;
 };
 
 /// Stages, by measurement: about 100 to 130 KB on their way to a multiprocessor are enough, and with more L2
-/// has less room for outputs (docs/decode.md). The probabilities of register_p stay in registers together
-/// with O^T, which limits its columns.
+/// has less room for outputs (docs/decode.md). Short streams are mostly latency, which two blocks of a
+/// multiprocessor hide from one another. The probabilities of register_p stay in registers together
+/// with O^T, which limits its query rows.
 template <int head_dim>
 constexpr auto recipes() {
   using enum Algorithm;
   if constexpr (head_dim == 64) {
-    return std::array{Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 3},
-                      Recipe{shared_p, 16, 128, 3},   Recipe{shared_p, 32, 128, 3},
-                      Recipe{shared_p, 64, 64, 6},    Recipe{register_p, 8, 128, 3},
-                      Recipe{register_p, 16, 128, 3}, Recipe{register_p, 32, 128, 3}};
+    return std::array{
+        Recipe{plain, 64, 128, 3},       Recipe{shared_p, 8, 128, 3},    Recipe{shared_p, 16, 128, 3},
+        Recipe{shared_p, 32, 128, 3, 2}, Recipe{register_p, 8, 128, 3},  Recipe{register_p, 16, 128, 3},
+        Recipe{register_p, 32, 128, 3},  Recipe{shared_p, 8, 128, 3, 2}, Recipe{shared_p, 16, 128, 3, 2}};
   } else if constexpr (head_dim == 128) {
-    return std::array{Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 2},
-                      Recipe{shared_p, 16, 128, 2},   Recipe{shared_p, 32, 128, 2},
-                      Recipe{shared_p, 64, 64, 5},    Recipe{register_p, 8, 128, 3},
-                      Recipe{register_p, 16, 128, 3}, Recipe{register_p, 32, 64, 5}};
+    return std::array{
+        Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 2},   Recipe{shared_p, 16, 128, 2},
+        Recipe{shared_p, 32, 64, 3, 2}, Recipe{register_p, 8, 128, 3}, Recipe{register_p, 16, 128, 3},
+        Recipe{register_p, 32, 64, 5},  Recipe{shared_p, 8, 64, 3, 2}, Recipe{shared_p, 16, 64, 3, 2}};
   } else {
     static_assert(head_dim == 256);
     return std::array{Recipe{plain, 64, 64, 2},     Recipe{shared_p, 8, 64, 2},
@@ -48,11 +51,14 @@ constexpr auto variants() {
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
-      all[i++] = {r.algorithm, operand, head_dim, r.columns, r.block_n, r.stages};
+      all[i++] = {r.algorithm, operand, head_dim, r.query_rows, r.block_n, r.stages, r.resident};
     }
   }
   return all;
 }
+
+/// AUTO takes shared_p always (plan.cpp).
+constexpr bool is_for_study(const DecodeVariant& variant) { return variant.algorithm != Algorithm::shared_p; }
 
 /// The family of the step's kernels (launch/kernel.h).
 struct Family {
@@ -72,28 +78,42 @@ struct KernelBody;  // kernel.h
 template <int head_dim>
 struct Group {
   using Family = decode::Family;
-  static constexpr auto variants = decode::variants<head_dim>();
+  static constexpr auto variants = launch::selected([] { return decode::variants<head_dim>(); },
+                                                    [](const auto& v) { return !is_for_study(v); });
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
+struct StudyGroup {
+  using Family = decode::Family;
+  static constexpr auto variants = launch::selected([] { return decode::variants<head_dim>(); },
+                                                    [](const auto& v) { return is_for_study(v); });
+  static constexpr bool for_study = true;
   template <DecodeVariant V>
   using Body = KernelBody<V>;
 };
 
 template <typename Visit>
 constexpr void Family::for_each_group(Visit visit) {
-  visit.template operator()<Group<64>>();
-  visit.template operator()<Group<128>>();
-  visit.template operator()<Group<256>>();
+  const auto both = [&visit]<int head_dim>() {
+    visit.template operator()<Group<head_dim>>();
+    visit.template operator()<StudyGroup<head_dim>>();
+  };
+  both.template operator()<64>();
+  both.template operator()<128>();
+  both.template operator()<256>();
 }
 
+struct PlanGroup;
+
 /// That of the kernel that makes a plan.
-struct PlanFamily {
+struct PlanFamily : launch::Groups<PlanGroup> {
   using Variant = PlanVariant;
   using Arguments = PlanArguments;
   static constexpr const char* name = "the plan kernel";
   static constexpr bool starts_early = false;
   static constexpr int min_blocks = 0;
-
-  template <typename Visit>
-  static constexpr void for_each_group(Visit visit);
 };
 
 template <PlanVariant V>
@@ -106,10 +126,26 @@ struct PlanGroup {
   using Body = PlanBody<V>;
 };
 
-template <typename Visit>
-constexpr void PlanFamily::for_each_group(Visit visit) {
-  visit.template operator()<PlanGroup>();
-}
+struct ClearGroup;
+
+/// That of the kernel that clears counters.
+struct ClearFamily : launch::Groups<ClearGroup> {
+  using Variant = ClearVariant;
+  using Arguments = ClearArguments;
+  static constexpr const char* name = "the kernel that clears counters";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+
+template <ClearVariant V>
+struct ClearBody;  // kernel.h
+
+struct ClearGroup {
+  using Family = ClearFamily;
+  static constexpr std::array variants{ClearVariant{}};
+  template <ClearVariant V>
+  using Body = ClearBody<V>;
+};
 
 constexpr auto all_variants() {
   constexpr auto d64 = variants<64>();

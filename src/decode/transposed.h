@@ -37,13 +37,13 @@ TANDEM_DEVICE float column_sum(float x) {
 /// Rounds a 64 x columns accumulator into a tile that has a row for each of its columns, from column `first`
 /// of the tile on.
 template <DecodeVariant V, typename Tile>
-TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulators)[V.columns / 2]) {
+TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulators)[V.query_rows / 2]) {
   constexpr int count =
-      V.columns == 8 ? 2 : 4;  // matrices at once: two halves of 16 columns, one or two of 8 rows
+      V.query_rows == 8 ? 2 : 4;  // matrices at once: two halves of 16 columns, one or two of 8 rows
   const int lane = static_cast<int>(hw::lane_index());
   const int column = first + 16 * own_warp() + lane / 8 % 2 * 8;
   TANDEM_UNROLL
-  for (int j = 0; j < V.columns / 2; j += 2 * count) {
+  for (int j = 0; j < V.query_rows / 2; j += 2 * count) {
     std::uint32_t matrices[count];
     TANDEM_UNROLL
     for (int m = 0; m < count; ++m) {
@@ -55,7 +55,7 @@ TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulat
 }
 
 template <DecodeVariant V>
-using TransposedScores = float[V.subtiles()][V.columns / 2];
+using TransposedScores = float[V.subtiles()][V.query_rows / 2];
 
 /// Online softmax of the thread's columns. `reference` is what is subtracted in the exponents of 2, as
 /// tile::OnlineSoftmax has it; sums are of the thread's own keys until somebody adds them up.
@@ -96,9 +96,9 @@ struct ColumnSoftmax {
 /// What the warpgroup holds of the result: O^T, unnormalised, and the statistics of its columns.
 template <DecodeVariant V>
 struct TransposedResult {
-  static constexpr int own = own_columns<V.columns>;
-  float output[V.head_dim / 64][V.columns / 2] = {};
-  ColumnSoftmax<V.columns> softmax;
+  static constexpr int own = own_columns<V.query_rows>;
+  float output[V.head_dim / 64][V.query_rows / 2] = {};
+  ColumnSoftmax<V.query_rows> softmax;
 
   /// visit(row, reference, sum), once for every row of the tile.
   template <typename Visit>
@@ -112,7 +112,7 @@ struct TransposedResult {
     TANDEM_UNROLL
     for (auto& tile : output) {
       TANDEM_UNROLL
-      for (int j = 0; j < V.columns / 2; ++j) tile[j] *= factor[own_column(j)];
+      for (int j = 0; j < V.query_rows / 2; ++j) tile[j] *= factor[own_column(j)];
     }
   }
 
@@ -138,7 +138,7 @@ struct TransposedResult {
     TANDEM_UNROLL
     for (int m = 0; m < V.head_dim / 64; ++m) {
       TANDEM_UNROLL
-      for (int j = 0; j < V.columns / 2; j += 2) {
+      for (int j = 0; j < V.query_rows / 2; j += 2) {
         const float even_column = output[m][j], odd_column = output[m][j + 1];
         const float received = hw::shuffle_xor(odd ? even_column : odd_column, 4);
         const int row = column_of(own_column(j)) + (odd ? 1 : 0);
@@ -152,13 +152,13 @@ struct TransposedResult {
 /// Starts S^T = K Q^T for the block of keys that is full.
 template <DecodeVariant V>
 TANDEM_DEVICE void start_scores(Consumer<V>& consumer, TransposedScores<V>& scores) {
-  auto& keys = consumer.shared.k[consumer.k_at.slot];
+  auto& keys = consumer.shared.k[consumer.k_at.stage];
   hw::wgmma_fence();
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
     TANDEM_UNROLL
     for (int step = 0; step < V.head_dim / tile::k_step; ++step) {
-      hw::wgmma_ss<V.operand, V.columns, hw::Major::k>(
+      hw::wgmma_ss<V.operand, V.query_rows, hw::Major::k>(
           scores[tile], keys.tile[tile].k_major(step), consumer.shared.q.k_major(step),
           step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
     }
@@ -169,15 +169,15 @@ TANDEM_DEVICE void start_scores(Consumer<V>& consumer, TransposedScores<V>& scor
 /// Cap and mask, and the maxima of the warp's keys in this block for all of which the thread holds the
 /// columns.
 template <DecodeVariant V>
-TANDEM_DEVICE void mask_and_reduce(const Consumer<V>& consumer, const Item& item, int key,
-                                   TransposedScores<V>& scores, float (&maxima)[own_columns<V.columns>]) {
-  constexpr int own = own_columns<V.columns>;
+TANDEM_DEVICE void mask_and_reduce(const Consumer<V>& consumer, const WorkTile& work, int key,
+                                   TransposedScores<V>& scores, float (&maxima)[own_columns<V.query_rows>]) {
+  constexpr int own = own_columns<V.query_rows>;
   TANDEM_UNROLL
   for (auto& tile : scores) consumer.cap(tile);
-  if (consumer.needs_mask(item, key)) {
+  if (consumer.needs_mask(work, key)) {
     TANDEM_UNROLL
     for (int k = 0; k < own; ++k) {
-      const RowLimits limits = consumer.limits_of(item, column_of(k));
+      const RowLimits limits = consumer.limits_of(work, column_of(k));
       TANDEM_UNROLL
       for (int i = 0; i < 2 * V.subtiles(); ++i) {
         const int own_key = key + i / 2 * 64 + upper_row_of_thread() + i % 2 * 8;

@@ -21,14 +21,15 @@ inline constexpr int stream_overhead_bytes = 64 * 1024;
 /// docs/decode.md.
 inline constexpr int long_share_bytes = 6 * 1024 * 1024;
 
-/// The template argument of the decode kernel. Structural. A multiprocessor runs one block.
+/// The template argument of the decode kernel. Structural.
 struct DecodeVariant {
   Algorithm algorithm;
   hw::Operand operand;
   int head_dim;
-  int columns;  ///< query rows of a tile: 64 for plain; 8, 16, 32, 64 for the transposed ones
-  int block_n;  ///< keys of a block: 64 or 128
-  int stages;   ///< blocks of keys, and of values, in flight
+  int query_rows;    ///< query rows of a tile: 64 for plain; 8, 16, 32, 64 for the transposed ones
+  int block_n;       ///< keys of a block: 64 or 128
+  int stages;        ///< blocks of keys, and of values, in flight
+  int resident = 1;  ///< blocks that a multiprocessor has at a time
 
   /// One warpgroup of consumers and one producer warp.
   static constexpr int consumer_threads = hw::warpgroup_size;
@@ -42,7 +43,7 @@ struct DecodeVariant {
   }
 
   /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out.
-  constexpr bool has_long_steps() const { return columns <= 16; }
+  constexpr bool has_long_steps() const { return query_rows <= 16 && resident == 1; }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;
 };
@@ -52,6 +53,13 @@ struct PlanVariant {
   static constexpr int threads() { return hw::warpgroup_size; }
 
   friend constexpr bool operator==(const PlanVariant&, const PlanVariant&) = default;
+};
+
+/// And so is the one that clears counters, a thread for each.
+struct ClearVariant {
+  static constexpr int threads() { return 3 * hw::warpgroup_size; }
+
+  friend constexpr bool operator==(const ClearVariant&, const ClearVariant&) = default;
 };
 
 }  // namespace tandem::decode

@@ -1,10 +1,10 @@
-// Which keys of which streams a block walks: the same answer for the producer and the consumer warps, each of
-// which finds it for itself.
+// Which keys of which streams a block visits: the same answer for the producer and the consumer warps, each
+// of which finds it for itself.
 //
 // Blocks go in teams. Where a sequence's streams are few enough, a team has a block for each of them, and its
-// blocks walk the same keys side by side: a token's heads lie next to one another, so that memory is read in
-// long pieces. Otherwise a team is one block, which walks the streams one after another. In between, a long
-// step has fewer streams abreast where that leaves fewer multiprocessors over.
+// blocks read the same keys side by side: a token's heads lie next to one another, so that memory is read in
+// long pieces. Otherwise a team is one block, which visits the streams one after another. In between, a long
+// step has fewer streams side by side where that leaves fewer multiprocessors over.
 //
 // Where all sequences have as many units, no position is spent on overhead: equal shares have about as many
 // streams each anyway, and boundaries stay at streams' ends where those are multiples of a share.
@@ -18,45 +18,47 @@
 namespace tandem::decode {
 
 /// A run of units of one stream.
-struct Item {
+struct WorkTile {
   int sequence;                  ///< negative: there is no more work
   int head, row_tile;            ///< key/value head; tile of query rows
   int length, keys;              ///< of the sequence: in the cache, and with those that are appended
-  int begin, end;                ///< keys to walk; none where begin == end
-  int first_unit, past_unit;     ///< positions (core/stream_k.h) in what a team's member walks; of this item
+  int begin, end;                ///< keys to visit; none where begin == end
+  int first_unit, past_unit;     ///< positions (core/stream_k.h) in what a team's member visits; of this work
   int stream_begin, stream_end;  ///< of its stream's units
 
   TANDEM_DEVICE bool exists() const { return sequence >= 0; }
   TANDEM_DEVICE bool whole_stream() const { return first_unit == stream_begin && past_unit == stream_end; }
 };
 
-/// Where a walk through all positions begins: `position` is the first one of sequence `sequence`.
-struct WalkStart {
+/// Where a block's share of all positions begins: `position` is the first one of sequence `sequence`.
+struct ShareStart {
   int sequence, position;
 };
 
 /// Walks the share of one block. All lanes of the warp call every function together; lane l knows the units
 /// of sequence window + l. `long_steps`: whether there are any.
 template <bool long_steps>
-class Walker {
+class SplitScheduler {
  public:
-  TANDEM_DEVICE Walker(const DecodeArguments& args, int block)
+  TANDEM_DEVICE SplitScheduler(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
     int total = 0;
     if (args.plan != nullptr) {
       const std::int32_t* start = args.plan + plan_words(block);
       total = hw::load_global(args.plan);
-      const int kind = hw::load_global(args.plan + 1);
-      overhead_ = kind / 2, is_long_ = kind % 2;
+      const int flags = hw::load_global(args.plan + 1);
+      overhead_ = flags / 2, is_long_ = flags % 2;
       window_ = hw::load_global(start) - hw::warp_size;
       window_end_ = hw::load_global(start + 1);
     } else {
       total = count_positions();
     }
     const auto [team, member] =
-        in_long_step() ? args.long_teams.abreast.divide(block) : args.teams.abreast.divide(block);
+        in_long_step() ? args.long_teams.team_blocks.divide(block) : args.teams.team_blocks.divide(block);
     member_ = member;
-    shares_ = core::Shares(total, in_long_step() ? args.long_teams.count : args.teams.count, args.min_share);
+    // Without overhead all sequences have as many units, and shares may be of whole streams.
+    shares_ = core::Shares(total, in_long_step() ? args.long_teams.count : args.teams.count,
+                           overhead_ == 0 ? args.even_share : args.min_share);
     position_ = shares_.begin(team);
     end_ = shares_.begin(team + 1);
   }
@@ -64,29 +66,29 @@ class Walker {
   TANDEM_DEVICE const core::Shares& shares() const { return shares_; }  ///< of the teams
   TANDEM_DEVICE int member() const { return member_; }                  ///< which of its team the block is
   /// Blocks of a team.
-  TANDEM_DEVICE int abreast() const {
-    return in_long_step() ? args_.long_teams.abreast.value() : args_.teams.abreast.value();
+  TANDEM_DEVICE int team_blocks() const {
+    return in_long_step() ? args_.long_teams.team_blocks.value() : args_.teams.team_blocks.value();
   }
   TANDEM_DEVICE int share_end() const { return end_; }
   TANDEM_DEVICE int total() const { return shares_.begin(shares_.blocks()); }
   /// Of step: what a plan says of it besides the positions.
-  TANDEM_DEVICE int kind() const { return 2 * overhead_ + is_long_; }
+  TANDEM_DEVICE int flags() const { return 2 * overhead_ + is_long_; }
 
-  /// Where the sequence at the walk's position begins.
-  TANDEM_DEVICE WalkStart start() {
+  /// Where the sequence at the share's position begins.
+  TANDEM_DEVICE ShareStart start() {
     seek();
     const int lane = lane_of_position();
     return {window_ + lane, from_lane(own_begin_, lane)};
   }
 
-  /// The next item of the share.
-  TANDEM_DEVICE Item next() {
+  /// The next work of the share.
+  TANDEM_DEVICE WorkTile next() {
     while (position_ < end_) {
       seek();
       const int lane = lane_of_position();
       const core::StreamSpan span{from_lane(own_.units, lane), overhead_};
       int within = position_ - from_lane(own_begin_, lane), stream = 0;
-      if (in_turn() > 1) stream = within / span.size(), within -= stream * span.size();
+      if (streams_per_block() > 1) stream = within / span.size(), within -= stream * span.size();
       const int skipped = span.to_next_unit(within);
       if (skipped == 0) return take(lane, stream, within, span);
       position_ += skipped;
@@ -96,8 +98,8 @@ class Walker {
 
  private:
   /// Streams of a sequence that stand one after another.
-  TANDEM_DEVICE int in_turn() const {
-    return in_long_step() ? args_.long_teams.in_turn : args_.teams.in_turn;
+  TANDEM_DEVICE int streams_per_block() const {
+    return in_long_step() ? args_.long_teams.streams_per_block : args_.teams.streams_per_block;
   }
   /// Once `units` are known, of a stream of each sequence.
   TANDEM_DEVICE void choose_teams(int units) {
@@ -110,28 +112,33 @@ class Walker {
   }
 
   /// What the share has of the stream from its unit `unit` on; `lane` has the sequence.
-  TANDEM_DEVICE Item take(int lane, int stream, int unit, const core::StreamSpan& span) {
+  TANDEM_DEVICE WorkTile take(int lane, int stream, int unit, const core::StreamSpan& span) {
     const int left = span.units - unit, mine = end_ - position_, unit_keys = args_.units.unit.value();
     const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
-    const auto [head, row_tile] = args_.row_tiles.divide(stream * abreast() + member_);
+    const auto [head, row_tile] = args_.row_tiles.divide(stream * team_blocks() + member_);
     const int length = from_lane(own_.length, lane);
-    Item item{window_ + lane,
-              head,
-              row_tile,
-              length,
-              length + args_.units.new_len,
-              0,
-              0,
-              position_,
-              position_ + count,
-              position_ - unit,
-              position_ + left};
+    WorkTile work{window_ + lane,
+                  head,
+                  row_tile,
+                  length,
+                  length + args_.units.new_len,
+                  0,
+                  0,
+                  position_,
+                  position_ + count,
+                  position_ - unit,
+                  position_ + left};
     const int first_key = (from_lane(own_.first_unit, lane) + unit) * unit_keys;
     const int past_key = first_key + count * unit_keys;
-    item.begin = first_key;
-    item.end = past_key < item.keys ? past_key : item.keys;
+    work.begin = first_key;
+    work.end = past_key < work.keys ? past_key : work.keys;
     position_ += count == left ? left + span.overhead : count;
-    return item;
+    return work;
+  }
+
+  /// As the device says it; without lengths all sequences fill the cache.
+  TANDEM_DEVICE int length_of(int sequence) const {
+    return args_.lengths == nullptr ? args_.units.capacity : hw::load_global(args_.lengths + sequence);
   }
 
   /// Moves the window on to the next 32 sequences.
@@ -139,9 +146,10 @@ class Walker {
     window_ += hw::warp_size;
     const int lane = static_cast<int>(hw::lane_index()), sequence = window_ + lane;
     own_ = {0, 0, 0, 0};
-    if (sequence < args_.batch) own_ = args_.units.of(hw::load_global(args_.lengths + sequence));
+    if (sequence < args_.batch) own_ = args_.units.of(length_of(sequence));
     hw::sync_warp();
-    const int size = sequence < args_.batch ? core::StreamSpan{own_.units, overhead_}.size() * in_turn() : 0;
+    const int size =
+        sequence < args_.batch ? core::StreamSpan{own_.units, overhead_}.size() * streams_per_block() : 0;
     int sum = size;  // of the lanes up to this one
     TANDEM_UNROLL
     for (int distance = 1; distance < hw::warp_size; distance *= 2) {
@@ -157,15 +165,17 @@ class Walker {
     if (args_.batch > hw::warp_size) {
       const int units = count_units();
       choose_teams(units);
-      return core::positions(units * in_turn(), args_.batch * in_turn(), overhead_);
+      return core::positions(units * streams_per_block(), args_.batch * streams_per_block(), overhead_);
     }
     load_window();
     choose_teams(window_end_);
-    if (in_long_step()) own_begin_ *= in_turn(), window_end_ *= in_turn();  // there was one stream in turn
-    const int units = window_end_, streams = args_.batch * in_turn(), first = from_lane(own_.units, 0);
+    if (in_long_step())
+      own_begin_ *= streams_per_block(), window_end_ *= streams_per_block();  // there was one stream in turn
+    const int units = window_end_, streams = args_.batch * streams_per_block(),
+              first = from_lane(own_.units, 0);
     if (hw::any_lane(own_.units != 0 && own_.units != first)) overhead_ = args_.overhead;
-    own_begin_ +=
-        overhead_ * in_turn() * static_cast<int>(hw::lane_index());  // as load_window would find it now
+    own_begin_ += overhead_ * streams_per_block() *
+                  static_cast<int>(hw::lane_index());  // as load_window would find it now
     window_end_ += overhead_ * streams;
     return core::positions(units, streams, overhead_);
   }
@@ -182,7 +192,7 @@ class Walker {
       TANDEM_UNROLL
       for (int i = 0; i < windows; ++i) {  // lanes past the end take the last sequence again
         const int sequence = first + i * hw::warp_size;
-        lengths[i] = hw::load_global(args_.lengths + (sequence < args_.batch ? sequence : args_.batch - 1));
+        lengths[i] = length_of(sequence < args_.batch ? sequence : args_.batch - 1);
       }
       TANDEM_UNROLL
       for (int i = 0; i < windows; ++i) {
@@ -228,11 +238,11 @@ class Walker {
 };
 
 template <DecodeVariant V>
-using WalkerOf = Walker<V.has_long_steps()>;
+using SplitSchedulerOf = SplitScheduler<V.has_long_steps()>;
 
 /// Query rows of a tile that exist.
-TANDEM_DEVICE int rows_of_tile(const DecodeArguments& args, const Item& item, int columns) {
-  const int left = args.rows - item.row_tile * columns;
+TANDEM_DEVICE int rows_of_tile(const DecodeArguments& args, const WorkTile& work, int columns) {
+  const int left = args.rows - work.row_tile * columns;
   return left < columns ? left : columns;
 }
 

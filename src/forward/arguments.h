@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/mask.h"
-#include "core/schedule.h"
+#include "core/tile_scheduler.h"
 #include "forward/packing.h"
 #include "hw/types.h"
 
@@ -17,9 +17,11 @@ struct OutputView {
 };
 
 /// The list that the tile scheduler of variable lengths makes (tile_list.h), in words: how many tiles there
-/// are, a gap, and of each tile its sequence and its m_block.
-inline constexpr int tile_list_header = 2;
-constexpr std::int64_t tile_list_words(std::int64_t most_tiles) { return tile_list_header + 2 * most_tiles; }
+/// are, a gap, and the tiles.
+inline constexpr int tile_list_header = 4, listed_tile_words = 12;
+constexpr std::int64_t tile_list_words(std::int64_t most_tiles) {
+  return tile_list_header + listed_tile_words * most_tiles;
+}
 
 /// Variable lengths (core/varlen.h) as kernels have them.
 struct VarlenArguments {
@@ -38,7 +40,8 @@ struct VarlenArguments {
   int split_keys;  ///< of a part (core/varlen.h); 0: keys are not split
   core::Divisor parts_batch;
   std::int32_t* tile_list;
-  core::Divisor packs;  ///< of query heads
+  int most_tiles;  ///< places in the list
+  int packs;       ///< of query heads
 };
 
 /// Scales of 8-bit elements, in global memory: what an element stands for is its value times its scale.
@@ -58,7 +61,7 @@ struct ForwardArguments {
   OutputView o;           ///< 16-bit
   OutputView lse;         ///< fp32; data == nullptr: not wanted
   core::BasicMask<std::int32_t> mask;
-  core::Schedule schedule;  ///< its heads are packs of query heads
+  core::TileScheduler schedule;  ///< its heads are packs of query heads
   Packing packing;
   int q_len, k_len;
   int head_dim;                         ///< columns that exist, at most the variant's
@@ -67,6 +70,7 @@ struct ForwardArguments {
   float score_to_cap;                   ///< softcap: scores become tanh(score_to_cap * score)
   VarlenArguments varlen;               ///< of variants for variable lengths only
   ScaleView q_scale, k_scale, v_scale;  ///< of 8-bit operands; a block of keys has one of either
+  const float* sinks;                   ///< of each query head; of variants for variable lengths only
 };
 
 /// Of the kernel that lists the tiles of variable lengths.

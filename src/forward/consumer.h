@@ -3,20 +3,20 @@
 
 #include "forward/eight_bit.h"
 #include "forward/epilogue.h"
+#include "forward/pingpong.h"
 #include "forward/score_mask.h"
 #include "forward/shared_storage.h"
-#include "forward/turn.h"
 #include "forward/work.h"
 #include "tile/gemm.h"
 #include "tile/softmax.h"
 
 namespace tandem::forward {
 
-/// Where a consumer stands in the rings. It outlives tiles.
+/// Where a consumer stands in the pipelines. It outlives tiles.
 template <ForwardVariant V>
 struct ConsumerPosition {
-  tile::RingPosition<1> q;
-  tile::RingPosition<V.kv_stages> k, v;
+  tile::PipelineState<1> q;
+  tile::PipelineState<V.kv_stages> k, v;
 };
 
 /// What a consumer keeps in registers: of all its tiles, and of the one at work.
@@ -24,25 +24,25 @@ template <ForwardVariant V>
 struct ConsumerState {
   const ForwardArguments& args;
   ForwardShared<V>& shared;
-  Turn<V> turn;
+  Pingpong<V> pingpong;
   int own_row;  ///< of a tile: the thread's upper one
   ConsumerPosition<V> at;
 
-  core::BlockWalk walk;
+  core::BlockLoop loop;
   RowLimits limits;
   Softmax<V> softmax;
   float output[V.head_dim / 2];
   EightBit<V> eight_bit;
 
-  /// Whose walk it is.
+  /// Whose loop it is.
   TANDEM_DEVICE TileRows rows() const {
-    if (!walks_apart<V>) return {0, V.block_m};
-    return {turn.consumer * tile::warpgroup_rows, tile::warpgroup_rows};
+    if (!V.decisions.loops_apart) return {0, V.block_m};
+    return {pingpong.consumer * tile::warpgroup_rows, tile::warpgroup_rows};
   }
   /// Line 13, but for the output.
   TANDEM_DEVICE void begin(const Work& work) {
-    walk = work.walk;
-    limits = RowLimits::of<V>(args, sequence_of<V>(args, work.tile.batch), work.first_row + own_row);
+    loop = work.loop;
+    limits = RowLimits::of<V>(args, lengths_of<V>(args, work.tile), work.first_row + own_row);
     softmax = {};
     eight_bit.begin(args, work, work.first_row + own_row);
   }
@@ -56,7 +56,8 @@ struct ConsumerState {
 template <ForwardVariant V>
 TANDEM_DEVICE void start_scores(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
   hw::wgmma_fence();
-  tile::start_scores<V.operand>(scores, state.shared.q[state.turn.consumer], state.shared.k[state.at.k.slot]);
+  tile::issue_scores<V.operand>(scores, state.shared.q[state.pingpong.consumer],
+                                state.shared.k[state.at.k.stage]);
   hw::wgmma_commit();
 }
 
@@ -64,55 +65,75 @@ TANDEM_DEVICE void start_scores(ConsumerState<V>& state, float (&scores)[V.block
 template <ForwardVariant V>
 using BlockProbabilities = tile::Probabilities<V.words(V.block_n)>;
 
+/// Starts the product of 8-bit operands for the columns of its number.
+template <int number, ForwardVariant V>
+TANDEM_DEVICE void start_columns(ConsumerState<V>& state, const BlockProbabilities<V>& p) {
+  constexpr int columns = product_columns<V>, ones = number == 0 ? V.rows_of_ones() : 0;
+  tile::start_product<columns + ones>(state.eight_bit.product[number % product_buffers<V>], p,
+                                      state.shared.v[state.at.v.stage], (products<V> - 1 - number) * columns);
+}
+
 /// Starts adding P times V's next block, which has to be full, to the output; of 8-bit operands that product
 /// by itself.
 template <ForwardVariant V>
 TANDEM_DEVICE void start_output(ConsumerState<V>& state, const BlockProbabilities<V>& p) {
   hw::wgmma_fence();
   if constexpr (V.is_8_bit()) {
-    tile::start_product<product_columns<V>>(state.eight_bit.product, p, state.shared.v[state.at.v.slot], 0);
+    start_columns<0>(state, p);
   } else {
-    tile::start_output<V.operand>(state.output, p, state.shared.v[state.at.v.slot]);
+    tile::start_output<V.operand>(state.output, p, state.shared.v[state.at.v.stage]);
   }
   hw::wgmma_commit();
 }
 
-/// Adds the product of 8-bit operands, which is complete, to columns `first` ... of the output, and those of
-/// the columns behind it, one after another.
-template <int first, ForwardVariant V>
+/// Adds the products of 8-bit operands from the number on to their columns of the output. A single one is
+/// complete; of several the first is in flight, and each is added while the next runs.
+template <int number, ForwardVariant V>
 TANDEM_DEVICE void finish_columns(ConsumerState<V>& state, const BlockProbabilities<V>& p,
-                                  const Softmax<V>& softmax) {
-  constexpr int columns = product_columns<V>, next = first + columns;
-  auto& product = state.eight_bit.product;
-  softmax.template add<first / 2>(state.output, product);
-  if constexpr (next < V.head_dim) {
+                                  Softmax<V>& softmax) {
+  constexpr bool last = number + 1 == products<V>, ahead = product_buffers<V> != 1 && !last;
+  constexpr int registers = product_columns<V> / 2;
+  const auto start_next = [&] {
     hw::wgmma_fence();
-    tile::start_product<columns>(product, p, state.shared.v[state.at.v.slot], next);
+    start_columns<number + 1>(state, p);
     hw::wgmma_commit();
-    hw::wgmma_wait<0>();
-    finish_columns<next>(state, p, softmax);
+  };
+  if constexpr (ahead) start_next();
+  if constexpr (products<V> != 1) hw::wgmma_wait<ahead ? 1 : 0>();
+  auto& product = state.eight_bit.product[number % product_buffers<V>];
+  if constexpr (V.codes() && number == 0) softmax.add_sums(product[registers], product[registers + 2]);
+  softmax.template add<(products<V> - 1 - number) * registers, registers>(state.output, product);
+  if constexpr (!last) {
+    if constexpr (!ahead) start_next();
+    finish_columns<number + 1>(state, p, softmax);
   }
 }
 
-/// What is left of start_output once its product is complete: 8-bit operands' is added to the output here,
-/// with the weight that `softmax` has for its block.
+/// Waits for start_output's product, unless finish_output does.
+template <ForwardVariant V>
+TANDEM_DEVICE void wait_for_output() {
+  if constexpr (!V.is_8_bit() || products<V> == 1) hw::wgmma_wait<0>();
+}
+
+/// What is left of start_output then: 8-bit operands' product is added to the output here, with the weight
+/// that `softmax` has for its block.
 template <ForwardVariant V>
 TANDEM_DEVICE void finish_output(ConsumerState<V>& state, const BlockProbabilities<V>& p,
-                                 const Softmax<V>& softmax) {
+                                 Softmax<V>& softmax) {
   if constexpr (V.is_8_bit()) finish_columns<0>(state, p, softmax);
 }
 
-/// Asks for the scales of 8-bit operands at a position of the walk, ahead of their use.
+/// Asks for the scales of 8-bit operands at a position of the loop, ahead of their use.
 template <ForwardVariant V>
 TANDEM_DEVICE void take_scales(ConsumerState<V>& state, int position) {
-  if constexpr (V.is_8_bit()) state.eight_bit.take_scales(state.args, state.walk.block(position) * V.block_n);
+  if constexpr (V.is_8_bit()) state.eight_bit.take_scales(state.args, state.loop.block(position) * V.block_n);
 }
 
 /// Rounds a block's probabilities to the operands' type.
 template <ForwardVariant V>
 TANDEM_DEVICE void round_probabilities(BlockProbabilities<V>& p, const float (&scores)[V.block_n / 2]) {
   if constexpr (V.is_8_bit()) {
-    tile::quantise_probabilities(p, scores);
+    tile::quantise_probabilities<V.codes()>(p, scores);
   } else {
     tile::round_probabilities<V.operand>(p, scores);
   }
@@ -121,47 +142,47 @@ TANDEM_DEVICE void round_probabilities(BlockProbabilities<V>& p, const float (&s
 /// The tile's last scores are complete: the queries may be overwritten by the next tile's.
 template <ForwardVariant V>
 TANDEM_DEVICE void release_queries(ConsumerState<V>& state) {
-  tile::release_slot(state.shared.q_ring[state.turn.consumer], state.at.q);
+  tile::consumer_release(state.shared.q_pipeline[state.pingpong.consumer], state.at.q);
   state.at.q.advance();
 }
-/// The scores at a position of the walk are complete.
+/// The scores at a position of the loop are complete.
 template <ForwardVariant V>
 TANDEM_DEVICE void release_queries_after(ConsumerState<V>& state, int position) {
-  if (position + 1 == state.walk.count) release_queries(state);
+  if (position + 1 == state.loop.count) release_queries(state);
 }
 
 /// Lines 24 and 25, from the statistics of the tile.
-template <ForwardVariant V>
-TANDEM_DEVICE void store_tile(ConsumerState<V>& state, const Work& work, Softmax<V>& softmax) {
-  store_tile<V>(state.args, state.shared, work, work.first_row + state.own_row, softmax, state.output);
+template <Stores when = Stores::alone, ForwardVariant V>
+TANDEM_DEVICE void store_own_rows(ConsumerState<V>& state, const Work& work, Softmax<V>& softmax) {
+  store_tile<V, when>(state.args, state.shared, work, state.own_row, softmax, state.output);
 }
 
-/// Lets a block of K pass by that none of the consumer's rows sees: it costs a turn, and goes back when it
+/// Skips a block of K that none of the consumer's rows sees: it costs a turn, and goes back when it
 /// has come, so that all consumers stay in step.
 template <ForwardVariant V>
-TANDEM_DEVICE void pass_by_keys(ConsumerState<V>& state) {
-  tile::wait_full(state.shared.k_ring, state.at.k);
-  state.turn.take();
-  state.turn.pass();
+TANDEM_DEVICE void skip_keys(ConsumerState<V>& state) {
+  tile::consumer_wait(state.shared.k_pipeline, state.at.k);
+  state.pingpong.take();
+  state.pingpong.pass();
   hw::sync_warp();  // as in kernel.h
-  tile::release_slot(state.shared.k_ring, state.at.k);
+  tile::consumer_release(state.shared.k_pipeline, state.at.k);
   state.at.k.advance();
 }
 /// The same of V.
 template <ForwardVariant V>
-TANDEM_DEVICE void pass_by_values(ConsumerState<V>& state) {
-  tile::wait_full(state.shared.v_ring, state.at.v);
+TANDEM_DEVICE void skip_values(ConsumerState<V>& state) {
+  tile::consumer_wait(state.shared.v_pipeline, state.at.v);
   hw::sync_warp();
-  tile::release_slot(state.shared.v_ring, state.at.v);
+  tile::consumer_release(state.shared.v_pipeline, state.at.v);
   state.at.v.advance();
 }
 /// So many blocks of both.
 template <ForwardVariant V>
-TANDEM_DEVICE void pass_by(ConsumerState<V>& state, int count) {
+TANDEM_DEVICE void skip_blocks(ConsumerState<V>& state, int count) {
   TANDEM_DONT_UNROLL
   for (int i = 0; i < count; ++i) {
-    pass_by_keys(state);
-    pass_by_values(state);
+    skip_keys(state);
+    skip_values(state);
   }
 }
 
@@ -170,7 +191,7 @@ enum class BlockKind { full, masked };
 
 template <ForwardVariant V>
 inline constexpr tile::Maximum maximum_of =
-    maxima_as_integers<V> ? tile::Maximum::bits_in_threes : tile::Maximum::float_;
+    V.decisions.maxima_as_integers ? tile::Maximum::bits_in_threes : tile::Maximum::float_;
 
 /// From raw scores to what the cap takes, or, where there is none, to exponents of two, of row i.
 template <ForwardVariant V>
@@ -179,7 +200,7 @@ TANDEM_DEVICE float score_unit(const ConsumerState<V>& state, float of_scores, i
   return of_scores;
 }
 
-/// Cap, mask and row maxima of one block of scores (line 18), at a position of the walk.
+/// Cap, mask and row maxima of one block of scores (line 18), at a position of the loop.
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, float (&scores)[V.block_n / 2], int position) {
   if constexpr (V.softcap) {
@@ -190,12 +211,13 @@ TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, float (&scores)[V.block
       scores[j] = hw::tanh(scores[j] * to_cap[tile::row_of_accumulator(j)]);
   }
   if constexpr (kind == BlockKind::masked) {
-    mask_scores<V>(scores, state.limits, state.walk.block(position) * V.block_n);
+    mask_scores<V>(scores, state.limits, state.loop.block(position) * V.block_n);
   }
   if constexpr (V.is_8_bit()) {
-    state.softmax.take_maximum(scores);
+    state.softmax.template update_row_max<kind == BlockKind::masked ? tile::Maximum::float_ : maximum_of<V>>(
+        scores);
   } else {
-    state.softmax.template take_maximum<maximum_of<V>>(scores);
+    state.softmax.template update_row_max<maximum_of<V>>(scores);
   }
 }
 

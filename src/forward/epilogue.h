@@ -14,37 +14,61 @@
 
 namespace tandem::forward {
 
+/// Of the tile. Where lengths vary, read again: so no register keeps it meanwhile.
+template <ForwardVariant V>
+TANDEM_DEVICE int first_row_of(const ForwardArguments& args, const Work& work) {
+  if constexpr (V.lengths == Lengths::varlen) return m_block_of(args, work.tile) * V.block_m;
+  return work.first_row;
+}
+
 /// Where rows of a tile stand in the tensors that are written.
 struct OutputRows {
   Packing packing;
-  Sequence sequence;
-  int pack;
+  TileQueries queries;
+  int q_len;
+  int first_row;  ///< of the tile
 
-  TANDEM_DEVICE bool exists(int row) const { return packing.query(row) < sequence.q_len; }
+  template <ForwardVariant V>
+  TANDEM_DEVICE static OutputRows of(const ForwardArguments& args, const Work& work) {
+    return {args.packing, queries_of<V>(args, work.tile), lengths_of<V>(args, work.tile).q_len,
+            first_row_of<V>(args, work)};
+  }
+  TANDEM_DEVICE bool exists(int row) const { return packing.query(row) < q_len; }
 };
-
-template <ForwardVariant V>
-TANDEM_DEVICE OutputRows output_rows_of(const ForwardArguments& args, const Work& work) {
-  return {args.packing, sequence_of<V>(args, work.tile.batch), work.tile.head};
-}
 
 template <typename Element>
 TANDEM_DEVICE Element* address_of(const OutputView& tensor, const OutputRows& rows, int row) {
-  const Sequence& sequence = rows.sequence;
-  return static_cast<Element*>(tensor.data) + sequence.o_batch * tensor.batch_stride +
-         rows.packing.head(rows.pack, row) * tensor.head_stride +
-         (sequence.q_begin + rows.packing.query(row)) * tensor.row_stride;
+  const TileQueries& queries = rows.queries;
+  return static_cast<Element*>(tensor.data) + queries.o_batch * tensor.batch_stride +
+         rows.packing.head(queries.pack, row) * tensor.head_stride +
+         (queries.q_begin + rows.packing.query(row)) * tensor.row_stride;
 }
+
+/// Whether outputs are fp32 parts.
+template <ForwardVariant V>
+TANDEM_DEVICE bool stores_parts(const ForwardArguments& args) {
+  return V.lengths == Lengths::varlen && args.varlen.split_keys > 0;
+}
+
+/// Whether a tile's output may be stored while the next tile is at work. Where lengths vary, not parts, nor
+/// staged rows some of which don't exist: that would take registers where there are none.
+template <ForwardVariant V>
+TANDEM_DEVICE bool stores_aside(const ForwardArguments& args, const Work& work, int last_row) {
+  if constexpr (V.lengths == Lengths::uniform) return true;
+  const bool whole =
+      args.packing.query(first_row_of<V>(args, work) + last_row) < lengths_of<V>(args, work.tile).q_len;
+  return !stores_parts<V>(args) && (whole || !V.decisions.stages_output);
+}
+enum class Stores { alone, aside };
 
 /// Stores the thread's two rows of normalised output at once.
 template <ForwardVariant V>
-TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, int row,
+TANDEM_DEVICE void store_output(const ForwardArguments& args, const OutputRows& rows, int row,
                                 const float (&output)[V.head_dim / 2]) {
   // All exchanges before any store: stores keep their order, and would make the exchanges wait for one
   // another.
   using Row = tile::OutputRow<V.output, V.head_dim>;
   const Row upper(output, 0), lower(output, 1);
-  const auto rows = output_rows_of<V>(args, work);
   const auto store = [&](const Row& values, int at) {
     if (rows.exists(at)) values.store(address_of<std::uint16_t>(args.o, rows, at), args.head_dim);
   };
@@ -54,9 +78,8 @@ TANDEM_DEVICE void store_output(const ForwardArguments& args, const Work& work, 
 
 /// Stores the thread's two rows of normalised output in fp32: parts, which somebody merges.
 template <ForwardVariant V>
-TANDEM_DEVICE void store_part(const ForwardArguments& args, const Work& work, int row,
+TANDEM_DEVICE void store_part(const ForwardArguments& args, const OutputRows& rows, int row,
                               const float (&output)[V.head_dim / 2]) {
-  const auto rows = output_rows_of<V>(args, work);
   const int own_column = 2 * static_cast<int>(hw::lane_index() % 4);
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {
@@ -72,20 +95,44 @@ TANDEM_DEVICE void store_part(const ForwardArguments& args, const Work& work, in
   }
 }
 
-/// Starts storing the warp's rows of normalised output. TMA leaves out the rows and columns that don't exist.
-template <ForwardVariant V>
+/// Warp: stores those of its staged rows that exist, where rows behind them are another sequence's. `first`:
+/// the first of them.
+template <typename OutputTile>
+TANDEM_DEVICE void store_staged_rows(OutputTile& staged, const ForwardArguments& args, const OutputRows& rows,
+                                     int first) {
+  constexpr int chunks = OutputTile::columns / tile::chunk_columns;
+  TANDEM_DONT_UNROLL
+  for (int i = static_cast<int>(hw::lane_index()); i < output_rows * chunks; i += hw::warp_size) {
+    const int row = i / chunks, column = i % chunks * tile::chunk_columns;
+    if (!rows.exists(first + row) || column >= args.head_dim) continue;
+    hw::store_global(address_of<std::uint16_t>(args.o, rows, first + row) + column,
+                     staged.chunk(row, column).words);
+  }
+}
+
+/// Starts storing the warp's rows of normalised output. TMA leaves out the rows and columns that don't exist
+/// in the tensor.
+template <ForwardVariant V, Stores when>
 TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardShared<V>& shared,
-                                        const Work& work, const float (&output)[V.head_dim / 2]) {
+                                        const OutputRows& rows, const float (&output)[V.head_dim / 2]) {
   const int lane = static_cast<int>(hw::lane_index());
   const int warp = static_cast<int>(hw::warp_index()) - 4;  // of the consumers'
+  const int first_row = rows.first_row + output_rows * warp;
   auto& own = shared.o.warp[warp];
   if (lane == 0) hw::wait_stores_read<0>();  // those of the tile before
   hw::sync_warp();
   tile::store_rounded<V.output>(own, 0, output);
+  if constexpr (V.lengths == Lengths::varlen && when == Stores::alone) {
+    if (!rows.exists(first_row + output_rows - 1)) {
+      hw::sync_warp();
+      store_staged_rows(own, args, rows, first_row);
+      return;
+    }
+  }
   hw::fence_async_proxy();
   hw::sync_warp();
   if (lane != 0) return;
-  tile::start_storing(own, args.o_boxes, box_of_rows<V>(args, work.tile, work.first_row + output_rows * warp),
+  tile::start_storing(own, args.o_boxes, box_of_rows(args, rows.queries, first_row),
                       hw::CachePolicy::evict_first);
   hw::commit_stores();
 }
@@ -93,16 +140,15 @@ TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardSha
 /// Before the warp ends: its tile has been read.
 template <ForwardVariant V>
 TANDEM_DEVICE void finish_storing_output() {
-  if constexpr (V.stages_output()) {
+  if constexpr (V.decisions.stages_output) {
     if (hw::lane_index() == 0) hw::wait_stores_read<0>();
   }
 }
 
 /// Writes L. Addresses come before the question who stores: so there is no branch, and all of it stands among
 /// the instructions around.
-template <ForwardVariant V>
-TANDEM_DEVICE void store_lse(const ForwardArguments& args, const Work& work, int row, const float (&lse)[2]) {
-  const auto rows = output_rows_of<V>(args, work);
+TANDEM_DEVICE void store_lse(const ForwardArguments& args, const OutputRows& rows, int row,
+                             const float (&lse)[2]) {
   const bool first_of_quad = args.lse.data != nullptr && hw::lane_index() % 4 == 0;
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {
@@ -114,23 +160,37 @@ TANDEM_DEVICE void store_lse(const ForwardArguments& args, const Work& work, int
 
 /// The statistics of a tile's rows.
 template <ForwardVariant V>
-using Softmax = std::conditional_t<V.is_8_bit(), tile::BlockSoftmax, tile::OnlineSoftmax>;
+using Softmax = std::conditional_t<V.is_8_bit(), tile::BlockSoftmax<V.codes()>, tile::OnlineSoftmax>;
 
-/// Normalises the output and writes O and L. `row`: the thread's upper one.
-template <ForwardVariant V>
+/// Takes the sinks of the heads of the thread's rows into their statistics.
+TANDEM_DEVICE void add_sinks(const ForwardArguments& args, const OutputRows& rows, int row, float (&lse)[2],
+                             float (&normalise)[2]) {
+  if (args.sinks == nullptr) return;
+  TANDEM_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int head = rows.packing.head(rows.queries.pack, row + 8 * i);
+    tile::add_sink(hw::load_global(args.sinks + head), lse[i], normalise[i]);
+  }
+}
+
+/// Normalises the output and writes O and L. `own_row`: of the tile, the thread's upper one.
+template <ForwardVariant V, Stores when>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
-                              int row, Softmax<V>& softmax, float (&output)[V.head_dim / 2]) {
+                              int own_row, Softmax<V>& softmax, float (&output)[V.head_dim / 2]) {
   float lse[2], normalise[2];
   softmax.finish(lse, normalise);  // line 24
+  const auto rows = OutputRows::of<V>(args, work);
+  const int row = rows.first_row + own_row;
+  if constexpr (V.lengths == Lengths::varlen) add_sinks(args, rows, row, lse, normalise);
   tile::scale_rows(output, normalise);
-  if constexpr (V.stages_output()) {  // line 25
-    start_storing_output(args, shared, work, output);
-  } else if (V.lengths == Lengths::varlen && args.varlen.split_keys > 0) {
-    store_part<V>(args, work, row, output);
+  if (when == Stores::alone && stores_parts<V>(args)) {  // line 25
+    store_part<V>(args, rows, row, output);
+  } else if constexpr (V.decisions.stages_output) {
+    start_storing_output<V, when>(args, shared, rows, output);
   } else {
-    store_output<V>(args, work, row, output);
+    store_output<V>(args, rows, row, output);
   }
-  store_lse<V>(args, work, row, lse);
+  store_lse(args, rows, row, lse);
 }
 
 }  // namespace tandem::forward

@@ -1,8 +1,8 @@
 # The groups of table.h.
 set(groups ListGroup)
 foreach(head_dim 64 96 128 192 256)
-  list(APPEND groups "Group<${head_dim}, Purpose::best>" "Group<${head_dim}, Purpose::varlen>"
-       "Group<${head_dim}, Purpose::study>")
+  list(APPEND groups "Group<${head_dim}, Purpose::best>" "Group<${head_dim}, Purpose::varlen>")
+  list(APPEND study_groups "Group<${head_dim}, Purpose::study>")
 endforeach()
 foreach(head_dim 64 128 256)
   list(APPEND groups "Group<${head_dim}, Purpose::eight_bit>")

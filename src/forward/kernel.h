@@ -8,21 +8,40 @@
 #include "forward/tail.h"
 #include "forward/tile_list.h"
 #include "forward/transposer.h"
+#include "forward/varlen_producer.h"
 
 namespace tandem::forward {
 
-/// Line 1: the barriers of the rings. One thread makes them, then the block may use them.
+inline constexpr std::uint32_t ones_of_e4m3 = 0x38383838;
+
+/// The rows under V^T whose products are the sums of probabilities. No box reaches them.
 template <ForwardVariant V>
-TANDEM_DEVICE void init_rings(ForwardShared<V>& shared) {
+TANDEM_DEVICE void write_ones(ForwardShared<V>& shared) {
+  constexpr int chunks = V.words(V.block_n) / tile::chunk_columns;
+  const int thread = static_cast<int>(hw::thread_index());
+  for (int i = thread; i < V.kv_stages * V.rows_of_ones() * chunks; i += V.threads()) {
+    const int chunk = i % chunks, row = i / chunks % V.rows_of_ones(), stage = i / chunks / V.rows_of_ones();
+    shared.v[stage].chunk(V.head_dim + row, tile::chunk_columns * chunk) = {
+        {ones_of_e4m3, ones_of_e4m3, ones_of_e4m3, ones_of_e4m3}};
+  }
+}
+
+/// Line 1: the barriers of the pipelines. One thread makes them, then the block may use them.
+template <ForwardVariant V>
+TANDEM_DEVICE void init_pipelines(ForwardShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers();
-    for (auto& ring : shared.q_ring) ring.init(warps);
-    shared.k_ring.init(consumer_warps);
-    shared.v_ring.init(consumer_warps, V.transposes() ? transposing_warps : 1);
-    if constexpr (V.transposes()) shared.rows.ring.init(transposing_warps);
+    for (auto& pipeline : shared.q_pipeline) pipeline.init(warps);
+    shared.k_pipeline.init(consumer_warps);
+    shared.v_pipeline.init(consumer_warps, V.transposes() ? transposing_warps : 1);
+    if constexpr (V.transposes()) shared.rows.pipeline.init(transposing_warps);
     if constexpr (V.lengths == Lengths::varlen)
       for (hw::Barrier& landed : shared.tail.landed) hw::barrier_init(landed, 1);
     hw::fence_barrier_init();
+  }
+  if constexpr (V.codes()) {
+    write_ones<V>(shared);
+    hw::fence_async_proxy();
   }
   hw::sync_block();
 }
@@ -32,22 +51,22 @@ template <ForwardVariant V>
 TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& shared, int consumer) {
   const int warp = static_cast<int>(hw::warp_index() % 4);
   const int own_row = tile::warpgroup_rows * consumer + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
-  ConsumerState<V> state{args, shared, Turn<V>{consumer}, own_row, {}, {}, {}, {}, {}, {}};
-  state.turn.init();
+  ConsumerState<V> state{args, shared, Pingpong<V>{consumer}, own_row, {}, {}, {}, {}, {}, {}};
+  state.pingpong.init();
 
   int round = 0;
   Work work = find_work<V>(args, state.rows(), round);
   while (work.exists()) {
     state.begin(work);  // line 13
     state.clear_output();
-    if (walks_apart<V>) pass_by(state, work.aside.before);
-    tile::wait_full(shared.q_ring[consumer], state.at.q);  // line 14
-    if (work.walk.count > 0) {
+    if (V.decisions.loops_apart) skip_blocks(state, work.aside.before);
+    tile::consumer_wait(shared.q_pipeline[consumer], state.at.q);  // line 14
+    if (work.loop.count > 0) {
       work = attend(state, work, round);  // lines 15-23
     } else {
-      hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the slot back
+      hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the stage back
       release_queries(state);
-      store_tile(state, work, state.softmax);  // lines 24, 25
+      store_own_rows(state, work, state.softmax);  // lines 24, 25
       work = find_work<V>(args, state.rows(), ++round);
     }
   }
@@ -58,8 +77,8 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
 template <ForwardVariant V>
 TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   auto& shared = hw::shared_memory<ForwardShared<V>>();
-  static_assert(sizeof(shared) <= hw::max_shared_bytes);
-  init_rings(shared);
+  static_assert(sizeof(shared) <= V.shared_limit());
+  init_pipelines(shared);
   hw::release_next_grid();  // its blocks may take the places of those that end, and wait there
   hw::wait_for_prior_grid();
 
@@ -71,10 +90,12 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
       hw::prefetch_map(args.q);
       hw::prefetch_map(args.k);
       hw::prefetch_map(args.v);
-      produce<V>(args, shared);  // lines 4-10
+      if constexpr (V.lengths == Lengths::uniform) produce<V>(args, shared);  // lines 4-10
     }
-    if constexpr (V.lengths == Lengths::varlen)
+    if constexpr (V.lengths == Lengths::varlen) {
+      if (hw::warp_index() == 0) produce_varlen<V>(args, shared);
       if (hw::warp_index() == 1) clear_tails<V>(args, shared);
+    }
     if constexpr (V.transposes()) {
       if (hw::warp_index() > 0) {
         hw::set_role("transposer");
@@ -84,7 +105,9 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   } else {  // line 11
     hw::set_role("consumer");
     hw::acquire_registers<V.consumer_registers()>();  // line 12
-    consume<V>(args, shared, warpgroup - 1);
+    // Where lengths vary asked once more: there is no register to keep it in.
+    const int own = V.lengths == Lengths::varlen ? static_cast<int>(hw::warpgroup_index()) : warpgroup;
+    consume<V>(args, shared, own - 1);
   }
 }
 

@@ -1,54 +1,64 @@
-// A block of keys or values on its way into shared memory: one box of TMA, or several where keys are paged.
+// Where a block of keys or values lies: in one box of TMA, or in several where keys are paged.
 #pragma once
 
 #include "forward/arguments.h"
-#include "forward/sequence.h"
+#include "forward/tile_list.h"
 #include "forward/variant.h"
 #include "hw/hw.h"
 #include "tile/shared_tile.h"
 
 namespace tandem::forward {
 
-struct KeyBlock {
-  int index, kv_head;
-  Sequence sequence;
+/// Where the keys of a tile lie.
+struct KeyPlace {
+  int kv_head, begin, batch;
 
-  /// Where keys are not paged.
-  TANDEM_DEVICE hw::BoxOrigin origin(int block_n) const {
-    return {0, sequence.k_begin + index * block_n, kv_head, sequence.k_batch};
+  template <ForwardVariant V>
+  TANDEM_DEVICE static KeyPlace of(const ForwardArguments& args, const core::Tile& tile) {
+    const TileKeys keys = keys_of<V>(args, tile);
+    return {args.group.divide(queries_of<V>(args, tile).pack).quotient, keys.k_begin, keys.k_batch};
   }
+  /// Of the block whose first key is `key`, where keys are not paged.
+  TANDEM_DEVICE hw::BoxOrigin origin(int key) const { return {0, begin + key, kv_head, batch}; }
 };
 
-/// Where the box of a paged sequence's keys from `key` on begins. Pages that are not in use, or do not exist,
-/// are out of bounds: TMA fills with zeros, and their slots of the table are not read.
-TANDEM_DEVICE hw::BoxOrigin box_in_page(const VarlenArguments& varlen, const KeyBlock& block, int key) {
-  int page = varlen.pages;
-  if (key < block.sequence.k_len) {
-    page = hw::load_global(varlen.page_table + block.sequence.k_batch * varlen.page_table_stride +
-                           (key >> varlen.log2_page_size));
-    if (page < 0 || page > varlen.pages) page = varlen.pages;
-  }
-  return {0, key & ((1 << varlen.log2_page_size) - 1), block.kv_head, page};
-}
+/// Pages that a block of keys lies in, one a lane.
+///
+/// A block comes in boxes of at most a page. Pages that are not in use, or do not exist, are out of the map's
+/// bounds: TMA fills with zeros, and their stages of the table are not read.
+struct BlockPages {
+  int first_key, box_rows;
+  std::uint32_t own_page;  ///< of the lane's box
 
-/// Starts loading a block of keys or values; all its bytes arrive at `barrier`. All tiles of a head read
-/// them, so L2 is to keep them.
-template <ForwardVariant V, typename KeyTile>
-TANDEM_DEVICE void load_keys(KeyTile& to, const hw::TensorMap& map, hw::Barrier& barrier,
-                             const ForwardArguments& args, const KeyBlock& block) {
-  constexpr auto policy = hw::CachePolicy::evict_last;
-  if (V.lengths == Lengths::uniform || args.varlen.page_table == nullptr) {
-    tile::load_tile(to, map, barrier, block.origin(V.block_n), policy);
-    return;
+  /// Warp. Of the block whose first key is `key`; the sequence has `k_len` keys.
+  template <ForwardVariant V>
+  TANDEM_DEVICE static BlockPages of(const VarlenArguments& varlen, int batch, int key, int k_len) {
+    const int box = static_cast<int>(hw::lane_index()), own_key = key + box * varlen.box_rows;
+    int page = varlen.pages;
+    if (own_key < key + V.block_n && own_key < k_len) {
+      page = hw::load_global(varlen.page_table + batch * varlen.page_table_stride +
+                             (own_key >> varlen.log2_page_size));
+      if (page < 0 || page > varlen.pages) page = varlen.pages;
+    }
+    return {key, varlen.box_rows, static_cast<std::uint32_t>(page)};
   }
-  const int box_rows = args.varlen.box_rows;
-  for (int row = 0; row < V.block_n; row += box_rows) {
-    const hw::BoxOrigin at = box_in_page(args.varlen, block, block.index * V.block_n + row);
-    TANDEM_UNROLL
-    for (int p = 0; p < KeyTile::panels; ++p) {
-      hw::load_box(to.panel[p][row], map, barrier, {p * tile::panel_columns, at.s, at.h, at.b}, policy);
+  /// Warp: starts loading the block; `loads`: in the one lane that does.
+  template <ForwardVariant V, typename KeyTile>
+  TANDEM_DEVICE void load(KeyTile& to, const hw::TensorMap& map, hw::Barrier& barrier,
+                          const VarlenArguments& varlen, int kv_head, bool loads) const {
+    const int page_mask = (1 << varlen.log2_page_size) - 1;
+    TANDEM_DONT_UNROLL
+    for (int row = 0, box = 0; row < V.block_n; row += box_rows, ++box) {
+      const auto page = static_cast<int>(hw::shuffle(own_page, static_cast<std::uint32_t>(box)));
+      if (!loads) continue;
+      TANDEM_UNROLL
+      for (int p = 0; p < KeyTile::panels; ++p) {
+        hw::load_box(to.panel[p][row], map, barrier,
+                     {p * tile::panel_columns, (first_key + row) & page_mask, kv_head, page},
+                     hw::CachePolicy::evict_last);
+      }
     }
   }
-}
+};
 
 }  // namespace tandem::forward

@@ -6,7 +6,7 @@
 
 namespace tandem::forward {
 
-/// Lines 15-23 for the positions [begin, end) of the walk.
+/// Lines 15-23 for the positions [begin, end) of the loop.
 template <ForwardVariant V, BlockKind kind, typename Meanwhile>
 TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, const Meanwhile& meanwhile) {
   ForwardShared<V>& shared = state.shared;
@@ -17,26 +17,26 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     BlockProbabilities<V> p;
 
     take_scales(state, j);
-    tile::wait_full(shared.k_ring, k_at);  // line 16
-    start_scores(state, scores);           // line 17
-    state.turn.pass();
+    tile::consumer_wait(shared.k_pipeline, k_at);  // line 16
+    start_scores(state, scores);                   // line 17
+    state.pingpong.pass();
     hw::wgmma_wait<0>();
-    tile::release_slot(shared.k_ring, k_at);  // line 22 for K, which nothing reads any more
-    const bool last = j + 1 == state.walk.count;
+    tile::consumer_release(shared.k_pipeline, k_at);  // line 22 for K, which nothing reads any more
+    const bool last = j + 1 == state.loop.count;
     if (last) release_queries(state);
 
     const OutputRescale rescale = softmax_block<V, kind>(state, scores, j);  // lines 18, 19
     round_probabilities<V>(p, scores);
 
-    tile::wait_full(shared.v_ring, v_at);  // line 20
+    tile::consumer_wait(shared.v_pipeline, v_at);  // line 20
     rescale_output(state, rescale);
-    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_ring.full[0]);
-    state.turn.take();
+    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_pipeline.full[0]);
+    state.pingpong.take();
     start_output(state, p);  // line 21
     if (last) meanwhile();
-    hw::wgmma_wait<0>();
+    wait_for_output<V>();
     finish_output(state, p, state.softmax);
-    tile::release_slot(shared.v_ring, v_at);  // line 22
+    tile::consumer_release(shared.v_pipeline, v_at);  // line 22
     k_at.advance();
     v_at.advance();
   }
@@ -44,12 +44,12 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
 
 template <ForwardVariant V, typename Meanwhile>
 TANDEM_DEVICE void attend_serial(ConsumerState<V>& state, const Meanwhile& meanwhile) {
-  const core::BlockWalk& walk = state.walk;
-  state.turn.take();
-  serial_blocks<V, BlockKind::masked>(state, 0, walk.full_begin, meanwhile);
-  serial_blocks<V, BlockKind::full>(state, walk.full_begin, walk.full_end, meanwhile);
-  serial_blocks<V, BlockKind::masked>(state, walk.full_end, walk.count, meanwhile);
-  state.turn.pass();
+  const core::BlockLoop& loop = state.loop;
+  state.pingpong.take();
+  serial_blocks<V, BlockKind::masked>(state, 0, loop.full_begin, meanwhile);
+  serial_blocks<V, BlockKind::full>(state, loop.full_begin, loop.full_end, meanwhile);
+  serial_blocks<V, BlockKind::masked>(state, loop.full_end, loop.count, meanwhile);
+  state.pingpong.pass();
 }
 
 }  // namespace tandem::forward

@@ -20,10 +20,10 @@ template <ForwardVariant V>
 TANDEM_DEVICE void scores_now(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
   ForwardShared<V>& shared = state.shared;
   auto& k_at = state.at.k;
-  tile::wait_full(shared.k_ring, k_at);
+  tile::consumer_wait(shared.k_pipeline, k_at);
   start_scores(state, scores);
   hw::wgmma_wait<0>();
-  tile::release_slot(shared.k_ring, k_at);
+  tile::consumer_release(shared.k_pipeline, k_at);
   k_at.advance();
 }
 
@@ -32,15 +32,15 @@ template <ForwardVariant V>
 TANDEM_DEVICE void output_now(ConsumerState<V>& state, const ThreeStageCarry<V>& carry) {
   ForwardShared<V>& shared = state.shared;
   auto& v_at = state.at.v;
-  tile::wait_full(shared.v_ring, v_at);
+  tile::consumer_wait(shared.v_pipeline, v_at);
   rescale_output(state, carry.scale_o);
   start_output(state, carry.p);
   hw::wgmma_wait<0>();
-  tile::release_slot(shared.v_ring, v_at);
+  tile::consumer_release(shared.v_pipeline, v_at);
   v_at.advance();
 }
 
-/// Lines 7-17 for the positions j in [begin, end) of the walk; `kind` is that of j - 1, whose softmax it is.
+/// Lines 7-17 for the positions j in [begin, end) of the loop; `kind` is that of j - 1, whose softmax it is.
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V>& carry, int begin,
                                       int end) {
@@ -50,19 +50,19 @@ TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V
   for (int j = begin; j < end; ++j) {  // line 7
     float next[V.block_n / 2];
 
-    tile::wait_full(shared.k_ring, k_at);                     // line 8
+    tile::consumer_wait(shared.k_pipeline, k_at);             // line 8
     tile::scale_rows(state.output, carry.scale_o.by.factor);  // line 11
-    state.turn.take();
-    start_scores(state, next);             // line 9
-    tile::wait_full(shared.v_ring, v_at);  // line 10
-    start_output(state, carry.p);          // line 12
-    state.turn.pass();
+    state.pingpong.take();
+    start_scores(state, next);                     // line 9
+    tile::consumer_wait(shared.v_pipeline, v_at);  // line 10
+    start_output(state, carry.p);                  // line 12
+    state.pingpong.pass();
 
     carry.scale_o = softmax_block<V, kind>(state, carry.scores, j - 1);  // line 13
-    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_ring.full[0]);
+    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_pipeline.full[0]);
     hw::wgmma_wait<0>();  // line 14
-    tile::release_slot(shared.k_ring, k_at);
-    tile::release_slot(shared.v_ring, v_at);
+    tile::consumer_release(shared.k_pipeline, k_at);
+    tile::consumer_release(shared.v_pipeline, v_at);
     round_probabilities<V>(carry.p, carry.scores);  // line 16
     TANDEM_UNROLL
     for (int i = 0; i < V.block_n / 2; ++i) carry.scores[i] = next[i];  // line 15
@@ -73,25 +73,25 @@ TANDEM_DEVICE void three_stage_blocks(ConsumerState<V>& state, ThreeStageCarry<V
 
 template <ForwardVariant V, typename Meanwhile>
 TANDEM_DEVICE void attend_three_stage(ConsumerState<V>& state, const Meanwhile& meanwhile) {
-  const core::BlockWalk& walk = state.walk;
+  const core::BlockLoop& loop = state.loop;
   ThreeStageCarry<V> carry;
   scores_now(state, carry.scores);                                              // lines 2, 3
   carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, 0);  // line 4
   round_probabilities<V>(carry.p, carry.scores);
-  if (walk.count > 1) {
+  if (loop.count > 1) {
     scores_now(state, carry.scores);  // lines 5, 6
     // The softmax of iteration j is that of position j - 1, so the ranges are one further on.
-    const int full_begin = walk.full_begin + 1 > 2 ? walk.full_begin + 1 : 2;
-    const int past_full = walk.full_end + 1 < walk.count ? walk.full_end + 1 : walk.count;
+    const int full_begin = loop.full_begin + 1 > 2 ? loop.full_begin + 1 : 2;
+    const int past_full = loop.full_end + 1 < loop.count ? loop.full_end + 1 : loop.count;
     const int full_end = past_full > full_begin ? past_full : full_begin;
     three_stage_blocks<V, BlockKind::masked>(state, carry, 2,
-                                             full_begin < walk.count ? full_begin : walk.count);
+                                             full_begin < loop.count ? full_begin : loop.count);
     three_stage_blocks<V, BlockKind::full>(state, carry, full_begin, full_end);
-    three_stage_blocks<V, BlockKind::masked>(state, carry, full_end, walk.count);
+    three_stage_blocks<V, BlockKind::masked>(state, carry, full_end, loop.count);
     release_queries(state);
 
     output_now(state, carry);                                                                  // lines 18-20
-    carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, walk.count - 1);  // line 21
+    carry.scale_o = softmax_block<V, BlockKind::masked>(state, carry.scores, loop.count - 1);  // line 21
     round_probabilities<V>(carry.p, carry.scores);
   } else {
     release_queries(state);

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "core/dtype.h"
+#include "core/remembered.h"
+#include "forward/cost.h"
 
 namespace tandem::forward {
 namespace {
@@ -61,13 +63,13 @@ int cached_packs(const core::ForwardProblem& problem, const Packing& packing) {
   return static_cast<int>(kv_heads * (problem.group() >> packing.log2_heads));
 }
 
-core::Schedule make_schedule(const core::ForwardProblem& problem, const Tiling& tiling, int grid) {
+core::TileScheduler make_schedule(const core::ForwardProblem& problem, const Tiling& tiling, int grid) {
   const auto m_blocks = static_cast<int>(tiling.m_blocks), packs = static_cast<int>(tiling.packs);
   const auto batch = static_cast<int>(problem.batch());
   const bool ramp = problem.mask.right != core::Mask::unlimited;
-  return ramp ? core::Schedule::longest_first(m_blocks, packs, batch, grid,
-                                              cached_packs(problem, tiling.packing))
-              : core::Schedule(m_blocks, packs, batch, grid);
+  return ramp ? core::TileScheduler::longest_first(m_blocks, packs, batch, grid,
+                                                   cached_packs(problem, tiling.packing))
+              : core::TileScheduler(m_blocks, packs, batch, grid);
 }
 
 VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -91,13 +93,14 @@ VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const Forw
   args.box_rows = map_boxes(problem, variant).keys.rows;
   args.split_keys = static_cast<int>(varlen.split_keys);
   args.parts_batch = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, varlen.parts_batch)));
-  args.packs = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, tiling.packs)));
+  args.most_tiles = static_cast<int>(tile_count(problem, variant));
+  args.packs = static_cast<int>(tiling.packs);
   return args;
 }
 
-/// Whether AUTO takes the candidate at this length.
-bool is_preferred(const Candidate& candidate, const core::ForwardProblem& problem) {
-  return problem.k_len() >= candidate.min_keys;
+bool is_free(const core::ForwardProblem& problem) {
+  return problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO && problem.block_m == 0 &&
+         problem.block_n == 0;
 }
 
 bool is_asked_for(const ForwardVariant& variant, const core::ForwardProblem& problem) {
@@ -106,13 +109,12 @@ bool is_asked_for(const ForwardVariant& variant, const core::ForwardProblem& pro
   const auto turn = variant.turn == TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
   return (problem.overlap == TANDEM_OVERLAP_AUTO ||
           problem.overlap == overlaps[static_cast<int>(variant.overlap)]) &&
-         (problem.turn == TANDEM_TURN_AUTO || problem.turn == turn);
+         (problem.turn == TANDEM_TURN_AUTO || problem.turn == turn) &&
+         (problem.block_m == 0 || problem.block_m == variant.block_m) &&
+         (problem.block_n == 0 || problem.block_n == variant.block_n);
 }
 
-Attention attention_of(const core::ForwardProblem& problem) {
-  if (problem.mask.is_full()) return Attention::full;
-  return problem.mask.left == core::Mask::unlimited ? Attention::causal : Attention::windowed;
-}
+bool has_left_edge(const core::ForwardProblem& problem) { return problem.mask.left != core::Mask::unlimited; }
 
 hw::Operand operand_of(tandem_dtype dtype) {
   return dtype == TANDEM_BF16   ? hw::Operand::bf16
@@ -129,23 +131,44 @@ ValueLayout layout_of_values(const core::ForwardProblem& problem) {
 bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) {
   const ForwardVariant& variant = candidate.variant;
   const auto lengths = problem.varlen.given ? Lengths::varlen : Lengths::uniform;
-  const bool anything = problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO;
   return variant.operand == operand_of(problem.dtype()) &&
          (!variant.is_8_bit() || variant.output == operand_of(problem.o.dtype)) &&
          variant.values == layout_of_values(problem) && variant.lengths == lengths &&
          variant.head_dim >= problem.head_dim() && variant.softcap == (problem.softcap > 0) &&
-         (variant.mask == MaskKind::band || attention_of(problem) != Attention::windowed) &&
-         (anything ? is_preferred(candidate, problem) : is_asked_for(variant, problem));
+         (variant.mask == MaskKind::band || !has_left_edge(problem)) &&
+         (is_free(problem) ? !candidate.on_request : is_asked_for(variant, problem));
 }
 
-/// Whether `a` serves the problem better than `b`, where both can: with less padding, built for this
-/// attention, preferred at this length, and by the last line of the table for it.
-bool is_better(const Candidate& a, const Candidate& b, const core::ForwardProblem& problem) {
-  if (a.variant.head_dim != b.variant.head_dim) return a.variant.head_dim < b.variant.head_dim;
-  if (a.attention != b.attention) return a.attention == attention_of(problem);
-  const bool preferred = is_preferred(a, problem);
-  if (preferred != is_preferred(b, problem)) return preferred;
-  return preferred && a.min_keys >= b.min_keys;
+/// A candidate with what it costs.
+struct Judged {
+  const Candidate* candidate = nullptr;
+  double us = 0;
+
+  /// Where both serve the problem: with less padding; built for its kind of mask; by cost; by its place in
+  /// the table.
+  bool is_better_than(const Judged& other, const core::ForwardProblem& problem) const {
+    if (other.candidate == nullptr) return true;
+    const ForwardVariant &a = candidate->variant, &b = other.candidate->variant;
+    if (a.head_dim != b.head_dim) return a.head_dim < b.head_dim;
+    if (a.mask != b.mask) return (a.mask == MaskKind::band) == has_left_edge(problem);
+    return us < other.us;
+  }
+};
+
+const Candidate* find_candidate(const core::ForwardProblem& problem) {
+  static constexpr auto table = all_candidates();
+  if (problem.dtype() == TANDEM_FP32) return nullptr;
+  Judged best;
+  for (const Candidate& candidate : table) {
+    // Head dims ascend: those behind what was found only pad more.
+    if (best.candidate != nullptr && candidate.variant.head_dim > best.candidate->variant.head_dim) break;
+    if (!can_serve(candidate, problem)) continue;
+    const bool varies = problem.dtype() != TANDEM_E4M3;
+    const Judged judged{&candidate,
+                        varies ? estimate(problem, candidate.variant, usual_sm_count).compute_us : 0};
+    if (judged.is_better_than(best, problem)) best = judged;
+  }
+  return best.candidate;
 }
 
 /// What boxes of TMA can take of a page.
@@ -185,16 +208,59 @@ const char* name_of(tandem_turn turn) {
 
 }  // namespace
 
-const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
+core::ForwardProblem for_kernels(const core::ForwardProblem& problem) {
+  core::ForwardProblem known = problem;
+  if (problem.sinks != nullptr && !problem.varlen.given)
+    known.varlen = {.given = true,
+                    .sequences = problem.batch(),
+                    .max_seqlen_q = problem.q_len(),
+                    .max_seqlen_k = problem.k_len()};
+  return known;
+}
+
+ShapeOfProblem::ShapeOfProblem(const core::ForwardProblem& p)
+    : numbers{p.batch(),
+              p.q_len(),
+              p.k_len(),
+              p.q_heads(),
+              p.kv_heads(),
+              p.head_dim(),
+              p.mask.left,
+              p.mask.right,
+              p.dtype(),
+              p.o.dtype,
+              p.overlap,
+              p.turn,
+              p.block_m,
+              p.block_n,
+              (p.softcap > 0 ? 1 : 0) + (p.varlen.given ? 2 : 0) + 4 * static_cast<int>(layout_of_values(p)) +
+                  16 * p.varlen.split_keys} {}
+
+std::uint64_t ShapeOfProblem::hash() const {
+  std::uint64_t hash = 0;
+  for (const std::int64_t number : numbers) hash = core::mixed(hash, static_cast<std::uint64_t>(number));
+  return hash >> 32;
+}
+
+const Candidate* choose_candidate(const core::ForwardProblem& problem) {
+  thread_local core::Remembered<ShapeOfProblem, const Candidate*> known;
+  return known.of(ShapeOfProblem(problem), [&] { return find_candidate(problem); });
+}
+
+std::vector<const Candidate*> candidates_of(const core::ForwardProblem& problem) {
   static constexpr auto table = all_candidates();
-  if (problem.dtype() == TANDEM_FP32) return nullptr;
-  const Candidate* chosen = nullptr;
-  for (const Candidate& candidate : table) {
-    // Head dims ascend: those behind what was found only pad more.
-    if (chosen != nullptr && candidate.variant.head_dim > chosen->variant.head_dim) break;
-    if (can_serve(candidate, problem) && (chosen == nullptr || is_better(candidate, *chosen, problem)))
-      chosen = &candidate;
-  }
+  const Candidate* chosen = choose_candidate(problem);
+  std::vector<const Candidate*> weighed;
+  for (const Candidate& candidate : table)
+    if (chosen != nullptr && can_serve(candidate, problem) &&
+        candidate.variant.head_dim == chosen->variant.head_dim &&
+        candidate.variant.mask == chosen->variant.mask)
+      weighed.push_back(&candidate);
+  return weighed;
+}
+
+const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
+  const Candidate* chosen = choose_candidate(problem);
   return chosen == nullptr ? nullptr : &chosen->variant;
 }
 
@@ -245,13 +311,12 @@ std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const Forwar
 std::size_t workspace_bytes(const core::ForwardProblem& problem) {
   const ForwardVariant* variant = choose_variant(problem);
   if (variant == nullptr || !problem.varlen.given) return 0;
-  return static_cast<std::size_t>(tile_list_words(most_listed_tiles(problem, *variant))) *
-         sizeof(std::int32_t);
+  return static_cast<std::size_t>(tile_list_words(tile_count(problem, *variant))) * sizeof(std::int32_t);
 }
 
 int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  return static_cast<int>((most_listed_tiles(problem, variant) + ListVariant::threads() - 1) /
-                          ListVariant::threads());
+  return static_cast<int>((most_listed_tiles(problem, variant) + ListVariant::tiles() - 1) /
+                          ListVariant::tiles());
 }
 
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -272,12 +337,14 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.k_scale = scale_view(problem.quantisation.k, problem.kv_heads());
   args.v_scale = scale_view(problem.quantisation.v, problem.kv_heads());
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
+  args.sinks = problem.sinks;
   if (problem.varlen.given) args.varlen = varlen_arguments(problem, variant, tiling);
   return args;
 }
 
 int grid_size(const core::ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
-  return static_cast<int>(std::min<std::int64_t>(tile_count(problem, variant), sm_count));
+  return static_cast<int>(
+      std::min<std::int64_t>(tile_count(problem, variant), sm_count * variant.resident()));
 }
 
 launch::Record<Family> make_record(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -289,7 +356,8 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
   record.arguments.varlen.tile_list = static_cast<std::int32_t*>(workspace);
   const MapBoxes boxes = map_boxes(problem, variant);
   record.request({"q", problem.q, boxes.q, &ForwardArguments::q});
-  if (variant.stages_output()) record.request({"o", problem.o, boxes.o, &ForwardArguments::o_boxes});
+  const bool stores_boxes = variant.decisions.stages_output && problem.varlen.split_keys == 0;
+  if (stores_boxes) record.request({"o", problem.o, boxes.o, &ForwardArguments::o_boxes});
   if (problem.k_len() == 0 || problem.k.shape[0] * problem.k.shape[1] == 0) {
     // Nothing will be loaded, but the maps have to be valid.
     record.request({"q", problem.q, boxes.q, &ForwardArguments::k});
@@ -317,7 +385,7 @@ core::TensorList memory_of(const core::ForwardProblem& problem, const ForwardVar
   if (problem.varlen.given)
     list.add_array("workspace", role_of_workspace,
                    core::Region::of(workspace, sizeof(std::int32_t), 1,
-                                    tile_list_words(most_listed_tiles(problem, variant)), 0));
+                                    tile_list_words(tile_count(problem, variant)), 0));
   return list;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/problem.h"
 #include "core/status.h"
@@ -13,9 +14,26 @@
 
 namespace tandem::forward {
 
-/// The variant that serves the problem with the overlap and the turns that are asked for, or nullptr if none
-/// is built for it. Of several it is the one for the mask's kind; of those, the one preferred at this length.
+/// The problem as the kernels that know it take it: sinks are known where lengths vary, so all of one length
+/// become such that are the same.
+core::ForwardProblem for_kernels(const core::ForwardProblem& problem);
+
+/// All that the choice between kernels depends on: shapes, the mask and what was asked for.
+struct ShapeOfProblem {
+  std::int64_t numbers[15];
+
+  explicit ShapeOfProblem(const core::ForwardProblem& problem);
+  std::uint64_t hash() const;
+  friend bool operator==(const ShapeOfProblem&, const ShapeOfProblem&) = default;
+};
+
+/// What serves the problem with the overlap, the turns and the tile that are asked for, or nullptr if nothing
+/// is built for it: of several the one for the mask's kind, and of those the one that costs least (cost.h).
+const Candidate* choose_candidate(const core::ForwardProblem& problem);
 const ForwardVariant* choose_variant(const core::ForwardProblem& problem);
+
+/// All that dispatch weighs against one another for the problem: of the least padding and the mask's kind.
+std::vector<const Candidate*> candidates_of(const core::ForwardProblem& problem);
 
 /// Where there is no variant: what was asked for, and what is built.
 core::Status no_variant(const core::ForwardProblem& problem);

@@ -18,12 +18,12 @@ struct RowLimits {
 
   /// `row`: the thread's upper one; the lower one is 8 further down.
   template <ForwardVariant V>
-  TANDEM_DEVICE static RowLimits of(const ForwardArguments& args, const Sequence& sequence, int row) {
+  TANDEM_DEVICE static RowLimits of(const ForwardArguments& args, const MaskLengths& lengths, int row) {
     RowLimits limits;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const auto keys =
-          mask_of<V>(args).visible_keys(args.packing.query(row + 8 * i), sequence.mask_q_len, sequence.k_len);
+          mask_of<V>(args).visible_keys(args.packing.query(row + 8 * i), lengths.mask_q_len, lengths.k_len);
       limits.begin[i] = keys.begin;
       limits.end[i] = keys.end;
     }

@@ -5,7 +5,6 @@
 
 #include "core/varlen.h"
 #include "forward/arguments.h"
-#include "forward/variant.h"
 #include "hw/hw.h"
 
 namespace tandem::forward {
@@ -53,15 +52,6 @@ TANDEM_DEVICE Sequence read_sequence(const VarlenArguments& varlen, int listed) 
   Sequence own = part_of(whole, part * varlen.split_keys, varlen.split_keys);
   own.o_batch = listed;
   return own;
-}
-
-template <ForwardVariant V>
-TANDEM_DEVICE Sequence sequence_of(const ForwardArguments& args, int index) {
-  if constexpr (V.lengths == Lengths::varlen) {
-    return read_sequence(args.varlen, index);
-  } else {
-    return {index, index, 0, args.q_len, index, 0, args.k_len, args.q_len};
-  }
 }
 
 }  // namespace tandem::forward

@@ -7,7 +7,7 @@
 #include "forward/arguments.h"
 #include "forward/variant.h"
 #include "tile/gemm.h"
-#include "tile/ring.h"
+#include "tile/pipeline.h"
 #include "tile/shared_tile.h"
 
 namespace tandem::forward {
@@ -18,7 +18,8 @@ struct OperandTiles {
   using QueryTile = tile::SharedTile<tile::warpgroup_rows, V.words(V.head_dim)>;
   using KeyTile = tile::SharedTile<V.block_n, V.words(V.head_dim)>;
   using ValueTile =
-      std::conditional_t<V.is_8_bit(), tile::SharedTile<V.head_dim, V.words(V.block_n)>, KeyTile>;
+      std::conditional_t<V.is_8_bit(), tile::SharedTile<V.head_dim + V.rows_of_ones(), V.words(V.block_n)>,
+                         KeyTile>;
 
   QueryTile q[V.consumers()];
   KeyTile k[V.kv_stages];
@@ -29,7 +30,7 @@ struct OperandTiles {
 template <ForwardVariant V>
 struct ValueRows {
   typename OperandTiles<V>::KeyTile v[V.row_stages()];
-  tile::Ring<V.row_stages()> ring;
+  tile::Pipeline<V.row_stages()> pipeline;
 };
 struct NoValueRows {};
 template <ForwardVariant V>
@@ -52,10 +53,11 @@ struct NoTailBarriers {};
 template <ForwardVariant V>
 struct ForwardShared : OperandTiles<V> {
   [[no_unique_address]] RowsOfValues<V> rows;
-  std::conditional_t<V.stages_output(), OutputTiles<V>, NoOutputTiles> o;
-  tile::Ring<1> q_ring[V.consumers()];  ///< each consumer has its own queries, a ring of one slot
-  tile::Ring<V.kv_stages> k_ring;
-  tile::Ring<V.kv_stages> v_ring;
+  std::conditional_t<V.decisions.stages_output, OutputTiles<V>, NoOutputTiles> o;
+  tile::Pipeline<1>
+      q_pipeline[V.consumers()];  ///< each consumer has its own queries, a pipeline of one stage
+  tile::Pipeline<V.kv_stages> k_pipeline;
+  tile::Pipeline<V.kv_stages> v_pipeline;
   std::conditional_t<V.lengths == Lengths::varlen, TailBarriers<V>, NoTailBarriers> tail;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "forward/cost.h"
 #include "forward/plan.h"
 
 namespace tandem::forward {
@@ -11,12 +12,12 @@ namespace {
 using core::ForwardProblem;
 using core::Tensor;
 
-/// Multiprocessors of an H100 or H200: the workspace is asked for where there may be no device.
-constexpr std::int64_t multiprocessors = 132;
-constexpr std::int64_t fewest_keys = 512;  ///< of a part, so that it is worth a tile's beginning and end
+constexpr std::int64_t fewest_keys = 256;  ///< of a part, so that it is worth a tile's beginning and end
 constexpr std::int64_t most_splits = 128;
 constexpr std::int64_t key_unit = 128;
 constexpr std::size_t alignment = 256;
+/// Rounds of the grid that parts may take.
+constexpr std::int64_t most_rounds = 4;
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -28,8 +29,8 @@ std::int64_t keys_of_part(const ForwardProblem& p, std::int64_t splits) {
 struct Layout {
   std::int64_t splits, o_elements, lse_elements;
 
-  explicit Layout(const ForwardProblem& p)
-      : splits(num_splits(p)),
+  Layout(const ForwardProblem& p, int parts)
+      : splits(parts),
         o_elements(p.batch() * p.q_len() * p.q_heads() * p.head_dim()),
         lse_elements(p.batch() * p.q_len() * p.q_heads()) {}
 
@@ -47,8 +48,8 @@ Tensor contiguous(void* data, std::int64_t b, std::int64_t s, std::int64_t h, st
   return {data, TANDEM_FP32, {b, s, h, d}, {s * h * d, h * d, d, 1}};
 }
 
-SplitForward split_over(const ForwardProblem& p, std::byte* memory) {
-  const Layout layout(p);
+SplitForward split_over(const ForwardProblem& p, int splits, std::byte* memory) {
+  const Layout layout(p, splits);
   const std::int64_t b = p.batch(), s = p.q_len(), h = p.q_heads(), d = p.head_dim();
   float* o = reinterpret_cast<float*>(memory);
   float* lse = memory == nullptr ? nullptr : reinterpret_cast<float*>(memory + layout.lse_offset());
@@ -73,27 +74,58 @@ SplitForward split_over(const ForwardProblem& p, std::byte* memory) {
   return both;
 }
 
+bool can_split(const ForwardProblem& p) {
+  const bool by_name =
+      p.overlap != TANDEM_OVERLAP_AUTO || p.turn != TANDEM_TURN_AUTO || p.block_m != 0 || p.block_n != 0;
+  return !p.varlen.given && p.sinks == nullptr && p.dtype() != TANDEM_E4M3 && p.dtype() != TANDEM_FP32 &&
+         !by_name && p.mask.left == core::Mask::unlimited && p.k_len() >= 2 * fewest_keys;
+}
+
+/// Of so many parts, by what the kernels of variable lengths measure: docs/performance/forward.md.
+double parts_us(const ForwardProblem& p, const ForwardVariant& variant, std::int64_t tiles,
+                std::int64_t splits) {
+  constexpr double memory_rate = 3e6;  // of the parts, written and read, mostly in L2
+  constexpr double fixed_us = 12;      // three kernels, each waiting for the one before
+  const double head_part = static_cast<double>(variant.head_dim) / 128;
+  const double block_us = 1.25 * static_cast<double>(variant.block_m * variant.block_n) / (128 * 128) *
+                          (0.55 + 0.95 * head_part),
+               tile_us = 2 + head_part;
+  const auto rounds = static_cast<double>((tiles * splits + usual_sm_count - 1) / usual_sm_count);
+  const auto blocks = static_cast<double>((keys_of_part(p, splits) + variant.block_n - 1) / variant.block_n);
+  const double part_bytes =
+      8.0 * static_cast<double>(splits * p.batch() * p.q_len() * p.q_heads() * p.head_dim());
+  const double key_bytes = 4.0 * static_cast<double>(p.batch() * p.k_len() * p.kv_heads() * p.head_dim());
+  return fixed_us + std::max(rounds * (tile_us + blocks * block_us), key_bytes / 4.2e6) +
+         part_bytes / memory_rate;
+}
+
 }  // namespace
 
-int num_splits(const ForwardProblem& p) {
-  const bool by_name = p.overlap != TANDEM_OVERLAP_AUTO || p.turn != TANDEM_TURN_AUTO;
-  const bool windowed = p.mask.left != core::Mask::unlimited;
-  const ForwardVariant* variant = choose_variant(p);
-  if (p.varlen.given || p.dtype() == TANDEM_E4M3 || by_name || windowed || variant == nullptr ||
-      p.k_len() < 2 * fewest_keys)
-    return 1;
-  const std::int64_t tiles = std::max<std::int64_t>(1, tile_count(p, *variant));
-  const std::int64_t wanted = std::min({multiprocessors / tiles, p.k_len() / fewest_keys, most_splits});
-  if (wanted < 2) return 1;
-  return static_cast<int>((p.k_len() + keys_of_part(p, wanted) - 1) / keys_of_part(p, wanted));
+SplitChoice choose_splits(const ForwardProblem& p) {
+  if (!can_split(p)) return {};
+  // Any two parts: their kernel and its tiles don't depend on how many there are.
+  const ForwardProblem parts = split_over(p, 2, nullptr).parts;
+  const ForwardVariant* variant = choose_variant(parts);
+  if (variant == nullptr) return {};
+  const std::int64_t tiles = std::max<std::int64_t>(1, tiling_of(p, *variant).tiles() * p.batch());
+  SplitChoice best;
+  for (std::int64_t round = 1; round <= most_rounds; ++round) {
+    const std::int64_t wanted =
+        std::min({round * usual_sm_count / tiles, p.k_len() / fewest_keys, most_splits});
+    if (wanted < 2) continue;
+    const std::int64_t keys = keys_of_part(p, wanted), splits = (p.k_len() + keys - 1) / keys;
+    const double us = parts_us(p, *variant, tiles, splits);
+    if (splits > 1 && (best.splits == 1 || us < best.us)) best = {static_cast<int>(splits), us};
+  }
+  return best;
 }
 
-std::size_t split_workspace_bytes(const ForwardProblem& p) {
-  return Layout(p).list_offset() + workspace_bytes(split_over(p, nullptr).parts);
+std::size_t split_workspace_bytes(const ForwardProblem& p, int splits) {
+  return Layout(p, splits).list_offset() + workspace_bytes(split_over(p, splits, nullptr).parts);
 }
 
-SplitForward split(const ForwardProblem& p, void* workspace) {
-  return split_over(p, static_cast<std::byte*>(workspace));
+SplitForward split(const ForwardProblem& p, int splits, void* workspace) {
+  return split_over(p, splits, static_cast<std::byte*>(workspace));
 }
 
 }  // namespace tandem::forward

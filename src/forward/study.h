@@ -3,14 +3,10 @@
 
 #include <array>
 #include <cstddef>
-#include <limits>
 
-#include "forward/variants.h"
+#include "forward/recipes.h"
 
 namespace tandem::forward {
-
-/// As `min_keys`: serves only where its overlap or its turns are asked for.
-inline constexpr int only_on_request = std::numeric_limits<int>::max();
 
 struct StudyTile {
   int block_m, block_n;
@@ -19,7 +15,8 @@ struct StudyTile {
 
 /// Tiles whose registers suffice with either turn and operand type. What fits at most, and what keeps the
 /// next larger one out, is in docs/performance/ptxas.md, "Registers of the overlaps". Three-stage has K of
-/// the next block and V of the last in flight while it needs the slot after, so a ring of two starves it.
+/// the next block and V of the last in flight while it needs the stage after, so a pipeline of two starves
+/// it.
 template <int head_dim>
 constexpr StudyTile study_tile(Overlap overlap) {
   const auto of = [overlap](StudyTile serial, StudyTile two_stage, StudyTile three_stage) {
@@ -70,9 +67,7 @@ constexpr auto study_candidates() {
   }();
   std::array<Candidate, count> all{};
   std::size_t i = 0;
-  for_each_study<head_dim>([&](const ForwardVariant& variant) {
-    all[i++] = {variant, Attention::windowed, only_on_request};
-  });
+  for_each_study<head_dim>([&](const ForwardVariant& variant) { all[i++] = {variant, /*on_request=*/true}; });
   return all;
 }
 

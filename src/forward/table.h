@@ -6,17 +6,18 @@
 #include <cstddef>
 
 #include "forward/arguments.h"
-#include "forward/eight_bit_variants.h"
+#include "forward/decisions.h"
+#include "forward/eight_bit_recipes.h"
+#include "forward/recipes.h"
 #include "forward/study.h"
-#include "forward/variants.h"
+#include "launch/kernel.h"
 
 namespace tandem::forward {
 
 enum class Purpose { best, varlen, study, eight_bit };
 
-/// All candidates for a head dim and a purpose.
 template <int head_dim, Purpose purpose>
-constexpr auto candidates_for() {
+constexpr auto undecided_candidates() {
   if constexpr (purpose == Purpose::best) {
     return candidates<head_dim>();
   } else if constexpr (purpose == Purpose::varlen) {
@@ -26,6 +27,14 @@ constexpr auto candidates_for() {
   } else {
     return study_candidates<head_dim>();
   }
+}
+
+/// All candidates for a head dim and a purpose.
+template <int head_dim, Purpose purpose>
+constexpr auto candidates_for() {
+  auto all = undecided_candidates<head_dim, purpose>();
+  for (Candidate& candidate : all) candidate.variant = decided(candidate.variant);
+  return all;
 }
 
 /// Moves each variant's first candidate to the front, and says how many there are.
@@ -90,6 +99,7 @@ template <int head_dim, Purpose purpose>
 struct Group {
   using Family = forward::Family;
   static constexpr auto variants = built<head_dim, purpose>();
+  static constexpr bool for_study = purpose == Purpose::study;
   template <ForwardVariant V>
   using Body = KernelBody<V>;
 };
@@ -100,16 +110,15 @@ constexpr void Family::for_each_group(Visit visit) {
       [&visit]<int head_dim, Purpose purpose>() { visit.template operator()<Group<head_dim, purpose>>(); });
 }
 
+struct ListGroup;
+
 /// That of the kernel which lists the tiles of variable lengths.
-struct ListFamily {
+struct ListFamily : launch::Groups<ListGroup> {
   using Variant = ListVariant;
   using Arguments = ListArguments;
   static constexpr const char* name = "the kernel that lists tiles";
   static constexpr bool starts_early = true;
   static constexpr int min_blocks = 0;
-
-  template <typename Visit>
-  static constexpr void for_each_group(Visit visit);
 };
 
 template <ListVariant V>
@@ -121,11 +130,6 @@ struct ListGroup {
   template <ListVariant V>
   using Body = ListBody<V>;
 };
-
-template <typename Visit>
-constexpr void ListFamily::for_each_group(Visit visit) {
-  visit.template operator()<ListGroup>();
-}
 
 /// All candidates, head dims ascending.
 constexpr auto all_candidates() {

@@ -2,7 +2,8 @@
 //
 // Probabilities there are 0, but the rows may hold NaN, and 0 * NaN is NaN. Where all sequences have the
 // tensor's length TMA fills with zeros; behind a shorter one there are other sequences' rows, or nobody's. So
-// such a block lands at a barrier of its own; a warp of the producer clears the rows and makes the slot full.
+// such a block lands at a barrier of its own; a warp of the producer clears the rows and makes the stage
+// full.
 #pragma once
 
 #include "forward/shared_storage.h"
@@ -16,7 +17,7 @@ TANDEM_DEVICE bool has_tail(int block, int k_len) {
   return (block + 1) * V.block_n > k_len;
 }
 
-/// Warp: clears the rows of a slot from `first` on.
+/// Warp: clears the rows of a stage from `first` on.
 template <int rows, int columns>
 TANDEM_DEVICE void clear_rows(tile::SharedTile<rows, columns>& tile, int first) {
   constexpr int chunks = tile::SharedTile<rows, columns>::panels * tile::panel_columns / tile::chunk_columns;
@@ -26,25 +27,25 @@ TANDEM_DEVICE void clear_rows(tile::SharedTile<rows, columns>& tile, int first) 
   }
 }
 
-/// Warp: goes through the walks of the block's tiles as the producer does.
+/// Warp: goes over the loops of the block's tiles as the producer does.
 template <ForwardVariant V>
 TANDEM_DEVICE void clear_tails(const ForwardArguments& args, ForwardShared<V>& shared) {
-  tile::RingPosition<V.kv_stages> v_at;
-  std::uint32_t parities = 0;  // a bit for each slot's barrier
+  tile::PipelineState<V.kv_stages> v_at;
+  std::uint32_t parities = 0;  // a bit for each stage's barrier
   constexpr TileRows all_rows{0, V.block_m};
   int round = 0;
   for (Work work = find_work<V>(args, all_rows, round); work.exists();
        work = find_work<V>(args, all_rows, ++round)) {
-    const int k_len = sequence_of<V>(args, work.tile.batch).k_len;
-    for (int i = 0; i < work.walk.count; ++i, v_at.advance()) {
-      const int block = work.walk.block(i);
+    const int k_len = lengths_of<V>(args, work.tile).k_len;
+    for (int i = 0; i < work.loop.count; ++i, v_at.advance()) {
+      const int block = work.loop.block(i);
       if (!has_tail<V>(block, k_len)) continue;
-      hw::barrier_wait(shared.tail.landed[v_at.slot], parities >> v_at.slot & 1u);
-      parities ^= 1u << v_at.slot;
-      clear_rows(shared.v[v_at.slot], k_len - block * V.block_n);
+      hw::barrier_wait(shared.tail.landed[v_at.stage], parities >> v_at.stage & 1u);
+      parities ^= 1u << v_at.stage;
+      clear_rows(shared.v[v_at.stage], k_len - block * V.block_n);
       hw::fence_async_proxy();
       hw::sync_warp();
-      if (hw::lane_index() == 0) hw::barrier_arrive(shared.v_ring.full[v_at.slot]);
+      if (hw::lane_index() == 0) hw::barrier_arrive(shared.v_pipeline.full[v_at.stage]);
     }
   }
 }

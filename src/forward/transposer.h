@@ -2,8 +2,8 @@
 // columns.
 //
 // Seed 001, FlashAttention-3 section 3.3 "Layout transformations": a block of V is transposed on its way from
-// one ring to another by warps of the producer, with ldmatrix.trans and stmatrix, which move 16 bits: pairs
-// of columns, parted by a selection of bytes.
+// one pipeline to another by warps of the producer, with ldmatrix.trans and stmatrix, which move 16 bits:
+// pairs of columns, parted by a selection of bytes.
 #pragma once
 
 #include "forward/shared_storage.h"
@@ -41,20 +41,20 @@ TANDEM_DEVICE void transpose_block(Rows& v, Columns& v_transposed, int warp) {
 template <ForwardVariant V>
 TANDEM_DEVICE void transpose(const ForwardArguments& args, ForwardShared<V>& shared, int warp) {
   constexpr TileRows all_rows{0, V.block_m};
-  tile::RingPosition<V.row_stages()> from;
-  tile::RingPosition<V.kv_stages> to;
+  tile::PipelineState<V.row_stages()> from;
+  tile::PipelineState<V.kv_stages> to;
   int round = 0;
   for (Work work = find_work<V>(args, all_rows, round); work.exists();
        work = find_work<V>(args, all_rows, ++round)) {
-    for (int i = 0; i < work.walk.count; ++i) {
-      tile::wait_full(shared.rows.ring, from);
-      hw::barrier_wait(shared.v_ring.empty[to.slot], to.parity ^ 1u);
+    for (int i = 0; i < work.loop.count; ++i) {
+      tile::consumer_wait(shared.rows.pipeline, from);
+      hw::barrier_wait(shared.v_pipeline.empty[to.stage], to.parity ^ 1u);
       hw::sync_warp();
-      transpose_block(shared.rows.v[from.slot], shared.v[to.slot], warp);
+      transpose_block(shared.rows.v[from.stage], shared.v[to.stage], warp);
       hw::fence_async_proxy();  // the products read what was stored
       hw::sync_warp();
-      tile::release_slot(shared.rows.ring, from);
-      if (hw::lane_index() == 0) hw::barrier_arrive(shared.v_ring.full[to.slot]);
+      tile::consumer_release(shared.rows.pipeline, from);
+      if (hw::lane_index() == 0) hw::barrier_arrive(shared.v_pipeline.full[to.stage]);
       from.advance();
       to.advance();
     }

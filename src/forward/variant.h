@@ -1,6 +1,7 @@
 // Variants: what a forward kernel is specialised on, as a value.
 #pragma once
 
+#include "core/mask.h"
 #include "hw/types.h"
 
 namespace tandem::forward {
@@ -15,7 +16,7 @@ enum class Overlap {
 /// How consumer warpgroups share the tensor cores.
 enum class TurnPolicy {
   free,      ///< as the hardware arbitrates
-  pingpong,  ///< in turns (turn.h)
+  pingpong,  ///< in turns (pingpong.h)
 };
 
 /// Which masks a kernel knows.
@@ -38,6 +39,34 @@ enum class ValueLayout {
   columns,          ///< a row for each column of the head, as tandem_quantize writes it
 };
 
+/// What follows from the rest of a variant by measurement, rather than from the algorithm (decisions.h).
+/// Fields, so that they can be printed (tandem sim --variants) and tried otherwise (tools/tile_search
+/// --decide).
+struct Decisions {
+  /// Each consumer visits only the blocks that its own rows see, and skips the others of the tile.
+  /// Band masks leave no registers for it.
+  bool loops_apart;
+  /// Last key first, a causal mask's diagonal comes before the loop over full blocks, where it overlaps with
+  /// nothing anyway. Wide heads lose more by it: tiles that run at the same time begin at different keys
+  /// then, and fetch more at once (docs/performance/archive.md).
+  core::Direction direction;
+  /// Where a loop can meet the mask's edges: at a prefix's end only.
+  bool edge_before, edge_after;
+  /// Row maxima by VIMNMX3, on the bits of floats. The float maxima of one row hide beside the other row's
+  /// exponentials only where there are many of both.
+  bool maxima_as_integers;
+  /// Up to 128 columns the rescaling hides between the exponentials, as long as no branch parts them; wider
+  /// outputs ask first whether there is anything to do.
+  bool rescales_in_line;
+  /// What measures better where registers are scarcest, by what ptxas makes of it
+  /// (docs/performance/ptxas.md): queries go back after the loop; and tiles do not pass into one another.
+  bool queries_kept_longer, tiles_stand_apart;
+  /// The output is staged in shared memory and stored by TMA, so that the warp goes on at once.
+  bool stages_output;
+
+  friend constexpr bool operator==(const Decisions&, const Decisions&) = default;
+};
+
 /// The template argument of the forward kernel. Structural, so that `ForwardVariant` values are types'
 /// arguments.
 struct ForwardVariant {
@@ -53,52 +82,63 @@ struct ForwardVariant {
   Lengths lengths = Lengths::uniform;
   hw::Operand output;  ///< 16-bit; that of 16-bit operands
   ValueLayout values = ValueLayout::rows;
+  Decisions decisions = {};
 
   constexpr bool is_8_bit() const { return !hw::is_16_bit(operand); }
   /// 16-bit words that so many elements of an operand take, as tiles count.
   constexpr int words(int elements) const { return is_8_bit() ? elements / 2 : elements; }
+  /// Whether probabilities are made as codes (tile/block_softmax.h), and summed by rows of ones under V^T.
+  /// Not of the widest heads, for which ptxas finds no registers.
+  constexpr bool codes() const { return values == ValueLayout::columns && head_dim <= 128; }
+  constexpr int rows_of_ones() const { return codes() ? 8 : 0; }
   constexpr bool transposes() const { return values == ValueLayout::rows_transposed; }
-  /// Of the ring of rows in front of the transposition.
+  /// Of the pipeline of rows in front of the transposition.
   constexpr int row_stages() const { return head_dim > 128 ? 1 : 2; }
   constexpr int consumers() const { return block_m / 64; }
   constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
+  /// Blocks that a multiprocessor has at a time: with one consumer each, two.
+  constexpr int resident() const { return consumers() == 1 ? 2 : 1; }
+  /// Shared memory of a block. The hardware keeps 1 KB of each for itself.
+  constexpr int shared_limit() const {
+    constexpr int kept = 1024;
+    return resident() == 1 ? hw::max_shared_bytes : (hw::max_shared_bytes + kept) / resident() - kept;
+  }
   /// setmaxnreg's budgets, in units of 8. Together no more than the launch was given, which is 65536 over all
   /// threads, rounded down to units of 8: 168 each of 384. The rest of the register file is nobody's.
   constexpr int producer_registers() const {
-    if (transposes() || lengths == Lengths::varlen) return 56;  // which reads lengths and page tables
+    if (transposes()) return 56;
     return consumers() == 3 ? 32 : 24;
   }
   constexpr int consumer_registers() const {
-    if (transposes() || lengths == Lengths::varlen)
-      return consumers() == 2 ? 224 : consumers() == 3 ? 152 : 112;
-    return consumers() == 2 ? 240 : consumers() == 3 ? 160 : 112;
+    if (transposes()) return consumers() == 2 ? 224 : consumers() == 3 ? 152 : 112;
+    return consumers() == 1 ? 232 : consumers() == 2 ? 240 : consumers() == 3 ? 160 : 112;
   }
 
-  /// Whether the output is staged in shared memory and stored by TMA, so that the warp goes on at once: where
-  /// there is room for it, and its panels are full, since TMA reads them whole. Not with three stages, whose
-  /// WGMMAs ptxas serialises then, whatever the tile (C7511). Not of variable lengths, where the rows behind
-  /// a sequence's last are another's.
-  constexpr bool stages_output() const {
-    constexpr int alignment = 1024, barriers_of_slot = 2 * sizeof(hw::Barrier);
+  /// Whether its output can be staged: where there is room for it, and its panels are full, since TMA reads
+  /// them whole. Not with three stages, whose WGMMAs ptxas serialises then, whatever the tile (C7511).
+  constexpr bool can_stage_output() const {
+    constexpr int alignment = 1024, barriers_of_stage = 2 * sizeof(hw::Barrier);
     // Panels of 64 words are whole in shared memory.
     const int row_bytes = (words(head_dim) + 63) / 64 * 128;
-    const int value_bytes = is_8_bit() ? head_dim * 128 : block_n * row_bytes;
+    const int value_bytes = is_8_bit() ? (head_dim + rows_of_ones()) * 128 : block_n * row_bytes;
     const int rows_bytes = transposes() ? row_stages() * block_n * row_bytes : 0;
     const int operand_bytes =
         (block_m + kv_stages * block_n) * row_bytes + kv_stages * value_bytes + rows_bytes;
     const int output_bytes = block_m * ((head_dim + 63) / 64 * 128);
-    const int ring_bytes =
-        (2 * kv_stages + (transposes() ? row_stages() : 0) + consumers()) * barriers_of_slot;
-    return overlap != Overlap::three_stage && lengths == Lengths::uniform && head_dim % 64 == 0 &&
-           operand_bytes + output_bytes + ring_bytes + alignment <= hw::max_shared_bytes;
+    const int tail_bytes = lengths == Lengths::varlen ? kv_stages * sizeof(hw::Barrier) : 0;
+    const int pipeline_bytes =
+        tail_bytes + (2 * kv_stages + (transposes() ? row_stages() : 0) + consumers()) * barriers_of_stage;
+    return overlap != Overlap::three_stage && head_dim % 64 == 0 &&
+           operand_bytes + output_bytes + pipeline_bytes + alignment <= shared_limit();
   }
 
   friend constexpr bool operator==(const ForwardVariant&, const ForwardVariant&) = default;
 };
 
-/// The kernel that lists the tiles of variable lengths is one. A thread for each tile.
+/// The kernel that lists the tiles of variable lengths is one. A warp for each tile of a head.
 struct ListVariant {
   static constexpr int threads() { return hw::warpgroup_size; }
+  static constexpr int tiles() { return threads() / static_cast<int>(hw::warp_size); }
 
   friend constexpr bool operator==(const ListVariant&, const ListVariant&) = default;
 };

@@ -197,6 +197,8 @@ TANDEM_DEVICE float tanh(float x);        ///< within 1e-6 relative of the true 
 TANDEM_DEVICE float reciprocal(float x);  ///< 1 / x, within 1 ulp. PTX rcp.approx.ftz
 TANDEM_DEVICE float fma(float a, float b, float c);
 TANDEM_DEVICE float max(float a, float b);
+/// NaN where either is. PTX max.NaN.f32.
+TANDEM_DEVICE float max_or_nan(float a, float b);
 /// The maximum of three floats compared as signed integers, in one instruction (PTX max.s32, twice): the
 /// maximum of the floats unless it is negative.
 TANDEM_DEVICE float max_of_bits(float a, float b, float c);
@@ -206,6 +208,9 @@ TANDEM_DEVICE std::uint32_t pack(float low, float high);
 /// Four floats as e4m3, the first in the lowest byte: rounded to nearest even, beyond 448 to 448, NaN to NaN
 /// (0x7f). PTX cvt.rn.satfinite.e4m3x2.f32.
 TANDEM_DEVICE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3);
+/// Four floats rounded to the nearest integer, to even in the middle, as bytes, the first the lowest: below 0
+/// and NaN to 0, above 255 to 255. PTX cvt.rni.s32.f32, cvt.pack.sat.u8.s32.
+TANDEM_DEVICE std::uint32_t pack_bytes(float x0, float x1, float x2, float x3);
 /// Four bytes of two words: digit i of `selector` (hexadecimal, the lowest first) names byte i of the result,
 /// 0-3 in `low`, 4-7 in `high`. PTX prmt.
 template <std::uint32_t selector>

@@ -13,19 +13,20 @@ constexpr std::int64_t max_dim = core::BasicMask<std::int32_t>::max_length;
 constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
 constexpr int alignment = 16;
 
-core::Status unsupported(const std::string& what, std::int64_t value, const std::string& allowed) {
-  return {TANDEM_UNSUPPORTED,
-          what + " is " + std::to_string(value) + "; the Hopper backend takes " + allowed};
+core::Status unsupported(const std::string& what, int dimension, std::int64_t value,
+                         const std::string& allowed) {
+  return {TANDEM_UNSUPPORTED, what + "[" + std::to_string(dimension) + "] is " + std::to_string(value) +
+                                  "; the Hopper backend takes " + allowed};
 }
 
 }  // namespace
 
 core::Status check_tensor(const char* name, const core::Tensor& tensor) {
-  const std::string prefix = name;
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
   if (address % alignment != 0) {
     return {TANDEM_INVALID_ARGUMENT,
-            prefix + ".data is not aligned: its address modulo 16 is " + std::to_string(address % alignment) +
+            std::string(name) + ".data is not aligned: its address modulo 16 is " +
+                std::to_string(address % alignment) +
                 "; the Hopper backend needs addresses that are multiples of 16 bytes"};
   }
   // Nothing is loaded from an empty tensor, so that it may have any strides.
@@ -33,13 +34,12 @@ core::Status check_tensor(const char* name, const core::Tensor& tensor) {
     if (size == 0) return {};
   const auto element = static_cast<std::int64_t>(core::size_of(tensor.dtype));
   for (int i = 0; i < 3; ++i) {
-    const std::string index = std::string("[") + std::to_string(i) + "]";
     if (tensor.shape[i] > max_dim)
-      return unsupported(prefix + ".shape" + index, tensor.shape[i], "at most 2^28");
+      return unsupported(std::string(name) + ".shape", i, tensor.shape[i], "at most 2^28");
     if (tensor.shape[i] <= 1) continue;
     const std::int64_t stride = tensor.stride[i];
     if (stride < 0 || stride >= max_stride_bytes / element || stride * element % alignment != 0) {
-      return unsupported(prefix + ".stride" + index, stride,
+      return unsupported(std::string(name) + ".stride", i, stride,
                          "non-negative multiples of " + std::to_string(alignment / element) +
                              " elements below 2^40 bytes (a limit of TMA)");
     }

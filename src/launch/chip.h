@@ -36,8 +36,8 @@ class Chip {
       const auto& [name, tensor, box, map] = record.maps[i];
       if (core::Status s = hw::encode(name, tensor, box, &(record.arguments.*map)); !s.ok()) return s;
     }
-    const auto& kernel = *find_kernel<Family, const void*>(
-        record.variant, []<typename Group>() { return chip_kernels<Group>(); });
+    if (core::Status s = check_linked<Family>(record.variant); !s.ok()) return s;
+    const ChipKernel<Family>& kernel = *find_chip_kernel<Family>(record.variant);
     if (kernel.shared_bytes > 0)
       if (core::Status s = hw::allow_shared_bytes(kernel.handle, device_.ordinal, kernel.shared_bytes);
           !s.ok())

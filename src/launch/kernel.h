@@ -6,8 +6,10 @@
 //     using Arguments;  // what it is told at run time
 //     static constexpr const char* name;   // for errors
 //     static constexpr bool starts_early;  // may begin before the grid ahead has ended: it waits by itself
-//     static constexpr int min_blocks;     // of a multiprocessor, for __launch_bounds__; 0: not said
-//     static constexpr void for_each_group(visit);  // visit.operator()<Group>() for each
+//     static constexpr int min_blocks;     // of a multiprocessor, for __launch_bounds__; 0: not said. A
+//     variant's resident
+//                                      // goes first
+//     static constexpr void for_each_group(visit);  // visit.operator()<Group>() for each; as Groups has it
 //   };
 // A group of it is compiled in one file, which the build makes for either machine (cmake/kernels.cmake):
 //   struct Group {
@@ -15,9 +17,11 @@
 //     static constexpr std::array<Variant, n> variants;
 //     template <Variant V>
 //     using Body;  // shared_bytes, and run(arguments): what each thread does. Complete in kernel.h
+//     static constexpr bool for_study;  // may be left out: true where AUTO takes none of these
 //   };
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
@@ -25,6 +29,43 @@
 #include <vector>
 
 namespace tandem::launch {
+
+/// What a family inherits that has these groups.
+template <typename... Group>
+struct Groups {
+  template <typename Visit>
+  static constexpr void for_each_group(Visit visit) {
+    (visit.template operator()<Group>(), ...);
+  }
+};
+
+/// Whether a group's kernels serve only where a call asks for them; libraries may lack them (chip_kernels.h).
+template <typename Group>
+inline constexpr bool is_for_study = requires {
+  requires Group::for_study;
+};
+
+/// Of the array that make() makes those elements for which keep(element) holds.
+template <typename Make, typename Keep>
+constexpr auto selected(Make, Keep) {
+  constexpr auto all = Make()();
+  constexpr auto count = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), Keep()));
+  std::array<typename decltype(all)::value_type, count> kept{};
+  std::copy_if(all.begin(), all.end(), kept.begin(), Keep());
+  return kept;
+}
+
+/// Blocks of a multiprocessor that a kernel is compiled for, by its variant where that has a say.
+template <typename Family>
+constexpr int min_blocks(const typename Family::Variant& variant) {
+  if constexpr (requires { variant.resident(); }) {
+    return variant.resident();
+  } else if constexpr (requires { variant.resident; }) {
+    return variant.resident;
+  } else {
+    return Family::min_blocks;
+  }
+}
 
 /// A compiled kernel. `Handle` is how a machine calls it.
 template <typename Variant, typename Handle>

@@ -7,7 +7,8 @@ namespace tandem::launch {
 
 // Named by its place in the group: nvcc 13.0's host stubs can't spell a template argument of class type.
 template <typename Group, std::size_t index>
-__global__ void __launch_bounds__(Group::variants[index].threads(), Group::Family::min_blocks)
+__global__ void __launch_bounds__(Group::variants[index].threads(),
+                                  min_blocks<typename Group::Family>(Group::variants[index]))
     trampoline(const __grid_constant__ typename Group::Family::Arguments args) {
   Group::template Body<Group::variants[index]>::run(args);
 }

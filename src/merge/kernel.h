@@ -12,7 +12,7 @@
 
 #include "hw/hw.h"
 #include "merge/arguments.h"
-#include "merge/variant.h"
+#include "merge/table.h"
 
 namespace tandem::merge {
 
@@ -135,5 +135,12 @@ TANDEM_DEVICE void merge_kernel(const MergeArguments& args) {
     hw::store_global(static_cast<float*>(args.lse.data) + args.lse.at(batch, row, head),
                      weights.merged_lse());
 }
+
+/// As the launcher finds it.
+template <MergeVariant V>
+struct KernelBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const MergeArguments& args) { merge_kernel<V>(args); }
+};
 
 }  // namespace tandem::merge

@@ -27,6 +27,21 @@ int lanes_shift(const MergeProblem& problem) {
   return std::bit_width(std::min<std::uint64_t>(chunks, hw::warp_size) - 1);
 }
 
+MergeArguments make_arguments(const MergeProblem& problem) {
+  MergeArguments args{};
+  args.o_parts = view_of(problem.o_parts, problem.o_part_stride);
+  args.lse_parts = view_of(problem.lse_parts, problem.lse_part_stride);
+  args.o = view_of(problem.o, 0);
+  args.lse = view_of(problem.lse, 0);
+  args.parts = static_cast<int>(problem.parts);
+  args.rows = static_cast<int>(problem.rows());
+  args.chunks = static_cast<int>(problem.head_dim() / chunk_columns);
+  args.lanes_shift = lanes_shift(problem);
+  args.heads = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, problem.heads())));
+  args.length = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, problem.length())));
+  return args;
+}
+
 /// Rows of 16-byte words: what an access of a chunk needs.
 Status check_alignment(const char* name, const Tensor& tensor, std::int64_t part_stride) {
   const auto size = static_cast<std::int64_t>(core::size_of(tensor.dtype));
@@ -63,24 +78,11 @@ Status supported(const MergeProblem& problem) {
   return check_alignment("o", problem.o, 0);
 }
 
-MergeArguments make_arguments(const MergeProblem& problem) {
-  MergeArguments args{};
-  args.o_parts = view_of(problem.o_parts, problem.o_part_stride);
-  args.lse_parts = view_of(problem.lse_parts, problem.lse_part_stride);
-  args.o = view_of(problem.o, 0);
-  args.lse = view_of(problem.lse, 0);
-  args.parts = static_cast<int>(problem.parts);
-  args.rows = static_cast<int>(problem.rows());
-  args.chunks = static_cast<int>(problem.head_dim() / chunk_columns);
-  args.lanes_shift = lanes_shift(problem);
-  args.heads = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, problem.heads())));
-  args.length = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, problem.length())));
-  return args;
-}
-
-int blocks_of(const MergeArguments& args) {
+launch::Record<Family> make_record(const MergeProblem& problem) {
+  const MergeArguments args = make_arguments(problem);
   const std::int64_t all = std::int64_t{args.rows} << args.lanes_shift;
-  return static_cast<int>((all + threads - 1) / threads);
+  const MergeVariant variant{problem.o_parts.dtype, problem.o.dtype};
+  return {variant, static_cast<int>((all + threads - 1) / threads), args};
 }
 
 }  // namespace tandem::merge

@@ -3,7 +3,8 @@
 
 #include "core/merge_problem.h"
 #include "core/status.h"
-#include "merge/arguments.h"
+#include "launch/record.h"
+#include "merge/table.h"
 
 namespace tandem::merge {
 
@@ -11,9 +12,6 @@ namespace tandem::merge {
 /// alignment of data pointers is checked where they are not null.
 core::Status supported(const core::MergeProblem& problem);
 
-MergeArguments make_arguments(const core::MergeProblem& problem);
-
-/// Blocks of `threads` threads; 0 where there are no rows.
-int blocks_of(const MergeArguments& args);
+launch::Record<Family> make_record(const core::MergeProblem& problem);
 
 }  // namespace tandem::merge

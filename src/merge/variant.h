@@ -6,10 +6,14 @@
 
 #include <tandem/tandem.h>
 
+#include "merge/arguments.h"
+
 namespace tandem::merge {
 
 struct MergeVariant {
   tandem_dtype in, out;
+
+  static constexpr int threads() { return merge::threads; }
   friend constexpr bool operator==(const MergeVariant&, const MergeVariant&) = default;
 };
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/schedule.h"
+#include "core/tile_scheduler.h"
 
 namespace tandem::quantize {
 

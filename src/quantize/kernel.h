@@ -10,7 +10,7 @@
 #include "core/quantize_problem.h"
 #include "hw/hw.h"
 #include "quantize/arguments.h"
-#include "quantize/variant.h"
+#include "quantize/table.h"
 
 namespace tandem::quantize {
 
@@ -31,14 +31,14 @@ struct QuantizeShared {
 template <QuantizeVariant V>
 struct Rows {
   float value[V.rows_of_thread()][chunk_columns];
-  int slot, chunk;
+  int stage, chunk;
 
   TANDEM_DEVICE Rows()
-      : slot(static_cast<int>(hw::thread_index()) / V.lanes()),
+      : stage(static_cast<int>(hw::thread_index()) / V.lanes()),
         chunk(static_cast<int>(hw::thread_index()) % V.lanes()) {}
 
   /// Which four neighbouring positions rows 4 * i ... are at.
-  TANDEM_DEVICE int quad(int i) const { return slot + V.rows_at_once() * i; }
+  TANDEM_DEVICE int quad(int i) const { return stage + V.rows_at_once() * i; }
   TANDEM_DEVICE int token(int row) const {
     return static_cast<int>(core::key_of_position(4 * quad(row / 4) + row % 4));
   }
@@ -178,5 +178,12 @@ TANDEM_DEVICE void quantize_kernel(const QuantizeArguments& args) {
     rows.store_rows(args, out, first, inverse);
   }
 }
+
+/// As the launcher finds it.
+template <QuantizeVariant V>
+struct KernelBody {
+  static constexpr int shared_bytes = sizeof(QuantizeShared<V>);
+  static TANDEM_DEVICE void run(const QuantizeArguments& args) { quantize_kernel<V>(args); }
+};
 
 }  // namespace tandem::quantize

@@ -42,21 +42,6 @@ Status check_scales(const QuantizeProblem& problem) {
 
 RowView view_of(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
 
-}  // namespace
-
-Status supported(const QuantizeProblem& problem) {
-  if (problem.x.dtype == TANDEM_FP32) return refuse("x.dtype is fp32", "takes bf16 and fp16");
-  const std::int64_t d = problem.head_dim();
-  if (d != 64 && d != 128 && d != 256)
-    return refuse("x.shape[3] (head dim) is " + std::to_string(d), "quantises head dims 64, 128 and 256");
-  if (Status s = hw::check_tensor("x", problem.x); !s.ok()) return s;
-  if (Status s = hw::check_tensor("out", problem.out); !s.ok()) return s;
-  if (Status s = check_scales(problem); !s.ok()) return s;
-  if (problem.batch() * problem.heads() * token_blocks(problem) > std::numeric_limits<int>::max())
-    return refuse("batch * heads * ceil(s / 128) is more than 2^31", "takes less: quantise in pieces");
-  return {};
-}
-
 QuantizeVariant variant_of(const QuantizeProblem& problem) {
   return {problem.x.dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16,
           static_cast<int>(problem.head_dim()), problem.by_column};
@@ -84,8 +69,24 @@ QuantizeArguments make_arguments(const QuantizeProblem& problem) {
   return args;
 }
 
-int blocks_of(const QuantizeProblem& problem) {
-  return static_cast<int>(problem.batch() * problem.heads() * token_blocks(problem));
+}  // namespace
+
+Status supported(const QuantizeProblem& problem) {
+  if (problem.x.dtype == TANDEM_FP32) return refuse("x.dtype is fp32", "takes bf16 and fp16");
+  const std::int64_t d = problem.head_dim();
+  if (d != 64 && d != 128 && d != 256)
+    return refuse("x.shape[3] (head dim) is " + std::to_string(d), "quantises head dims 64, 128 and 256");
+  if (Status s = hw::check_tensor("x", problem.x); !s.ok()) return s;
+  if (Status s = hw::check_tensor("out", problem.out); !s.ok()) return s;
+  if (Status s = check_scales(problem); !s.ok()) return s;
+  if (problem.batch() * problem.heads() * token_blocks(problem) > std::numeric_limits<int>::max())
+    return refuse("batch * heads * ceil(s / 128) is more than 2^31", "takes less: quantise in pieces");
+  return {};
+}
+
+launch::Record<Family> make_record(const QuantizeProblem& problem) {
+  return {variant_of(problem), static_cast<int>(problem.batch() * problem.heads() * token_blocks(problem)),
+          make_arguments(problem)};
 }
 
 }  // namespace tandem::quantize

@@ -3,8 +3,8 @@
 
 #include "core/quantize_problem.h"
 #include "core/status.h"
-#include "quantize/arguments.h"
-#include "quantize/variant.h"
+#include "launch/record.h"
+#include "quantize/table.h"
 
 namespace tandem::quantize {
 
@@ -12,10 +12,6 @@ namespace tandem::quantize {
 /// data pointers is checked where they are not null.
 core::Status supported(const core::QuantizeProblem& problem);
 
-QuantizeVariant variant_of(const core::QuantizeProblem& problem);
-QuantizeArguments make_arguments(const core::QuantizeProblem& problem);
-
-/// Of threads.
-int blocks_of(const core::QuantizeProblem& problem);
+launch::Record<Family> make_record(const core::QuantizeProblem& problem);
 
 }  // namespace tandem::quantize

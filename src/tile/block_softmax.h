@@ -13,34 +13,54 @@
 
 namespace tandem::tile {
 
+// Codes: the bits of an e4m3 number, taken as an integer, are nearly 8 times its logarithm and 56 more. So a
+// probability's bits are a scaled and rounded score, with no exponential. They stand for 2^x times 1 to
+// 1.061; offset_of_codes is so much less that it is right in the mean. Row sums are those of the bits.
+
 /// The largest probability of a row in a block is 2^8, of the 448 that e4m3 reaches.
 inline constexpr float log2_amplitude = 8;
+/// Code of x is codes_per_octave * x + offset_of_codes, so that the largest probability has that of 2^8.
+inline constexpr float codes_per_octave = 8, offset_of_codes = 55.54f;
 /// Weights reach 2^64 before the anchor moves: outputs are at most 2^64 * 2^8 * 448 a key.
 inline constexpr float log2_most_weight = 64;
 
 /// Running statistics of the thread's two rows. Probability j of the block is 2^(score j * unit + offset),
-/// and its weight beside other blocks' 2^(anchor - offset).
+/// and its weight beside other blocks' 2^(anchor - offset). `codes`: probabilities are made as codes.
+template <bool codes>
 struct BlockSoftmax {
   static constexpr float infinity = std::numeric_limits<float>::infinity();
 
   float anchor[2] = {infinity,
                      infinity};   ///< an offset: of the row's first block that has keys, as long as that does
-  float row_sum[2] = {0.f, 0.f};  ///< of the thread's own columns, until `finish`
+  float row_sum[2] = {0.f, 0.f};  ///< of the thread's own columns, until `finish`; of codes, of all
   float row_max[2];               ///< of the last block only
   float unit[2];                  ///< of the last block's scores, for exponents of two
   float weight[2];                ///< of the last block's P V in the output
+  float share[2];                 ///< of its probabilities in the sums
 
   /// Algorithm 1, line 18, for one block alone.
-  template <int count>
-  TANDEM_DEVICE void take_maximum(const float (&scores)[count]) {
+  template <Maximum how, int count>
+  TANDEM_DEVICE void update_row_max(const float (&scores)[count]) {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) row_max[i] = scores[2 * i];
-    TANDEM_UNROLL
-    for (int j = 0; j < count; ++j) {
-      row_max[row_of_accumulator(j)] = hw::max(row_max[row_of_accumulator(j)], scores[j]);
+    if constexpr (how == Maximum::bits_in_threes) {
+      TANDEM_UNROLL
+      for (int j = 0; j < count; j += 2) {
+        float& top = row_max[row_of_accumulator(j)];
+        top = hw::max_of_bits(top, scores[j], scores[j + 1]);
+      }
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) row_max[i] = quad_max_or_nan(row_max[i]);
+      if (!hw::any_lane(row_max[0] < 0.f || row_max[1] < 0.f)) return;
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) row_max[i] = scores[2 * i];
     }
     TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) row_max[i] = quad_max(row_max[i]);
+    for (int j = 0; j < count; ++j) {
+      row_max[row_of_accumulator(j)] = hw::max_or_nan(row_max[row_of_accumulator(j)], scores[j]);
+    }
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) row_max[i] = quad_max_or_nan(row_max[i]);
   }
 
   /// Line 19: turns the block's scores into probabilities and takes them into the sums; the output is brought
@@ -48,7 +68,7 @@ struct BlockSoftmax {
   /// output.
   template <bool masked, int count, int columns>
   TANDEM_DEVICE void exponentiate(float (&scores)[count], float (&output)[columns], float value_scale) {
-    float offset[2], share[2], sum[2] = {0.f, 0.f};
+    float offset[2];
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const bool none = masked && row_max[i] == -infinity;  // any offset leaves all probabilities 0
@@ -63,6 +83,62 @@ struct BlockSoftmax {
       weight[i] = share[i] * value_scale;
       if (none) offset[i] = 0.f;
     }
+    if constexpr (codes) {
+      make_codes(scores, offset);
+    } else {
+      make_probabilities(scores, offset);
+    }
+  }
+
+  /// Line 21's second half: adds the last block's product, or columns of it from `first` on.
+  template <int first, int count, int columns, int registers>
+  TANDEM_DEVICE void add(float (&output)[columns], const float (&product)[registers]) const {
+    TANDEM_UNROLL
+    for (int j = 0; j < count; ++j) {
+      output[first + j] = hw::fma(weight[row_of_accumulator(j)], product[j], output[first + j]);
+    }
+  }
+
+  /// Adds the last block's sums of probabilities, of all its columns.
+  TANDEM_DEVICE void add_sums(float upper, float lower) {
+    row_sum[0] = hw::fma(share[0], upper, row_sum[0]);
+    row_sum[1] = hw::fma(share[1], lower, row_sum[1]);
+  }
+
+  /// Line 24: as OnlineSoftmax::finish.
+  TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) {
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      if (!codes) row_sum[i] = quad_sum(row_sum[i]);
+      const bool empty = row_sum[i] == 0.f;
+      lse[i] = empty ? -infinity : ln_2 * (hw::log2(row_sum[i]) - anchor[i]);
+      normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
+    }
+  }
+
+ private:
+  /// Codes have no NaN: a row's maximum has to carry it.
+  TANDEM_DEVICE static float quad_max_or_nan(float x) {
+    x = hw::max_or_nan(x, hw::shuffle_xor(x, 1));
+    return hw::max_or_nan(x, hw::shuffle_xor(x, 2));
+  }
+  template <int count>
+  TANDEM_DEVICE void make_codes(float (&scores)[count], const float (&offset)[2]) {
+    float per_score[2], first[2];
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      per_score[i] = codes_per_octave * unit[i];
+      first[i] = hw::fma(codes_per_octave, offset[i], offset_of_codes);
+    }
+    TANDEM_UNROLL
+    for (int j = 0; j < count; ++j) {
+      const int i = row_of_accumulator(j);
+      scores[j] = hw::fma(scores[j], per_score[i], first[i]);
+    }
+  }
+  template <int count>
+  TANDEM_DEVICE void make_probabilities(float (&scores)[count], const float (&offset)[2]) {
+    float sum[2] = {0.f, 0.f};
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
       const int i = row_of_accumulator(j);
@@ -73,27 +149,6 @@ struct BlockSoftmax {
     for (int i = 0; i < 2; ++i) row_sum[i] = hw::fma(share[i], sum[i], row_sum[i]);
   }
 
-  /// Line 21's second half: adds the last block's product, or columns of it from `first` on.
-  template <int first, int columns, int count>
-  TANDEM_DEVICE void add(float (&output)[columns], const float (&product)[count]) const {
-    TANDEM_UNROLL
-    for (int j = 0; j < count; ++j) {
-      output[first + j] = hw::fma(weight[row_of_accumulator(j)], product[j], output[first + j]);
-    }
-  }
-
-  /// Line 24: as OnlineSoftmax::finish.
-  TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) {
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      row_sum[i] = quad_sum(row_sum[i]);
-      const bool empty = row_sum[i] == 0.f;
-      lse[i] = empty ? -infinity : ln_2 * (hw::log2(row_sum[i]) - anchor[i]);
-      normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
-    }
-  }
-
- private:
   /// To the block at hand, of the rows whose weights would leave fp32's range otherwise. Seldom but in a
   /// tile's first block.
   template <int columns>

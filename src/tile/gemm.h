@@ -18,7 +18,7 @@ struct Probabilities {
 
 /// Starts S = Q K^T for 64 queries (SS-GEMM); S is complete after a wait.
 template <hw::Operand operand, int block_n, int head_dim>
-TANDEM_DEVICE void start_scores(float (&scores)[block_n / 2], const SharedTile<warpgroup_rows, head_dim>& q,
+TANDEM_DEVICE void issue_scores(float (&scores)[block_n / 2], const SharedTile<warpgroup_rows, head_dim>& q,
                                 const SharedTile<block_n, head_dim>& k) {
   TANDEM_UNROLL
   for (int step = 0; step < head_dim / k_step; ++step) {
@@ -40,10 +40,11 @@ TANDEM_DEVICE void start_output(float (&output)[head_dim / 2], const Probabiliti
 
 /// Starts P V of one block by itself, of e4m3 operands: for `count` rows of V^T (columns of the output) from
 /// `first` on.
-template <int count, int head_dim, int words>
-TANDEM_DEVICE void start_product(float (&product)[count / 2], const Probabilities<words>& p,
-                                 const SharedTile<head_dim, words>& v_transposed, int first) {
-  static_assert(words <= panel_columns);
+template <int count, int rows, int words, int registers>
+TANDEM_DEVICE void start_product(float (&all)[registers], const Probabilities<words>& p,
+                                 const SharedTile<rows, words>& v_transposed, int first) {
+  static_assert(words <= panel_columns && count / 2 <= registers);
+  auto& product = reinterpret_cast<float(&)[count / 2]>(all);
   TANDEM_UNROLL
   for (int step = 0; step < words / k_step; ++step) {
     hw::wgmma_rs<hw::Operand::e4m3, count, hw::Major::k>(
@@ -55,14 +56,16 @@ TANDEM_DEVICE void start_product(float (&product)[count / 2], const Probabilitie
 /// Rounds probabilities to e4m3. Nothing moves between threads here either, where V^T has its keys in the
 /// order of core::key_of_position: a thread's columns of two neighbouring 8-column groups are its four of an
 /// A register.
-template <int words>
+/// codes: `scores` are codes already, but for rounding.
+template <bool codes, int words>
 TANDEM_DEVICE void quantise_probabilities(Probabilities<words>& p, const float (&scores)[words]) {
   TANDEM_UNROLL
   for (int step = 0; step < words / k_step; ++step) {
     TANDEM_UNROLL
     for (int r = 0; r < 4; ++r) {  // register 2 * h + i: row i of the groups 2 * h and 2 * h + 1
       const float* group = &scores[16 * step + 8 * (r / 2) + 2 * (r % 2)];
-      p.fragment[step][r] = hw::pack_e4m3(group[0], group[1], group[4], group[5]);
+      p.fragment[step][r] = codes ? hw::pack_bytes(group[0], group[1], group[4], group[5])
+                                  : hw::pack_e4m3(group[0], group[1], group[4], group[5]);
     }
   }
 }

@@ -52,7 +52,7 @@ struct OnlineSoftmax {
 
   /// Algorithm 1, line 18: takes one block of scores into the maxima.
   template <Maximum how = Maximum::float_, int count>
-  TANDEM_DEVICE void take_maximum(const float (&scores)[count]) {
+  TANDEM_DEVICE void update_row_max(const float (&scores)[count]) {
     const float last_max[2] = {row_max[0], row_max[1]};
     if constexpr (how == Maximum::bits_in_threes) {
       TANDEM_UNROLL
@@ -119,6 +119,17 @@ struct OnlineSoftmax {
     for (int i = 0; i < 2; ++i) row_max[i] = quad_max(row_max[i]);
   }
 };
+
+/// A sink: one more key, of score `sink`, that has no value. Moves a row's lse and factor as `finish` left
+/// them. Without weight (-inf) it changes no bit.
+TANDEM_DEVICE void add_sink(float sink, float& lse, float& normalise) {
+  constexpr float log2_e = std::numbers::log2e_v<float>;
+  const float top = hw::max(lse, sink), bottom = lse < sink ? lse : sink;
+  if (top == -std::numeric_limits<float>::infinity()) return;
+  const float with_sink = hw::fma(ln_2, hw::log2(1.f + hw::exp2((bottom - top) * log2_e)), top);
+  normalise *= hw::exp2((lse - with_sink) * log2_e);
+  lse = with_sink;
+}
 
 /// Multiplies each output row by its factor.
 template <int count>

@@ -55,7 +55,7 @@ static void forward(void) {
   expect(fabsf(lse[0] - 10 * tanhf(0.6f)) < 1e-4f, "lse is not the score with its cap");
 }
 
-/* One token, turned by no angle, is appended to an empty sequence in the second of two pages of four. */
+/* One token, rotated by no angle, is appended to an empty sequence in the second of two pages of four. */
 static void decode(void) {
   float q[16] = {1}, k[16] = {2}, v[16], o[16], k_cache[128] = {0}, v_cache[128] = {0};
   float cos[8] = {1, 1, 1, 1, 1, 1, 1, 1}, sin[8] = {0};

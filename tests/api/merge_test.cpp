@@ -129,6 +129,15 @@ TEST(TandemMerge, OfNoPartsNeedsNone) {
   EXPECT_THAT(t.o.values(), testing::Each(0));
 }
 
+TEST(TandemMerge, OfNoRowsEndsAtOnceHoweverManyPartsItHas) {
+  MergeCase c = small_merge();
+  c.length = 0;
+  const MergeTensors t(c);
+  Args args = to_c(t.problem());
+  args.parts = huge, args.o_part_stride = args.lse_part_stride = 0;
+  EXPECT_EQ(tandem_merge(&args, nullptr), TANDEM_OK) << tandem_last_error();
+}
+
 TEST(TandemMerge, OfNoRowsWritesNothing) {
   for (const MergeCase& c : {MergeCase{.batch = 0}, MergeCase{.length = 0}, MergeCase{.heads = 0}}) {
     const MergeTensors t(c);

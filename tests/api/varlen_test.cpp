@@ -1,6 +1,7 @@
 // Variable lengths through the C interface, on the CPU: each sequence as if it were called alone.
 #include <gtest/gtest.h>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/tandem.h>
@@ -116,6 +117,31 @@ TEST(Varlen, LengthsBeyondTheTensorsAreClampedToThem) {
   }
 }
 
+/// Outputs and lse of one query that sees `k_len` keys of score 0 and value 1.
+std::pair<double, double> beside_sink(std::int64_t k_len, float sink) {
+  VarlenCase c;
+  c.dtype = TANDEM_FP32;
+  c.q_lens = {1}, c.k_lens = {k_len};
+  VarlenTensors tensors(c);
+  for (std::int64_t e = 0; e < 64; ++e) tensors.q.set(0, 0, 0, e, 0.f);
+  for (std::int64_t row = 0; row < k_len; ++row)
+    for (std::int64_t e = 0; e < 64; ++e) tensors.v.set(0, row, 0, e, 1.f);
+  Call call(tensors, TANDEM_BACKEND_CPU);
+  call.args.sinks = &sink;
+  EXPECT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
+  return {tensors.o.at(0, 0, 0, 0), tensors.lse.at(0, 0, 0, 0)};
+}
+
+TEST(Varlen, ASinkIsAKeyWithoutAValue) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_NEAR(beside_sink(3, 0.f).first, 0.75, 1e-6);
+  EXPECT_NEAR(beside_sink(3, 0.f).second, std::log(4.0), 1e-6);
+  EXPECT_EQ(beside_sink(3, -infinity).first, 1.0);
+  EXPECT_EQ(beside_sink(3, 1000.f), std::pair(0.0, 1000.0));
+  EXPECT_EQ(beside_sink(0, 2.f), std::pair(0.0, 2.0));
+  EXPECT_EQ(beside_sink(0, -infinity).second, -infinity);
+}
+
 TEST(Varlen, QueriesBeyondTheirBoundAreLeftOut) {
   const VarlenTensors tensors(two_sequences());
   Call call(tensors, TANDEM_BACKEND_CPU);
@@ -147,6 +173,7 @@ TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {
       {"varlen.max_seqlen_k is -3", [](Call& c) { c.varlen.max_seqlen_k = -3; }},
       {"q.shape[0] (batch) is 1; it has to be 2", [](Call& c) { c.varlen.cu_seqlens_q = nullptr; }},
       {"k.shape[0] (batch) is 1; it has to be 2", [](Call& c) { c.varlen.cu_seqlens_k = nullptr; }},
+      {"sinks", [](Call& c) { c.args.sinks = static_cast<const float*>(c.args.o.data); }},
       {"both given", [](Call& c) { c.varlen.page_table = numbers; }},
       {"varlen.seqused_k is NULL",
        [](Call& c) { c.varlen.page_table = numbers, c.varlen.cu_seqlens_k = nullptr; }},

@@ -70,6 +70,22 @@ class Attend : public testing::Test {
   std::string in = scratch.file("in.safetensors"), out = scratch.file("out.safetensors");
 };
 
+TEST_F(Attend, EightBitsAreNearTheOriginalsButNotEqualToThem) {
+  save(in, {{"q", normal({1, 70, 2, 64}, TANDEM_FP32, 1)},
+            {"k", normal({1, 150, 1, 64}, TANDEM_FP32, 2)},
+            {"v", normal({1, 150, 1, 64}, TANDEM_FP32, 3)}});
+  const Outcome whole = attend({"-o", out, "--lse"});
+  ASSERT_EQ(whole.exit_code, 0) << whole;
+  const std::vector<float> expected = loaded(out, "o", TANDEM_FP32);
+  const Outcome rounded = attend({"-o", out, "--fp8", "--check"});
+  ASSERT_EQ(rounded.exit_code, 0) << rounded;
+  const std::vector<float> o = loaded(out, "o", TANDEM_FP32);
+  float largest = 0;
+  for (std::size_t i = 0; i < o.size(); ++i) largest = std::max(largest, std::fabs(o[i] - expected[i]));
+  EXPECT_LT(largest, 0.2f);
+  EXPECT_GT(largest, 1e-3f);
+}
+
 TEST_F(Attend, OneKeyGivesItsValue) {
   const HostTensor v = normal({1, 1, 1, 8}, TANDEM_FP32, 3);
   save(in,

@@ -28,18 +28,18 @@ TEST(RandomStep, FollowsFromItsSeed) {
 }
 
 TEST(RandomStep, DrawsEverything) {
-  int paged = 0, appended = 0, indexed = 0, turned = 0, empty = 0, split = 0;
+  int paged = 0, appended = 0, indexed = 0, rotated = 0, empty = 0, split = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const DecodeCall call = random_step(seed, TANDEM_BACKEND_HOPPER);
     EXPECT_NE(call.q.dtype, TANDEM_FP32);
     paged += !call.page_table.empty();
     appended += call.new_len() > 0;
     indexed += !call.batch_index.empty();
-    turned += call.cos.shape[2] > 0;
+    rotated += call.cos.shape[2] > 0;
     empty += std::ranges::count(call.lengths, 0) > 0;
     split += call.split_size > 0;
   }
-  for (const int count : {paged, appended, indexed, turned, empty, split}) {
+  for (const int count : {paged, appended, indexed, rotated, empty, split}) {
     EXPECT_GT(count, 5);
     EXPECT_LT(count, 55);
   }

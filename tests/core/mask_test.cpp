@@ -153,24 +153,24 @@ TEST(BlocksAside, FillUpTheWalkOfTheTile) {
     const BlockRanges tile = blocks_of(begin, end), own = blocks_of(own_begin, own_end);
     for (const Direction direction : {Direction::first_key_first, Direction::last_key_first}) {
       const BlocksAside beside = aside(tile, own, direction);
-      const BlockWalk whole = walk(tile, direction), part = walk(own, direction);
+      const BlockLoop whole = loop_over(tile, direction), part = loop_over(own, direction);
       ASSERT_EQ(beside.before + part.count + beside.after, whole.count) << s;
       for (int i = 0; i < part.count; ++i) ASSERT_EQ(part.block(i), whole.block(beside.before + i)) << s;
     }
   }
 }
 
-// What is walked as if it needed the mask costs time, and shows in no result.
-TEST(BlockWalk, GoesThroughTheBlocksWithFullOnesInTheMiddle) {
+// What is visited as if it needed the mask costs time, and shows in no result.
+TEST(BlockLoop, GoesThroughTheBlocksWithFullOnesInTheMiddle) {
   const BlockRanges ranges{2, 4, 7, 11};
-  const BlockWalk up = walk(ranges, Direction::first_key_first);
-  const BlockWalk down = walk(ranges, Direction::last_key_first);
+  const BlockLoop up = loop_over(ranges, Direction::first_key_first);
+  const BlockLoop down = loop_over(ranges, Direction::last_key_first);
   ASSERT_EQ(up.count, 9);
   ASSERT_EQ(down.count, 9);
   for (int i = 0; i < 9; ++i) {
     EXPECT_EQ(up.block(i), 2 + i);
     EXPECT_EQ(down.block(i), 10 - i);
-    for (const BlockWalk& w : {up, down}) {
+    for (const BlockLoop& w : {up, down}) {
       const bool full = w.block(i) >= ranges.full_begin && w.block(i) < ranges.full_end;
       EXPECT_EQ(i >= w.full_begin && i < w.full_end, full) << i;
     }

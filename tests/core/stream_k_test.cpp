@@ -48,14 +48,14 @@ TEST(Shares, AllBlocksWorkWhereThereIsEnough) {
 }
 
 /// Streams in a row, and what each block of a grid gets of them.
-struct Dealt {
+struct Assignment {
   struct Block {
     int units = 0, pieces = 0;  ///< pieces: runs of units of one stream
   };
   std::vector<Block> blocks;
-  std::vector<int> times;  ///< that each unit is dealt, stream after stream
+  std::vector<int> times;  ///< that each unit is assigned, stream after stream
 
-  Dealt(const std::vector<int>& streams, int overhead, int grid, int min_share) {
+  Assignment(const std::vector<int>& streams, int overhead, int grid, int min_share) {
     const int units = std::accumulate(streams.begin(), streams.end(), 0);
     const Shares shares(positions(units, static_cast<int>(streams.size()), overhead), Divisor(grid),
                         Divisor(min_share));
@@ -102,8 +102,8 @@ TEST(StreamSpans, EveryUnitIsDealtOnceHoweverSharesFallAmongOverheads) {
     Random random(seed);
     const std::vector<int> streams = draw_streams(random);
     const int overhead = draw(random, 0, 5), grid = draw(random, 1, 300), min_share = draw(random, 1, 4);
-    const Dealt dealt(streams, overhead, grid, min_share);
-    ASSERT_EQ(std::ranges::count(dealt.times, 1), static_cast<std::ptrdiff_t>(dealt.times.size()));
+    const Assignment assigned(streams, overhead, grid, min_share);
+    ASSERT_EQ(std::ranges::count(assigned.times, 1), static_cast<std::ptrdiff_t>(assigned.times.size()));
   }
 }
 
@@ -113,19 +113,20 @@ TEST(StreamSpans, NoBlockCostsMoreThanTheMeanAUnitAndAnOverhead) {
     Random random(seed);
     const std::vector<int> streams = draw_streams(random);
     const int overhead = draw(random, 0, 5), grid = draw(random, 1, 300);
-    const Dealt dealt(streams, overhead, grid, 1);
+    const Assignment assigned(streams, overhead, grid, 1);
     const int cost =
         std::accumulate(streams.begin(), streams.end(), overhead * static_cast<int>(streams.size()));
-    ASSERT_LE(dealt.highest_cost(overhead), cost / static_cast<int>(dealt.blocks.size()) + 1 + overhead);
+    ASSERT_LE(assigned.highest_cost(overhead),
+              cost / static_cast<int>(assigned.blocks.size()) + 1 + overhead);
   }
 }
 
 TEST(StreamSpans, ManyShortStreamsBesideALongOneAreSpreadOverBlocks) {
   std::vector<int> streams(16, 1);
   streams[0] = 128;  // 1 x 16384 + 15 x 64 keys
-  const Dealt blind(streams, 0, 16, 1), dealt(streams, 1, 16, 1);
-  EXPECT_EQ(blind.highest_cost(1), 17);  // eight streams and a piece of the long one
-  EXPECT_EQ(dealt.highest_cost(1), 11);  // (143 + 16) / 16 and what rounding to units takes
+  const Assignment blind(streams, 0, 16, 1), assigned(streams, 1, 16, 1);
+  EXPECT_EQ(blind.highest_cost(1), 17);     // eight streams and a piece of the long one
+  EXPECT_EQ(assigned.highest_cost(1), 11);  // (143 + 16) / 16 and what rounding to units takes
 }
 
 /// What UnitRule says, by looking at every key.

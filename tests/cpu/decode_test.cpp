@@ -81,7 +81,7 @@ TEST(ReferenceDecode, RandomStepsMatchAPlainLoop) {
     const DecodeTensors t(c);
     const cpu::ReferenceValues values = cpu::reference_decode_values(t.problem());
     const ForwardValues expected = plain_decode(t);
-    expect_near(values.o, expected.o, 1e-5);  // the oracle keeps turned queries in fp32
+    expect_near(values.o, expected.o, 1e-5);  // the oracle keeps rotated queries in fp32
     expect_near(values.lse, expected.lse, 1e-5);
     if (HasFailure()) return;
   }

@@ -89,16 +89,16 @@ TEST(Reference, ConstantValuesComeBack) {
 
 TEST(Reference, OrderOfKeysDoesNotMatter) {
   const ForwardCase c = small_case();
-  ForwardTensors t(c), turned(c);
+  ForwardTensors t(c), rotated(c);
   for (std::int64_t b = 0; b < c.batch; ++b)
     for (std::int64_t s = 0; s < c.k_len; ++s)
       for (std::int64_t h = 0; h < c.kv_heads; ++h)
         for (std::int64_t e = 0; e < c.head_dim; ++e) {
-          turned.k.set(b, s, h, e, static_cast<float>(t.k.at(b, c.k_len - 1 - s, h, e)));
-          turned.v.set(b, s, h, e, static_cast<float>(t.v.at(b, c.k_len - 1 - s, h, e)));
+          rotated.k.set(b, s, h, e, static_cast<float>(t.k.at(b, c.k_len - 1 - s, h, e)));
+          rotated.v.set(b, s, h, e, static_cast<float>(t.v.at(b, c.k_len - 1 - s, h, e)));
         }
   const cpu::ReferenceValues a = cpu::reference_values(t.problem()),
-                             b = cpu::reference_values(turned.problem());
+                             b = cpu::reference_values(rotated.problem());
   expect_near(a.o, b.o, 1e-14);
   expect_near(a.lse, b.lse, 1e-14);
 }

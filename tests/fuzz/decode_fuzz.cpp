@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <vector>
@@ -109,11 +107,6 @@ void spoil(Step& step, Draws& draws) {
   }
 }
 
-[[noreturn]] void fail(const char* what) {
-  std::fprintf(stderr, "fuzz: %s; the library says: %s\n", what, tandem_last_error());
-  std::abort();
-}
-
 std::byte* at(const tandem_tensor& t, std::int64_t b, std::int64_t s, std::int64_t h) {
   const auto step = [&t](int i, std::int64_t index) { return t.shape[i] == 1 ? 0 : index * t.stride[i]; };
   return static_cast<std::byte*>(t.data) +
@@ -167,9 +160,7 @@ bool same_row(const tandem_tensor& q, const std::byte* a, const std::byte* b) {
 /// The cache after the step holds what was appended; o and lse are those of the keys that it holds then.
 void compare(const Step& step) {
   const tandem_decode_args& args = step.args;
-  const double tolerance = args.o.dtype == TANDEM_BF16   ? 0x1p-7
-                           : args.o.dtype == TANDEM_FP16 ? 0x1p-10
-                                                         : 1e-5;
+  const double tolerance = tolerance_of(args.o.dtype);
   for (std::int64_t b = 0; b < sequences; ++b) {
     const std::int64_t length = std::clamp<std::int64_t>(step.lengths[static_cast<std::size_t>(b)], 0,
                                                          step.capacity() - step.added());
@@ -191,18 +182,6 @@ void compare(const Step& step) {
             fail("o is wrong");
         if (!near(element(TANDEM_FP32, at(args.lse, b, i, h)), expected.lse, 1e-5)) fail("lse is wrong");
       }
-  }
-}
-
-/// Puts back what stood at the tensor's elements before.
-void restore(Arena& arena, const Arena& before, const tandem_tensor& tensor) {
-  const std::vector<Row> rows = rows_of(tensor, 100'000).value_or(std::vector<Row>());
-  for (const Row& row : rows) {
-    const auto begin = static_cast<std::size_t>(
-        row.begin - static_cast<Wide>(reinterpret_cast<std::uintptr_t>(arena.data())));
-    std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(begin),
-                static_cast<std::size_t>(row.end - row.begin),
-                arena.begin() + static_cast<std::ptrdiff_t>(begin));
   }
 }
 

@@ -132,9 +132,7 @@ void compare_outputs(Call& call, const Call& before, tandem_forward_args inputs)
   };
   for (tandem_tensor* t : {&inputs.q, &inputs.k, &inputs.v})
     if (t->data != nullptr) t->data = in_before(t->data);
-  const double tolerance = args.o.dtype == TANDEM_BF16   ? 0x1p-7
-                           : args.o.dtype == TANDEM_FP16 ? 0x1p-10
-                                                         : 1e-5;
+  const double tolerance = tolerance_of(args.o.dtype);
   const std::int64_t* shape = args.o.shape;
   const auto address = [](const tandem_tensor& t, std::int64_t b, std::int64_t i, std::int64_t h) {
     const auto step = [&t](int n, std::int64_t index) { return t.shape[n] == 1 ? 0 : index * t.stride[n]; };

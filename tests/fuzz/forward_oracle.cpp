@@ -19,44 +19,6 @@ int number(const Enum& value) {
   return result;
 }
 
-bool is_dtype(int dtype) { return dtype >= 1 && dtype <= 3; }
-
-bool has_elements(const tandem_tensor& t) {
-  return t.shape[0] != 0 && t.shape[1] != 0 && t.shape[2] != 0 && t.shape[3] != 0;
-}
-
-bool options_hold(const tandem_forward_args& args) {
-  const int backend = number(args.backend);
-  if (backend != TANDEM_BACKEND_AUTO && backend != TANDEM_BACKEND_CPU && backend != TANDEM_BACKEND_REFERENCE)
-    return false;
-  for (const float factor : {args.scale, args.softcap})
-    if (!(factor >= 0 && factor <= 2.3e38f)) return false;
-  if (args.softcap > 0 && !std::isfinite((args.scale > 0 ? args.scale : 1.0f) / args.softcap)) return false;
-  if (args.mask == nullptr) return true;
-  if (args.mask->struct_size != sizeof(tandem_mask)) return false;
-  const int kind = number(args.mask->kind);
-  const std::int64_t left = args.mask->window_left, right = args.mask->window_right;
-  if (kind == TANDEM_MASK_WINDOW) return left >= -1 && right >= -1;
-  return (kind == TANDEM_MASK_FULL || kind == TANDEM_MASK_CAUSAL) && left == 0 && right == 0;
-}
-
-bool types_hold(const tandem_forward_args& args) {
-  const int dtype = number(args.q.dtype);
-  return is_dtype(dtype) && number(args.k.dtype) == dtype && number(args.v.dtype) == dtype &&
-         number(args.o.dtype) == dtype && (args.lse.data == nullptr || number(args.lse.dtype) == TANDEM_FP32);
-}
-
-bool shapes_hold(const tandem_forward_args& args) {
-  const std::int64_t *q = args.q.shape, *k = args.k.shape, *v = args.v.shape, *o = args.o.shape;
-  for (int i = 0; i < 4; ++i)
-    if (q[i] < 0 || k[i] < 0 || q[i] != o[i] || k[i] != v[i]) return false;
-  if (q[3] % 8 != 0 || q[3] < 8 || q[3] > 256 || k[3] != q[3] || k[0] != q[0]) return false;
-  if (k[2] == 0 ? q[2] != 0 : q[2] % k[2] != 0) return false;
-  if (args.lse.data == nullptr) return true;
-  const std::int64_t* lse = args.lse.shape;
-  return std::equal(q, q + 3, lse) && lse[3] == 1;
-}
-
 /// The bytes from the tensor's address that its elements lie in, and whether they fit 63 bits.
 bool extent_of(const tandem_tensor& t, Wide* low, Wide* high) {
   const auto bytes = static_cast<Wide>(size_of(number(t.dtype)));
@@ -71,16 +33,6 @@ bool extent_of(const tandem_tensor& t, Wide* low, Wide* high) {
     if (*high >= limit63 || *low < -limit63) return false;
   }
   return true;
-}
-
-bool memory_holds(const tandem_tensor& t) {
-  if (!has_elements(t)) return true;
-  if (t.shape[3] != 1 && t.stride[3] != 1) return false;
-  Wide low = 0, high = 0;
-  if (!extent_of(t, &low, &high)) return false;
-  const Wide address = reinterpret_cast<std::uintptr_t>(t.data);
-  return t.data != nullptr && address % static_cast<Wide>(size_of(number(t.dtype))) == 0 &&
-         address + low >= 0 && address + high < (Wide{1} << 64);
 }
 
 /// Whether two of the rows, which are sorted, share a byte.
@@ -104,10 +56,71 @@ bool meets(const std::vector<Row>& a, const std::vector<Row>& b) {
   return false;
 }
 
-Verdict overlaps_hold(const tandem_forward_args& args) {
+}  // namespace
+
+const std::byte* row_at(const tandem_tensor& t, std::int64_t b, std::int64_t s, std::int64_t h) {
+  const auto step = [&t](int i, std::int64_t index) { return t.shape[i] == 1 ? 0 : index * t.stride[i]; };
+  return static_cast<const std::byte*>(t.data) +
+         (step(0, b) + step(1, s) + step(2, h)) * static_cast<std::int64_t>(size_of(t.dtype));
+}
+
+double value(const tandem_tensor& t, const std::byte* row, std::int64_t e) {
+  return element(t.dtype, row + e * static_cast<std::int64_t>(size_of(t.dtype)));
+}
+
+bool has_elements(const tandem_tensor& t) {
+  return t.shape[0] != 0 && t.shape[1] != 0 && t.shape[2] != 0 && t.shape[3] != 0;
+}
+
+bool is_dtype(const tandem_dtype& dtype) { return number(dtype) >= 1 && number(dtype) <= 3; }
+bool is_fp32(const tandem_tensor& t) { return number(t.dtype) == TANDEM_FP32; }
+bool same_dtype(const tandem_tensor& a, const tandem_tensor& b) { return number(a.dtype) == number(b.dtype); }
+
+bool is_host_backend(const tandem_backend& backend) {
+  const int kind = number(backend);
+  return kind == TANDEM_BACKEND_AUTO || kind == TANDEM_BACKEND_CPU || kind == TANDEM_BACKEND_REFERENCE;
+}
+
+bool factors_hold(float scale, float softcap) {
+  for (const float factor : {scale, softcap})
+    if (!(factor >= 0 && factor <= 2.3e38f)) return false;
+  return softcap == 0 || std::isfinite((scale > 0 ? scale : 1.0f) / softcap);
+}
+
+bool mask_holds(const tandem_mask* mask) {
+  if (mask == nullptr) return true;
+  if (mask->struct_size != sizeof(tandem_mask)) return false;
+  const int kind = number(mask->kind);
+  const std::int64_t left = mask->window_left, right = mask->window_right;
+  if (kind == TANDEM_MASK_WINDOW) return left >= -1 && right >= -1;
+  return (kind == TANDEM_MASK_FULL || kind == TANDEM_MASK_CAUSAL) && left == 0 && right == 0;
+}
+
+bool queries_and_keys_hold(const tandem_tensor& queries, const tandem_tensor& keys) {
+  const std::int64_t *q = queries.shape, *k = keys.shape;
+  for (int i = 0; i < 4; ++i)
+    if (q[i] < 0 || k[i] < 0) return false;
+  if (q[3] % 8 != 0 || q[3] < 8 || q[3] > 256 || k[3] != q[3]) return false;
+  return k[2] == 0 ? q[2] == 0 : q[2] % k[2] == 0;
+}
+
+bool same_shape(const tandem_tensor& a, const tandem_tensor& b, int dimensions) {
+  return std::equal(a.shape, a.shape + dimensions, b.shape);
+}
+
+bool memory_holds(const tandem_tensor& t) {
+  if (!has_elements(t)) return true;
+  if (t.shape[3] != 1 && t.stride[3] != 1) return false;
+  Wide low = 0, high = 0;
+  if (!extent_of(t, &low, &high)) return false;
+  const Wide address = reinterpret_cast<std::uintptr_t>(t.data);
+  return t.data != nullptr && address % static_cast<Wide>(size_of(number(t.dtype))) == 0 &&
+         address + low >= 0 && address + high < (Wide{1} << 64);
+}
+
+Verdict overlaps_hold(const std::vector<const tandem_tensor*>& inputs,
+                      const std::vector<const tandem_tensor*>& outputs) {
   constexpr std::size_t most = 600;
-  std::vector<const tandem_tensor*> inputs = {&args.q, &args.k, &args.v}, outputs = {&args.o};
-  if (args.lse.data != nullptr) outputs.push_back(&args.lse);
   std::vector<std::vector<Row>> earlier;
   for (const tandem_tensor* input : inputs) {
     const auto rows = rows_of(*input, most);
@@ -124,18 +137,6 @@ Verdict overlaps_hold(const tandem_forward_args& args) {
   }
   return Verdict::valid;
 }
-
-const std::byte* at(const tandem_tensor& t, std::int64_t b, std::int64_t s, std::int64_t h) {
-  const auto step = [&t](int i, std::int64_t index) { return t.shape[i] == 1 ? 0 : index * t.stride[i]; };
-  return static_cast<const std::byte*>(t.data) +
-         (step(0, b) + step(1, s) + step(2, h)) * static_cast<std::int64_t>(size_of(t.dtype));
-}
-
-double value(const tandem_tensor& t, const std::byte* row, std::int64_t e) {
-  return element(t.dtype, row + e * static_cast<std::int64_t>(size_of(t.dtype)));
-}
-
-}  // namespace
 
 std::size_t size_of(int dtype) { return dtype == TANDEM_FP32 ? 4 : 2; }
 
@@ -176,25 +177,36 @@ std::optional<std::vector<Row>> rows_of(const tandem_tensor& t, std::size_t most
 }
 
 Verdict judge(const tandem_forward_args& args) {
-  if (args.struct_size != sizeof args) return Verdict::invalid;
-  if (!options_hold(args) || !types_hold(args) || !shapes_hold(args)) return Verdict::invalid;
-  for (const tandem_tensor* t : {&args.q, &args.k, &args.v, &args.o})
+  const bool wants_lse = args.lse.data != nullptr;
+  if (args.struct_size != sizeof args || !is_host_backend(args.backend)) return Verdict::invalid;
+  if (!factors_hold(args.scale, args.softcap) || !mask_holds(args.mask)) return Verdict::invalid;
+  if (!is_dtype(args.q.dtype) || (wants_lse && !is_fp32(args.lse))) return Verdict::invalid;
+  for (const tandem_tensor* t : {&args.k, &args.v, &args.o})
+    if (!same_dtype(*t, args.q)) return Verdict::invalid;
+  if (!queries_and_keys_hold(args.q, args.k) || args.k.shape[0] != args.q.shape[0]) return Verdict::invalid;
+  if (!same_shape(args.o, args.q, 4) || !same_shape(args.v, args.k, 4)) return Verdict::invalid;
+  if (wants_lse && (!same_shape(args.lse, args.q, 3) || args.lse.shape[3] != 1)) return Verdict::invalid;
+  std::vector<const tandem_tensor*> outputs = {&args.o};
+  if (wants_lse) outputs.push_back(&args.lse);
+  for (const tandem_tensor* t : {&args.q, &args.k, &args.v, &args.o, wants_lse ? &args.lse : &args.o})
     if (!memory_holds(*t)) return Verdict::invalid;
-  if (args.lse.data != nullptr && !memory_holds(args.lse)) return Verdict::invalid;
-  return overlaps_hold(args);
+  return overlaps_hold({&args.q, &args.k, &args.v}, outputs);
 }
 
 Keys keys_of(const tandem_forward_args& args, std::int64_t query) {
-  const std::int64_t keys = args.k.shape[1];
-  const Wide position = Wide{query} + keys - args.q.shape[1];
-  Wide begin = 0, end = keys;
-  if (args.mask != nullptr && args.mask->kind == TANDEM_MASK_CAUSAL) end = position + 1;
-  if (args.mask != nullptr && args.mask->kind == TANDEM_MASK_WINDOW) {
-    if (args.mask->window_left != TANDEM_UNLIMITED) begin = position - args.mask->window_left;
-    if (args.mask->window_right != TANDEM_UNLIMITED) end = position + args.mask->window_right + 1;
+  return keys_of(args.mask, args.q.shape[1], args.k.shape[1], query);
+}
+
+Keys keys_of(const tandem_mask* mask, std::int64_t q_len, std::int64_t k_len, std::int64_t query) {
+  const Wide position = Wide{query} + k_len - q_len;
+  Wide begin = 0, end = k_len;
+  if (mask != nullptr && mask->kind == TANDEM_MASK_CAUSAL) end = position + 1;
+  if (mask != nullptr && mask->kind == TANDEM_MASK_WINDOW) {
+    if (mask->window_left != TANDEM_UNLIMITED) begin = position - mask->window_left;
+    if (mask->window_right != TANDEM_UNLIMITED) end = position + mask->window_right + 1;
   }
-  begin = std::clamp(begin, Wide{0}, Wide{keys});
-  end = std::clamp(end, begin, Wide{keys});
+  begin = std::clamp(begin, Wide{0}, Wide{k_len});
+  end = std::clamp(end, begin, Wide{k_len});
   return {static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)};
 }
 
@@ -202,11 +214,11 @@ Result attend(const tandem_forward_args& args, std::int64_t b, std::int64_t i, s
   const std::int64_t d = args.q.shape[3], kv_head = h / (args.q.shape[2] / args.k.shape[2]);
   const double scale = args.scale > 0 ? args.scale : 1 / std::sqrt(static_cast<double>(d));
   const Keys keys = keys_of(args, i);
-  const std::byte* query = at(args.q, b, i, h);
+  const std::byte* query = row_at(args.q, b, i, h);
   std::vector<double> scores;
   double highest = -infinity;
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
-    const std::byte* row = at(args.k, b, key, kv_head);
+    const std::byte* row = row_at(args.k, b, key, kv_head);
     double score = 0;
     for (std::int64_t e = 0; e < d; ++e) score += value(args.q, query, e) * value(args.k, row, e);
     score *= scale;
@@ -219,7 +231,7 @@ Result attend(const tandem_forward_args& args, std::int64_t b, std::int64_t i, s
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score - highest);
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
-    const std::byte* row = at(args.v, b, key, kv_head);
+    const std::byte* row = row_at(args.v, b, key, kv_head);
     const double weight = scores[static_cast<std::size_t>(key - keys.begin)] / sum;
     for (std::int64_t e = 0; e < d; ++e)
       result.o[static_cast<std::size_t>(e)] += weight * value(args.v, row, e);

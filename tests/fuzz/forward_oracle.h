@@ -25,7 +25,28 @@ struct Row {
 /// The rows of a tensor, each address once where a stride is 0. Empty too where there are more than `most`.
 std::optional<std::vector<Row>> rows_of(const tandem_tensor& tensor, std::size_t most);
 
+/// Row [b, s, h] of a tensor, and an element of a row.
+const std::byte* row_at(const tandem_tensor& tensor, std::int64_t b, std::int64_t s, std::int64_t h);
+double value(const tandem_tensor& tensor, const std::byte* row, std::int64_t e);
+
+// Rules that several calls have.
+bool has_elements(const tandem_tensor& tensor);
+bool is_dtype(const tandem_dtype& dtype);
+bool is_fp32(const tandem_tensor& tensor);
+bool same_dtype(const tandem_tensor& a, const tandem_tensor& b);
+bool is_host_backend(const tandem_backend& backend);
+bool factors_hold(float scale, float softcap);
+bool mask_holds(const tandem_mask* mask);
+/// q, and k with its head dim, heads and batch.
+bool queries_and_keys_hold(const tandem_tensor& q, const tandem_tensor& k);
+bool same_shape(const tandem_tensor& a, const tandem_tensor& b, int dimensions);
+/// Address, alignment and extent of one tensor.
+bool memory_holds(const tandem_tensor& tensor);
+
 enum class Verdict { valid, invalid, unknown };
+/// Whether no output shares a byte with an input, with another output or with itself.
+Verdict overlaps_hold(const std::vector<const tandem_tensor*>& inputs,
+                      const std::vector<const tandem_tensor*>& outputs);
 /// By the rules of tandem.h for the backends of the host. Unknown: too large to tell by counting.
 Verdict judge(const tandem_forward_args& args);
 
@@ -34,6 +55,7 @@ struct Keys {
   std::int64_t begin, end;
 };
 Keys keys_of(const tandem_forward_args& args, std::int64_t query);
+Keys keys_of(const tandem_mask* mask, std::int64_t q_len, std::int64_t k_len, std::int64_t query);
 
 /// Row [b, i, h] of a valid call in float64.
 struct Result {

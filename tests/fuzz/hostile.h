@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -93,6 +95,26 @@ inline bool lies_within(const Arena& arena, const tandem_tensor& tensor) {
   return rows && std::all_of(rows->begin(), rows->end(), [&](const Row& row) {
            return row.begin >= begin && row.end <= begin + static_cast<Wide>(arena.size());
          });
+}
+
+/// Puts back what stood at the tensor's elements before.
+inline void restore(Arena& arena, const Arena& before, const tandem_tensor& tensor) {
+  const std::vector<Row> rows = rows_of(tensor, 100'000).value_or(std::vector<Row>());
+  for (const Row& row : rows) {
+    const auto begin =
+        static_cast<std::ptrdiff_t>(row.begin - Wide{reinterpret_cast<std::uintptr_t>(arena.data())});
+    std::copy_n(before.begin() + begin, static_cast<std::size_t>(row.end - row.begin), arena.begin() + begin);
+  }
+}
+
+/// Of results that are rounded to a dtype.
+inline double tolerance_of(tandem_dtype dtype) {
+  return dtype == TANDEM_BF16 ? 0x1p-7 : dtype == TANDEM_FP16 ? 0x1p-10 : 1e-5;
+}
+
+[[noreturn]] inline void fail(const char* what) {
+  std::fprintf(stderr, "fuzz: %s; the library says: %s\n", what, tandem_last_error());
+  std::abort();
 }
 
 inline bool near(double value, double expected, double tolerance) {

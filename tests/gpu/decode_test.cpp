@@ -23,10 +23,10 @@ constexpr tandem_decode_kernel kernels[] = {TANDEM_DECODE_AUTO, TANDEM_DECODE_PL
                                             TANDEM_DECODE_REGISTER_P};
 
 DecodeCase random_case(std::uint64_t seed) {
-  static constexpr std::int64_t head_dims[] = {64, 128, 256};
+  static constexpr std::int64_t head_dims[] = {64, 128, 256, 40, 80, 96, 192};
   Random random(~seed);
   const auto dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
-  DecodeCase c = random_decode_case(seed, dtype, head_dims[random() % 3]);
+  DecodeCase c = random_decode_case(seed, dtype, head_dims[random() % std::size(head_dims)]);
   c.kernel = kernels[random() % 4];
   if (random() % 8 == 0) c.q_heads = c.kv_heads * 64;
   return c;
@@ -73,7 +73,8 @@ tandem_decode_kernel kernel_of(Algorithm algorithm) {
 std::string name_of(const DecodeVariant& v) {
   static constexpr const char* algorithms[] = {"_plain_", "_shared_p_", "_register_p_"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.columns);
+         algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) +
+         (v.resident > 1 ? "_by_two" : "");
 }
 
 class EveryDecodeVariant : public HopperDecode, public testing::WithParamInterface<DecodeVariant> {};
@@ -86,11 +87,18 @@ DecodeCase case_for(const DecodeVariant& v) {
   DecodeCase c;
   c.dtype = v.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   c.head_dim = v.head_dim;
-  c.kv_heads = 2, c.q_heads = 2 * v.columns;
+  c.kv_heads = 2, c.q_heads = 2 * v.query_rows;
   c.lengths = {700, 0, 1023, 64, 5};
   c.new_len = 1, c.page_size = 64, c.rotary_dim = 64;
-  c.capacity = 2048;  // a short step may be dealt to a narrower variant
+  c.capacity = 2048;  // a short step may go to a narrower variant
   c.kernel = kernel_of(v.algorithm);
+  if (v.resident > 1 && v.query_rows <= 16) {  // serve many short streams only
+    c.kernel = TANDEM_DECODE_AUTO;
+    c.capacity = 256;
+    c.kv_heads = 8, c.q_heads = 8 * v.query_rows;
+    c.lengths.assign(40, 130);
+    for (std::size_t b = 0; b < c.lengths.size(); b += 3) c.lengths[b] = static_cast<std::int32_t>(6 * b);
+  }
   return c;
 }
 
@@ -102,7 +110,8 @@ TEST_P(EveryDecodeVariant, MatchesTheOracle) {
     c.page_size = page_size;
     c.interleaved = page_size == 16;
     if (page_size == 64) c.q_len = 4, c.q_heads /= 4, c.mask = core::Mask::causal();
-    if (page_size == 256) c.split_size = 128, c.softcap = 5;
+    if (page_size == 256) c.softcap = 5;
+    if (page_size == 256 && c.kernel != TANDEM_DECODE_AUTO) c.split_size = 128;
     const DecodeVariant* chosen = decode::choose_variant(DecodeTensors(c).problem());
     ASSERT_NE(chosen, nullptr) << c;
     ASSERT_EQ(*chosen, variant) << "chosen is " << name_of(*chosen) << " for " << c;

@@ -151,7 +151,7 @@ std::string name_of(const ForwardVariant& v) {
 }
 
 class EveryVariant : public HopperForward, public testing::WithParamInterface<forward::Candidate> {};
-bool for_study(const forward::Candidate& candidate) { return candidate.min_keys == forward::only_on_request; }
+bool for_study(const forward::Candidate& candidate) { return candidate.on_request; }
 
 std::vector<forward::Candidate> built_candidates(bool study) {
   std::vector<forward::Candidate> chosen;
@@ -164,28 +164,22 @@ std::vector<forward::Candidate> built_candidates(bool study) {
 }
 
 std::string test_name(const testing::TestParamInfo<forward::Candidate>& info) {
-  static constexpr const char* attentions[] = {"_for_full", "_for_causal", "_for_windowed"};
-  return name_of(info.param.variant) +
-         (for_study(info.param) ? "" : attentions[static_cast<int>(info.param.attention)]);
+  return name_of(info.param.variant);
 }
 
 INSTANTIATE_TEST_SUITE_P(Built, EveryVariant, testing::ValuesIn(built_candidates(false)), test_name);
 INSTANTIATE_TEST_SUITE_P(ForStudy, EveryVariant, testing::ValuesIn(built_candidates(true)), test_name);
 
-/// More than two tiles of queries and three blocks of keys, ragged; as many keys as the variant is preferred
-/// from, or a request for it.
+/// More than two tiles of queries and three blocks of keys, ragged, and a request for the variant.
 ForwardCase case_for(const forward::Candidate& candidate) {
   const ForwardVariant& v = candidate.variant;
   ForwardCase c;
   c.dtype = v.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   c.q_len = 2 * v.block_m + 17;
   c.k_len = 3 * v.block_n + 5;
-  if (for_study(candidate)) {
-    c.overlap = static_cast<tandem_overlap>(TANDEM_OVERLAP_SERIAL + static_cast<int>(v.overlap));
-    c.turn = v.turn == forward::TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
-  } else {
-    c.k_len = std::max<std::int64_t>(c.k_len, candidate.min_keys + 1);
-  }
+  c.overlap = static_cast<tandem_overlap>(TANDEM_OVERLAP_SERIAL + static_cast<int>(v.overlap));
+  c.turn = v.turn == forward::TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
+  c.block_m = v.block_m, c.block_n = v.block_n;
   c.q_heads = 2;
   c.head_dim = v.head_dim;
   c.softcap = v.softcap ? 5.f : 0.f;
@@ -208,19 +202,13 @@ void expect_served_by(const ForwardVariant& v, const ForwardCase& c) {
   EXPECT_EQ(failure_of(c), "") << c;
 }
 
-/// Masks that the candidate is preferred for; one for study is asked for and serves all.
+/// Masks that the variant is built for.
 std::vector<core::Mask> masks_for(const forward::Candidate& candidate) {
-  const auto is = [&](forward::Attention attention) {
-    return for_study(candidate) || candidate.attention == attention;
-  };
+  const bool bands = candidate.variant.mask == forward::MaskKind::band;
   std::vector<core::Mask> masks;
-  if (is(forward::Attention::full)) masks = {core::Mask::full()};
-  if (is(forward::Attention::causal)) {
-    masks.insert(masks.end(), {core::Mask::causal(), core::Mask{core::Mask::unlimited, 90}});
-  }
-  if (is(forward::Attention::windowed)) {
-    masks.insert(masks.end(), {core::Mask{150, 40}, core::Mask{30, core::Mask::unlimited}});
-  }
+  if (!bands || for_study(candidate))
+    masks = {core::Mask::full(), core::Mask::causal(), core::Mask{core::Mask::unlimited, 90}};
+  if (bands) masks.insert(masks.end(), {core::Mask{150, 40}, core::Mask{30, core::Mask::unlimited}});
   return masks;
 }
 

@@ -260,6 +260,20 @@ TEST_F(HopperForward, WaitsForEarlierWorkOfItsStream) {
   EXPECT_EQ(tensors.o.values(), later.o.values());
 }
 
+TEST_F(HopperForward, AThreadThatHasDoneNothingYetCanCall) {
+  const ForwardTensors tensors(medium_case(core::Mask::full()));
+  const DeviceForward device(tensors);
+  for (const tandem_backend backend : {TANDEM_BACKEND_HOPPER, TANDEM_BACKEND_AUTO}) {
+    std::string failure;
+    std::thread([&] {
+      tandem_forward_args args = device.args();
+      args.backend = backend;
+      if (forward_on(nullptr, args) != TANDEM_OK) failure = tandem_last_error();
+    }).join();
+    EXPECT_EQ(failure, "");
+  }
+}
+
 TEST_F(HopperForward, ThreadsWithTheirOwnStreamsDoNotDisturbEachOther) {
   constexpr int threads = 8, calls = 25;
   std::vector<std::string> failures(threads);

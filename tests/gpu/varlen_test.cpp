@@ -32,6 +32,7 @@ class DeviceVarlen {
         cu_seqlens_k_(bytes_of(host.cu_seqlens_k)),
         seqused_k_(bytes_of(host.seqused_k)),
         page_table_(bytes_of(host.page_table)),
+        sinks_(std::as_bytes(std::span(host.sinks))),
         call_(problem_of(host), to_c(host.setup.mask), TANDEM_BACKEND_HOPPER),
         workspace_(workspace_bytes()) {}
 
@@ -59,6 +60,7 @@ class DeviceVarlen {
     };
     moved(p.varlen.cu_seqlens_q, cu_seqlens_q_), moved(p.varlen.cu_seqlens_k, cu_seqlens_k_);
     moved(p.varlen.seqused_k, seqused_k_), moved(p.varlen.page_table, page_table_);
+    if (p.sinks != nullptr) p.sinks = reinterpret_cast<const float*>(sinks_.data());
     return p;
   }
   std::size_t workspace_bytes() const {
@@ -67,7 +69,7 @@ class DeviceVarlen {
     return bytes;
   }
 
-  DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_;
+  DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sinks_;
   VarlenCall call_;
   DeviceMemory workspace_;
 };

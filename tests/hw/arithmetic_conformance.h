@@ -291,6 +291,47 @@ TEST_P(ArithmeticVerbs, FourFloatsRoundToNearestEvenE4m3AndBytesAreSelected) {
   }
 }
 
+/// Four neighbours rounded to bytes, and the larger of two.
+struct Codes {
+  static constexpr int threads = 128;
+  using Shared = NoShared;
+  const float* x;
+  std::uint32_t* bytes;
+  float* larger;
+
+  TANDEM_DEVICE void operator()() const {
+    const std::uint32_t i = hw::block_index() * threads + hw::thread_index();
+    bytes[i] = hw::pack_bytes(x[i], x[i + 1], x[i + 2], x[i + 3]);
+    larger[i] = hw::max_or_nan(x[i], x[i + 1]);
+  }
+};
+
+TEST_P(ArithmeticVerbs, FourFloatsRoundToBytesAndNoMaximumHidesNaN) {
+  constexpr std::size_t count = 32 * Codes::threads;
+  std::vector<float> x = delicate_floats(count + 3);
+  for (std::size_t i = count / 2; i < count; ++i)  // all ties from -16 to 272, and their neighbours
+    x[i] = std::nextafter(-16.f + static_cast<float>(i % 577) / 2, i % 3 == 0 ? -1e9f : 1e9f);
+  for (std::size_t i = count / 4; i < count / 2; ++i) x[i] = -16.f + static_cast<float>(i % 577) / 2;
+  const machine::Buffer in(x);
+  const machine::Buffer bytes(poisoned<std::uint32_t>(count));
+  const machine::Buffer larger(poisoned<float>(count));
+  run(Codes{in.data(), bytes.data(), larger.data()}, count / Codes::threads);
+  const std::vector<std::uint32_t> words = bytes.read();
+  const std::vector<float> maxima = larger.read();
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t c = 0; c < 4; ++c) {
+      const float value = x[i + c];
+      const float byte = std::isnan(value) ? 0.f : std::clamp(std::nearbyint(value), 0.f, 255.f);
+      ASSERT_EQ(words[i] >> 8 * c & 255u, static_cast<std::uint32_t>(byte)) << std::hexfloat << value;
+    }
+    if (std::isnan(x[i]) || std::isnan(x[i + 1])) {
+      ASSERT_TRUE(std::isnan(maxima[i]));
+    } else {
+      ASSERT_EQ(maxima[i], std::max(x[i], x[i + 1])) << std::hexfloat << x[i] << " " << x[i + 1];
+    }
+  }
+}
+
 /// Unpacks the word that holds the thread's number and its complement.
 template <hw::Operand operand>
 struct Unpack {

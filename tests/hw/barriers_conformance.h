@@ -1,8 +1,8 @@
-// Barriers of the block, named barriers, mbarriers, and all of them together in a ring.
+// Barriers of the block, named barriers, mbarriers, and all of them together in a pipeline.
 #pragma once
 
 #include "tests/hw/conformance.h"
-#include "tile/ring.h"
+#include "tile/pipeline.h"
 #include "tile/shared_tile.h"
 
 namespace tandem::test {
@@ -120,14 +120,15 @@ TEST_P(BarrierVerbs, PhasesCountTheArrivalsOfManyThreads) {
   expect_equal(seen.read(), expected, 32);
 }
 
-/// A producer feeds a ring by TMA; two consumer warpgroups add up what they find. The shape of every kernel.
-struct FeedRing {
+/// A producer feeds a pipeline by TMA; two consumer warpgroups add up what they find. The shape of every
+/// kernel.
+struct FeedPipeline {
   static constexpr int threads = 384, consumers = 256, stages = 3, rounds = 50, blocks = 4;
   using Tile = tile::SharedTile<32, 64>;
   static constexpr int elements = Tile::rows * Tile::columns;
   struct Shared {
-    Tile slot[stages];
-    tile::Ring<stages> ring;
+    Tile stage[stages];
+    tile::Pipeline<stages> pipeline;
   };
   hw::TensorMap map;    ///< Tile::rows of each round of each block
   std::uint32_t* sums;  ///< of each consumer thread of each round of each block
@@ -135,26 +136,26 @@ struct FeedRing {
   TANDEM_DEVICE int tile_of(int round) const { return static_cast<int>(hw::block_index()) * rounds + round; }
 
   TANDEM_DEVICE void produce(Shared& shared) const {
-    tile::RingPosition<stages> at;
+    tile::PipelineState<stages> at;
     for (int round = 0; round < rounds; ++round) {
-      hw::barrier_wait(shared.ring.empty[at.slot], at.parity ^ 1);
-      hw::barrier_arrive_expecting(shared.ring.full[at.slot], Tile::bytes);
-      tile::load_tile(shared.slot[at.slot], map, shared.ring.full[at.slot],
+      hw::barrier_wait(shared.pipeline.empty[at.stage], at.parity ^ 1);
+      hw::barrier_arrive_expecting(shared.pipeline.full[at.stage], Tile::bytes);
+      tile::load_tile(shared.stage[at.stage], map, shared.pipeline.full[at.stage],
                       {0, tile_of(round) * Tile::rows, 0, 0});
       at.advance();
     }
   }
 
   TANDEM_DEVICE void consume(Shared& shared, int thread) const {
-    tile::RingPosition<stages> at;
+    tile::PipelineState<stages> at;
     for (int round = 0; round < rounds; ++round) {
-      tile::wait_full(shared.ring, at);
-      const std::uint16_t* slot = &shared.slot[at.slot].panel[0][0][0];
+      tile::consumer_wait(shared.pipeline, at);
+      const std::uint16_t* stage = &shared.stage[at.stage].panel[0][0][0];
       std::uint32_t sum = 0;
-      for (int i = thread; i < elements; i += consumers) sum = sum * 31 + slot[i];
+      for (int i = thread; i < elements; i += consumers) sum = sum * 31 + stage[i];
       sums[tile_of(round) * consumers + thread] = sum;
       hw::sync_warp();  // all lanes have read
-      tile::release_slot(shared.ring, at);
+      tile::consumer_release(shared.pipeline, at);
       at.advance();
     }
   }
@@ -162,7 +163,7 @@ struct FeedRing {
   TANDEM_DEVICE void operator()() const {
     auto& shared = hw::shared_memory<Shared>();
     if (hw::thread_index() == 0) {
-      shared.ring.init(consumers / hw::warp_size);
+      shared.pipeline.init(consumers / hw::warp_size);
       hw::fence_barrier_init();
     }
     hw::sync_block();
@@ -176,30 +177,30 @@ struct FeedRing {
   }
 };
 
-TEST_P(BarrierVerbs, RingCarriesEveryTileToEveryConsumerOnce) {
-  constexpr int tiles = FeedRing::blocks * FeedRing::rounds, rows = tiles * FeedRing::Tile::rows,
+TEST_P(BarrierVerbs, PipelineCarriesEveryTileToEveryConsumerOnce) {
+  constexpr int tiles = FeedPipeline::blocks * FeedPipeline::rounds, rows = tiles * FeedPipeline::Tile::rows,
                 columns = 64;
   std::mt19937 random(41);
   std::vector<std::uint16_t> values(rows * columns);
   for (std::uint16_t& v : values) v = static_cast<std::uint16_t>(random());
-  std::vector<std::uint32_t> expected(tiles * FeedRing::consumers, 0);
-  std::vector<std::uint16_t> slot(FeedRing::elements);
+  std::vector<std::uint32_t> expected(tiles * FeedPipeline::consumers, 0);
+  std::vector<std::uint16_t> stage(FeedPipeline::elements);
   for (std::size_t tile = 0; tile < tiles; ++tile) {
-    for (int i = 0; i < FeedRing::elements; ++i) {
-      slot[static_cast<std::size_t>(place_in_panel(i / columns, i % columns))] =
-          values[tile * slot.size() + static_cast<std::size_t>(i)];
+    for (int i = 0; i < FeedPipeline::elements; ++i) {
+      stage[static_cast<std::size_t>(place_in_panel(i / columns, i % columns))] =
+          values[tile * stage.size() + static_cast<std::size_t>(i)];
     }
-    for (std::size_t i = 0; i < slot.size(); ++i) {
-      std::uint32_t& sum = expected[tile * FeedRing::consumers + i % FeedRing::consumers];
-      sum = sum * 31 + slot[i];
+    for (std::size_t i = 0; i < stage.size(); ++i) {
+      std::uint32_t& sum = expected[tile * FeedPipeline::consumers + i % FeedPipeline::consumers];
+      sum = sum * 31 + stage[i];
     }
   }
   const machine::Buffer source(values);
   const machine::Buffer sums(poisoned<std::uint32_t>(expected.size()));
-  run(FeedRing{machine::encode(matrix_request(source.data(), rows, columns, FeedRing::Tile::rows)),
-               sums.data()},
-      FeedRing::blocks);
-  expect_equal(sums.read(), expected, FeedRing::consumers);
+  run(FeedPipeline{machine::encode(matrix_request(source.data(), rows, columns, FeedPipeline::Tile::rows)),
+                   sums.data()},
+      FeedPipeline::blocks);
+  expect_equal(sums.read(), expected, FeedPipeline::consumers);
 }
 
 }  // namespace tandem::test

@@ -116,7 +116,7 @@ struct MoveMatrices {
 };
 
 /// Each 8 x 8 matrix of a stack, transposed or not.
-inline std::vector<std::uint16_t> turned(const std::vector<std::uint16_t>& values, bool transposed) {
+inline std::vector<std::uint16_t> rotated(const std::vector<std::uint16_t>& values, bool transposed) {
   std::vector<std::uint16_t> result = values;
   for (std::size_t i = 0; transposed && i < values.size(); ++i) {
     const std::size_t matrix = i / 64 * 64, row = i / 8 % 8, column = i % 8;
@@ -133,7 +133,7 @@ class MovesOfMatrices : public WarpMatrixVerbs {
     using Body = MoveMatrices<count, transposed>;
     std::vector<std::uint16_t> values(Body::rows * 8);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(1000 + i);
-    const std::vector<std::uint16_t> expected = turned(values, transposed);
+    const std::vector<std::uint16_t> expected = rotated(values, transposed);
     std::vector<std::uint32_t> expected_registers;
     for (std::size_t lane = 0; lane < 32; ++lane) {
       for (std::size_t i = 0; i < count; ++i) {
@@ -187,7 +187,7 @@ TEST_P(WarpMatrixVerbs, MatricesAreTransposedBetweenRegisters) {
   const machine::Buffer before(words(values));
   const machine::Buffer after(poisoned<std::uint32_t>(TransposeMatrix::threads));
   run(TransposeMatrix{before.data(), after.data()});
-  expect_equal(after.read(), words(turned(values, true)), 4);
+  expect_equal(after.read(), words(rotated(values, true)), 4);
 }
 
 }  // namespace tandem::test

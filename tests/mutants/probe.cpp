@@ -28,7 +28,8 @@ namespace {
 
 enum ExitCode { right = 0, wrong = 1, cuda_error = 2, hang = 3, usage = 4 };
 
-/// A problem and the grid that it runs on: mostly fewer blocks than tiles, so that rings and turns go round.
+/// A problem and the grid that it runs on: mostly fewer blocks than tiles, so that pipelines and turns go
+/// round.
 struct ProbeCase {
   ForwardCase problem;
   int blocks;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "forward/decisions.h"
 #include "forward/kernel.h"
 #include "tests/gpu/machine.cuh"
 #include "tests/mutants/probe.h"
@@ -15,7 +16,8 @@ namespace tandem::test {
 /// bf16 with band masks, which serve any mask: what the overlap and turn policies are tried with.
 constexpr forward::ForwardVariant probe_variant(int head_dim, forward::Overlap overlap,
                                                 forward::TurnPolicy turn, int block_m) {
-  return {hw::Operand::bf16, head_dim, forward::MaskKind::band, false, overlap, turn, block_m, 128, 2};
+  return forward::decided(
+      {hw::Operand::bf16, head_dim, forward::MaskKind::band, false, overlap, turn, block_m, 128, 2});
 }
 
 /// Variant number i of List::variants as a body that machine::run takes.

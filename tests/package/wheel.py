@@ -21,7 +21,8 @@ from tandem import _library
 q, k = np.zeros((1, 3, 2, 16), np.float32), np.zeros((1, 5, 2, 16), np.float32)
 v = np.broadcast_to(np.arange(5, dtype=np.float32)[None, :, None, None], k.shape).copy()
 assert (abs(tandem.forward(q, k, v, causal=True)[0, :, 0, 0] - [1, 1.5, 2]) < 1e-6).all()
-assert Path(_library._path()).parent == Path(tandem.__file__).parent, _library._path()
+assert Path(_library.library_path()).parent == Path(tandem.__file__).parent, _library.library_path()
+assert Path(tandem.__file__).with_name("libtandem_python.so").exists()
 assert Path(tandem.__file__).with_name("py.typed").exists()
 assert "torch" not in sys.modules
 print(tandem.version())

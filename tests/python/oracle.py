@@ -10,8 +10,10 @@ def visible(sq, sk, left, right):
     return (distance >= (-sk - sq if left is None else -left)) & (distance <= (sk + sq if right is None else right))
 
 
-def attention64(q, k, v, scale, mask, softcap=0.0):
-    """o and lse in float64."""
+def attention64(q, k, v, scale, mask, **options):
+    """o and lse in float64. options: softcap and sinks."""
+    softcap, sinks = options.pop("softcap", 0.0), options.pop("sinks", None)
+    assert not options
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     group = q.shape[2] // k.shape[2]
     k, v = (np.repeat(x, group, axis=2) for x in (k, v))
@@ -20,8 +22,12 @@ def attention64(q, k, v, scale, mask, softcap=0.0):
         scores = softcap * np.tanh(scores / softcap)
     scores = np.where(mask[None, :, None, :], scores, -np.inf)
     top = scores.max(axis=-1, initial=-np.inf, keepdims=True)
+    if sinks is not None:
+        top = np.maximum(top, sinks.astype(np.float64)[:, None])
     weights = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
     total = weights.sum(axis=-1)
+    if sinks is not None:
+        total = total + np.exp(sinks.astype(np.float64) - np.where(np.isfinite(top), top, 0.0)[..., 0])
     with np.errstate(divide="ignore"):
         lse = np.log(total) + np.where(np.isfinite(top), top, 0.0)[..., 0]
     return np.einsum("bihj,bjhd->bihd", weights, v) / np.where(total == 0, 1, total)[..., None], lse
@@ -32,7 +38,7 @@ def gradients64(inputs, gradients, scale, mask, softcap=0.0):
     (q, k, v, dout), dlse = (x.astype(np.float64) for x in (*inputs, gradients[0])), gradients[1]
     group = q.shape[2] // k.shape[2]
     kv_shape = k.shape
-    o, lse = attention64(q, k, v, scale, mask, softcap)
+    o, lse = attention64(q, k, v, scale, mask, softcap=softcap)
     k, v = (np.repeat(x, group, axis=2) for x in (k, v))
     scores = scale * np.einsum("bihd,bjhd->bihj", q, k)
     slope = 1.0
@@ -51,8 +57,8 @@ def gradients64(inputs, gradients, scale, mask, softcap=0.0):
             summed(np.einsum("bihj,bihd->bjhd", p, dout)))
 
 
-def turned(x, positions, cos, sin, interleaved):
-    """s, h, d rows turned by their positions, as complex numbers; columns beyond the tables stay."""
+def rotated(x, positions, cos, sin, interleaved):
+    """s, h, d rows rotated by their positions, as complex numbers; columns beyond the tables stay."""
     half = cos.shape[1]
     first, second = ((slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else
                      (slice(0, half), slice(half, 2 * half)))

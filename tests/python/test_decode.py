@@ -12,7 +12,7 @@ except ImportError:
     sys.exit(77)
 
 import tandem
-from oracle import attention64, turned, visible
+from oracle import attention64, rotated, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
 
@@ -76,8 +76,8 @@ class DecodeTest(unittest.TestCase):
             n = length + step.new
             q, (k, v), k_new = step.q[i], step.keys_and_values(i), expected[i][0].astype(np.float64)
             if rotary:
-                q = turned(q, np.arange(n - step.sq, n), *rotary, interleaved)
-                k_new = turned(k_new, np.arange(length, n), *rotary, interleaved)
+                q = rotated(q, np.arange(n - step.sq, n), *rotary, interleaved)
+                k_new = rotated(k_new, np.arange(length, n), *rotary, interleaved)
             np.testing.assert_allclose(k[0, length:], k_new, rtol=tolerance, atol=tolerance)
             np.testing.assert_array_equal(v[0, length:], expected[i][1])
             mask = visible(step.sq, n, None, 0 if options.get("causal") else None)

@@ -39,7 +39,7 @@ def plain(q, k, v, seen):
     return torch.einsum("hij,jhd->ihd", weights, v)
 
 
-def turned(x, positions, cos, sin):
+def rotated(x, positions, cos, sin):
     """s, h, d; pairs of neighbouring columns."""
     half, angles = cos.shape[1], torch.complex(cos, sin)[positions][:, None]
     pairs = torch.view_as_complex(x[..., :2 * half].reshape(*x.shape[:-1], half, 2).contiguous())
@@ -59,6 +59,7 @@ class FixedLengthTest(FlashTest):
         for sq, sk, dv, options in ((7, 19, 16, {}), (19, 7, 16, {"causal": True}), (9, 21, 24, {"window": (3, 1)}),
                                     (9, 21, 8, {"causal": True, "window": (4, -1)}), (10, 23, 16, {"chunk": 4}),
                                     (23, 23, 16, {"chunk": 6, "causal": True}), (5, 9, 16, {"chunk": 50}),
+                                    (5, 9, 512, {"causal": True}), (5, 9, 300, {"chunk": 4}),
                                     (12, 5, 16, {"chunk": 2, "window": (1, 0)})):
             with self.subTest(sq=sq, sk=sk, dv=dv, **options):
                 q, k, v = torch.randn(2, sq, 4, 16), torch.randn(2, sk, 2, 16), torch.randn(2, sk, 2, dv)
@@ -91,9 +92,9 @@ class FixedLengthTest(FlashTest):
     def test_what_is_not_served_is_named(self):
         q = torch.randn(1, 4, 2, 64)
         for pattern, call in (("qv", lambda: flash.flash_attn_func(q, q, q, qv=q)),
-                              ("q_descale", lambda: flash.flash_attn_func(q, q, q, q_descale=q)),
-                              ("float8", lambda: flash.flash_attn_func(*[q.to(torch.float8_e4m3fn)] * 3)),
-                              ("head dims above 256", lambda: flash.flash_attn_func(q, q, q.repeat(1, 1, 1, 8)))):
+                              ("q_descale of torch.float32", lambda: flash.flash_attn_func(q, q, q, q_descale=q)),
+                              ("float8_e5m2", lambda: flash.flash_attn_func(*[q.to(torch.float8_e5m2)] * 3)),
+                              ("q and k above 256", lambda: flash.flash_attn_func(*[q.repeat(1, 1, 1, 8)] * 2, q))):
             with self.assertRaisesRegex(NotImplementedError, pattern):
                 call()
 
@@ -105,12 +106,13 @@ class VarlenTest(FlashTest):
         q, k, v = (torch.randn(sum(n), h, 16, requires_grad=True) for n, h in
                    ((lengths_q, 4), (lengths_k, 2), (lengths_k, 2)))
         for with_used in (False, True):
-            for options in ({"causal": True}, {"window_size": (3, 2)}, {"attention_chunk": 4}):
+            for options in ({}, {"causal": True}, {"window_size": (3, 2)}, {"attention_chunk": 4}):
                 own_q, own_k = (used_q, used_k) if with_used else (lengths_q, lengths_k)
                 used = {name: torch.tensor(n, dtype=torch.int32) for name, n in
                         (("seqused_q", own_q), ("seqused_k", own_k)) if with_used}
                 out = flash.flash_attn_varlen_func(q, k, v, starts(lengths_q), starts(lengths_k), 12, 12, **used,
                                                    **options)
+                gradients = torch.autograd.grad(out, (q, k, v), dout := torch.randn_like(out), retain_graph=True)
                 total = 0
                 for i in range(3):
                     a, b = sum(lengths_q[:i]), sum(lengths_k[:i])
@@ -119,9 +121,22 @@ class VarlenTest(FlashTest):
                                    options.get("window_size", (-1, -1)), options.get("attention_chunk", 0))
                     expected = plain(q[rows], k[keys], v[keys], seen)
                     self.assert_near(out[rows], expected)
-                    total = total + expected.sum() - out[rows].sum()
-                for gradient in torch.autograd.grad(total, (q, k, v)):
-                    self.assert_near(gradient, torch.zeros_like(gradient))
+                    total = total + (expected * dout[rows]).sum()
+                for gradient, expected in zip(gradients, torch.autograd.grad(total, (q, k, v))):
+                    self.assert_near(gradient, expected)
+
+    def test_rows_out_of_use_may_hold_anything(self):
+        starts, used = torch.tensor([0, 4, 9], dtype=torch.int32), torch.tensor([3, 0], dtype=torch.int32)
+        q, k, v = torch.randn(9, 2, 16), torch.randn(9, 2, 16), torch.randn(9, 2, 16)
+        alone = flash.flash_attn_func(q[None, :3], k[None, :4], v[None, :4], causal=True)[0]
+        q[3:] = torch.nan
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        out, lse = flash.flash_attn_varlen_func(q, k, v, starts, starts, 5, 5, seqused_q=used, causal=True,
+                                                return_attn_probs=True)
+        self.assert_near(out[:3], alone)
+        for gradient in torch.autograd.grad(out, inputs, torch.ones_like(out)):
+            self.assertTrue(bool(gradient.isfinite().all()))
+            self.assertFalse(bool(gradient[4:].any()))
 
 
 class CacheTest(FlashTest):
@@ -140,7 +155,7 @@ class CacheTest(FlashTest):
 
     def test_random_calls_mean_the_same(self):
         for trial in range(30):
-            with self.subTest(self.draw(trial)):
+            with self.subTest(self.draw(trial)), torch.set_grad_enabled(trial % 2 == 0):  # the usual steps go two ways
                 self.check()
 
     def check(self):
@@ -167,7 +182,7 @@ class CacheTest(FlashTest):
             own_q, own_k = q[i], new_k[i]
             if self.rotary:
                 step = torch.arange(self.sq) if self.causal else torch.zeros(self.sq, dtype=torch.long)
-                own_q, own_k = turned(own_q, n + step, cos, sin), turned(own_k, n + torch.arange(self.new), cos, sin)
+                own_q, own_k = rotated(own_q, n + step, cos, sin), rotated(own_k, n + torch.arange(self.new), cos, sin)
             keys = torch.cat([k_all[entry, begin:n], own_k])
             values = torch.cat([v_all[entry, begin:n], new_v[i]])
             seen = visible(self.sq, len(keys), self.causal, chunk=self.chunk)
@@ -186,11 +201,155 @@ class CacheTest(FlashTest):
             self.assert_near(out[rows], plain(q[rows], keys, values, visible(rows.stop - rows.start, len(keys), True)))
             self.assertTrue(torch.equal(k_cache[i, :len(keys)], keys) and torch.equal(v_cache[i, :len(keys)], values))
 
+    def test_values_may_have_their_own_head_dim(self):
+        for sq, dv in ((1, 24), (1, 300), (12, 8)):
+            q, k, v = torch.randn(2, sq, 4, 16), torch.randn(2, 32, 2, 16), torch.randn(2, 32, 2, dv)
+            new_k, new_v, after = torch.randn(2, 1, 2, 16), torch.randn(2, 1, 2, dv), v.clone()
+            out = flash.flash_attn_with_kvcache(q, k, after, new_k, new_v, cache_seqlens=9)
+            self.assertTrue(torch.equal(after[:, 9:10], new_v))
+            self.assert_near(out, flash.flash_attn_func(q, torch.cat([k[:, :9], new_k], 1),
+                                                        torch.cat([v[:, :9], new_v], 1)))
+
     def test_an_int_is_every_sequence_s_length_and_metadata_is_taken(self):
         q, (k, v) = torch.randn(2, 1, 4, 16), torch.randn(2, 2, 32, 2, 16)
         metadata = flash.get_scheduler_metadata(2, 1, 32, 4, 2, 16, torch.tensor([9, 9], dtype=torch.int32))
         out = flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=9, scheduler_metadata=metadata)
         self.assert_near(out, flash.flash_attn_func(q, k[:, :9], v[:, :9]))
+
+
+class CompileTest(FlashTest):
+    """torch.compile sees through the functions without a break."""
+
+    def check(self, function, *inputs):
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        copies = [x.clone() for x in inputs]  # a step writes to its cache
+        self.assert_near(compiled(*copies), function(*inputs))
+
+    def test_the_functions(self):
+        q, k, v = (torch.randn(2, 9, h, 16) for h in (4, 2, 2))
+        self.check(lambda *x: flash.flash_attn_func(*x, causal=True) * 1, q, k, v)
+        self.check(lambda *x: flash.flash_attn_func(*x, window_size=(3, 0), softcap=3.0, return_attn_probs=True)[1] * 1,
+                   q, k, v)
+        starts = torch.tensor([0, 4, 18], dtype=torch.int32)
+        self.check(lambda *x: flash.flash_attn_varlen_func(*x, starts, starts, 14, 14, causal=True) * 1,
+                   *(x.flatten(0, 1) for x in (q, k, v)))
+
+    @torch.no_grad()
+    def test_a_step(self):
+        lengths = torch.tensor([3, 9], dtype=torch.int32)
+        self.check(lambda *x: flash.flash_attn_with_kvcache(*x, cache_seqlens=lengths, causal=True) * 1,
+                   torch.randn(2, 1, 4, 16), *torch.randn(2, 2, 32, 2, 16), *torch.randn(2, 2, 1, 2, 16))
+
+
+class EightBitTest(FlashTest):
+    """Values of 8 bits times their scales, against the same attention in float32."""
+
+    def setUp(self):
+        super().setUp()
+        self.scales = {name: torch.rand(2, 2) + 0.5 for name in ("q_descale", "k_descale", "v_descale")}
+
+    def draw(self, *shapes):
+        """8-bit tensors and what they stand for."""
+        tensors = [torch.randn(shape).to(torch.float8_e4m3fn) for shape in shapes]
+        return tensors, [self.true(x, scale) for x, scale in zip(tensors, self.scales.values())]
+
+    def true(self, x, scale):
+        return x.float() * scale.repeat_interleave(x.shape[2] // 2, dim=1)[:, None, :, None]
+
+    def assert_near(self, result, expected):
+        self.assertEqual(result.dtype, torch.bfloat16)
+        torch.testing.assert_close(result.float(), expected, rtol=2e-2, atol=2e-2)
+
+    def test_fixed_lengths(self):
+        for d in (32, 64):  # of the second v is brought into columns
+            tensors, (q, k, v) = self.draw((2, 7, 4, d), (2, 19, 2, d), (2, 19, 2, d))
+            self.assert_near(flash.flash_attn_func(*tensors, causal=True, **self.scales),
+                             flash.flash_attn_func(q, k, v, causal=True))
+            without = [x.float() for x in tensors]
+            self.assert_near(flash.flash_attn_func(*tensors), flash.flash_attn_func(*without))
+
+    def test_variable_lengths(self):
+        tensors, (q, k, v) = self.draw((2, 7, 4, 32), (2, 19, 2, 32), (2, 19, 2, 32))
+        starts = [torch.tensor([0, n, 2 * n], dtype=torch.int32) for n in (7, 19)]
+        out = flash.flash_attn_varlen_func(*(x.flatten(0, 1) for x in tensors), *starts, 7, 19, causal=True,
+                                           **self.scales)
+        self.assert_near(out, flash.flash_attn_func(q, k, v, causal=True).flatten(0, 1))
+
+    def test_a_cache_is_appended_to_and_turned(self):
+        (q, k, v), _ = self.draw((2, 3, 4, 32), (2, 19, 2, 32), (2, 19, 2, 32))
+        (_, new_k, new_v), _ = self.draw((2, 1, 2, 32), (2, 3, 2, 32), (2, 3, 2, 32))
+        cos, sin = (f(torch.rand(32, 16) * 6).to(torch.float8_e4m3fn) for f in (torch.cos, torch.sin))
+        lengths = torch.tensor([5, 16], dtype=torch.int32)
+        rotary, caches = {"rotary_cos": cos, "rotary_sin": sin}, (k.clone(), v.clone())
+        out = flash.flash_attn_with_kvcache(q, *caches, new_k, new_v, cache_seqlens=lengths, causal=True, **self.scales,
+                                            **rotary)
+        true = [self.true(x, scale) for x, scale in zip((q, k, v), self.scales.values())]
+        _, scale_k, scale_v = self.scales.values()
+        wide_rotary = {name: x.float() for name, x in rotary.items()}
+        wide = flash.flash_attn_with_kvcache(*true, self.true(new_k, scale_k), self.true(new_v, scale_v),
+                                             cache_seqlens=lengths, causal=True, **wide_rotary)
+        torch.testing.assert_close(out.float(), wide, rtol=0.1, atol=0.1)  # the rotated keys are rounded to 8 bits
+        for i, n in enumerate(lengths.tolist()):
+            self.assertTrue(torch.equal(caches[1][i, n:n + 3].float(), new_v[i].float()))
+
+
+class OperatorsTest(FlashTest):
+    """torch.ops.flash_attn_3, by FlashAttention-3's names."""
+
+    @classmethod
+    def setUpClass(cls):
+        flash.register_operators()
+        cls.ops = torch.ops.flash_attn_3
+
+    def test_are_defined_once(self):
+        with self.assertRaisesRegex(RuntimeError, "defined already"):
+            flash.register_operators()
+
+    def test_forward_and_backward_of_fixed_lengths(self):
+        for dv, options in ((16, {"is_causal": True}), (24, {"window_size_left": 3, "softcap": 5.0})):
+            q, k, v = torch.randn(2, 7, 4, 16), torch.randn(2, 19, 2, 16), torch.randn(2, 19, 2, dv)
+            inputs = [x.requires_grad_() for x in (q, k, v)]
+            expected, wanted_lse = flash.flash_attn_func(
+                *inputs, causal=options.get("is_causal", False), softcap=options.get("softcap", 0.0),
+                window_size=(options.get("window_size_left", -1), -1), return_attn_probs=True)
+            dout = torch.randn_like(expected)
+            wanted = torch.autograd.grad(expected, inputs, dout)
+            q, k, v = (x.detach() for x in (q, k, v))
+            into = torch.empty_like(expected)
+            out, lse, *rest = self.ops.fwd(q, k, v, out=into, **options)
+            self.assertTrue(out.data_ptr() == into.data_ptr() and len(rest) == 2)
+            self.assert_near(into, expected.detach())
+            self.assert_near(lse, wanted_lse.detach())
+            gradients = [torch.empty_like(x) for x in (q, k, v)]
+            sums, *_ = self.ops.bwd(dout, q, k, v, out, lse, *gradients, **options)
+            self.assert_near(sums, (dout * expected.detach()).sum(-1).transpose(1, 2))
+            for gradient, expected_gradient in zip(gradients, wanted):
+                self.assert_near(gradient, expected_gradient)
+
+    def test_forward_and_backward_of_variable_lengths(self):
+        starts, used = torch.tensor([0, 5, 12], dtype=torch.int32), torch.tensor([5, 4], dtype=torch.int32)
+        q, k, v = (torch.randn(12, h, 16, requires_grad=True) for h in (4, 2, 2))
+        expected = flash.flash_attn_varlen_func(q, k, v, starts, starts, 7, 7, used, used, causal=True)
+        dout = torch.randn_like(expected)
+        wanted = torch.autograd.grad(expected, (q, k, v), dout)
+        q, k, v = (x.detach() for x in (q, k, v))
+        lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "seqused_q": used, "seqused_k": used,
+                   "max_seqlen_q": 7, "max_seqlen_k": 7, "is_causal": True}
+        out, lse, *_ = self.ops.fwd(q, k, v, **lengths)
+        self.assert_near(out, expected.detach())
+        gradients = [torch.empty_like(x) for x in (q, k, v)]
+        self.ops.bwd(dout, q, k, v, out, lse, *gradients, **lengths)
+        for gradient, expected_gradient in zip(gradients, wanted):
+            self.assert_near(gradient, expected_gradient)
+
+    def test_a_cache_combining_and_metadata(self):
+        q, (k, v), lengths = torch.randn(2, 1, 4, 16), torch.randn(2, 2, 32, 2, 16), torch.tensor([9, 4], dtype=torch.int32)
+        metadata = self.ops.get_scheduler_metadata(2, 1, 32, 4, 2, 16, 16, torch.float32, lengths)
+        out, *_ = self.ops.fwd(q, k, v, seqused_k=lengths, scheduler_metadata=metadata)
+        self.assert_near(out, flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths))
+        parts, lse = torch.randn(3, 2, 5, 4, 16), torch.randn(3, 2, 5, 4)
+        for result, expected in zip(self.ops.fwd_combine(parts, lse), flash.flash_attn_combine(parts, lse)):
+            self.assert_near(result, expected)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class ForwardTest(unittest.TestCase):
         return self.rng.standard_normal(shape).astype(dtype)
 
     def check(self, q, k, v, mask, scale=None, softcap=0.0, **options):
-        reference, lse64 = attention64(q, k, v, scale or q.shape[-1] ** -0.5, mask, softcap)
+        reference, lse64 = attention64(q, k, v, scale or q.shape[-1] ** -0.5, mask, softcap=softcap)
         out = np.full(q.shape, np.nan, q.dtype)
         result, lse = tandem.forward(q, k, v, scale=scale, softcap=softcap, out=out, return_lse=True, **options)
         self.assertIs(result, out)
@@ -162,7 +162,7 @@ class LoadingTest(unittest.TestCase):
         with mock.patch.dict(os.environ), mock.patch("ctypes.util.find_library", return_value=None):
             os.environ.pop("TANDEM_LIBRARY")
             with self.assertRaisesRegex(OSError, "TANDEM_LIBRARY"):
-                _library._path()
+                _library.library_path()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Hopper GPU where there is one."""
 import os
 import sys
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -14,7 +15,7 @@ except ImportError:
 
 import tandem
 import tandem.torch
-from tandem.torch import attention, decode, merge
+from tandem.torch import _call, _native, _ops, attention, decode, merge
 
 SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
 DEVICES = ["cpu"] + (["cuda"] if tandem.info()["hopper_usable"] and torch.cuda.is_available() else [])
@@ -97,6 +98,16 @@ class AttentionTest(OnEveryDevice):
                 self.assertTrue(view.is_neg())
                 self.assert_near(attention(view, k, v), expected)
 
+    def test_functorch_sees_the_operator(self):
+        """Tensors in a transform have no memory to show: whoever takes it all the same computes nonsense."""
+        for device in DEVICES:
+            q, k, v = self.tensors(device)
+            expected = torch.stack([attention(q, k, x) for x in (v, 2 * v)])
+            results = torch.func.vmap(lambda x: attention(q, k, x))(torch.stack([v, 2 * v]))
+            self.assert_near(results, expected)
+            with self.assertRaisesRegex(RuntimeError, "functorch"):  # PyTorch's operators in Python have none
+                torch.func.grad(lambda x: attention(x, k, v).float().sum())(q)
+
     def test_autocast_chooses_the_dtype(self):
         for device in DEVICES:
             q, k, v = self.tensors(device, dtype=torch.float32, grad=True)
@@ -130,6 +141,140 @@ class AttentionTest(OnEveryDevice):
                     torch.testing.assert_close(result, wanted, rtol=0, atol=0)
 
 
+@unittest.skipIf(_native._exchange() is None or _native._find() is None,
+                 "needs libtandem_python beside libtandem, and PyTorch 2.10 or newer")
+class NativeTest(OnEveryDevice):
+    """Calls by libtandem_python do what those by ctypes do."""
+
+    def test_is_loaded(self):
+        self.assertEqual(str(type(_native.forward)), "<class 'builtin_function_or_method'>")
+
+    def test_has_the_same_bits(self):
+        for device in DEVICES:
+            for mask in ((-1, -1), (-1, 0), (3, 5)):
+                for scale, softcap, d in ((0.0, 0.0, 64), (0.3, 4.0, 72)):
+                    q, k, v = self.tensors(device, sq=40, d=d)
+                    q = q.transpose(1, 2).contiguous().transpose(1, 2)
+                    expected, wanted_lse = _call.forward(q, k, v, mask, scale, softcap)
+                    out, lse = torch.full_like(q, torch.nan), _call.empty_lse(q).fill_(torch.nan)
+                    self.assertEqual(_native.forward(q, k, v, out, lse, *mask, scale, softcap), 0)
+                    self.assertTrue(torch.equal(out, expected) and torch.equal(lse, wanted_lse))
+                    out.fill_(torch.nan)
+                    self.assertEqual(_native.forward(q, k, v, out, None, *mask, scale, softcap), 0)
+                    self.assertTrue(torch.equal(out, expected))
+
+    def test_gradients_have_the_same_bits(self):
+        for device in DEVICES:
+            q, k, v = self.tensors(device, sq=40)
+            out, lse = _call.forward(q, k, v, (-1, 0), 0.0, 3.0)
+            dout, dlse = torch.randn_like(out), torch.randn_like(lse)
+            for rows in ((lse, None), (lse, dlse)):
+                wanted = _call.backward({"q": q, "k": k, "v": v, "o": out, "dout": dout}, *rows, ((-1, 0), 0.0, 3.0, True))
+                gradients = _native.run_backward((q, k, v, out, dout), rows, (-1, 0, 0.0, 3.0, True))
+                for gradient, expected in zip(gradients, wanted):
+                    self.assertTrue(torch.equal(gradient, expected))
+
+    def test_an_eager_call_with_gradients_is_the_operator(self):
+        for device in DEVICES:
+            q, k, v = self.tensors(device, grad=True)
+            results = []
+            for function in (lambda: attention(q, k, v, causal=True, return_lse=True),
+                             lambda: torch.ops.tandem.forward(q, k, v, -1, 0, 0.0, 0.0, False)):
+                out, lse = function()
+                results.append((out, lse, *torch.autograd.grad((out.sum() + lse.sum()), (q, k, v))))
+            for result, expected in zip(*results):
+                self.assert_near(result, expected)
+            out = attention(q, k, v)
+            with self.assertRaisesRegex(NotImplementedError, "double backward"):
+                (gradient,) = torch.autograd.grad(out.sum(), (q,), create_graph=True)
+                gradient.sum().backward()
+
+    def test_few_queries_on_many_keys_get_their_workspace(self):
+        for device in DEVICES:
+            q, k, v = self.tensors(device, sq=9, sk=5000)
+            for _ in range(3):
+                self.assert_near(attention(q, k, v), plain(q, k, v)[0])
+
+    def test_variable_lengths_have_the_same_bits(self):
+        for device in DEVICES:
+            q, k, v = (x.flatten(0, 1) for x in self.tensors(device, sq=40, sk=48))
+            numbers = lambda *values: torch.tensor(values, dtype=torch.int32, device=device)
+            pages = {"page_table": numbers(2, 1, 4, 0, 5, 3).reshape(2, 3), "seqused_k": numbers(40, 17)}
+            paged = [x.reshape(6, 16, 2, 64) for x in (k, v)]
+            for keys, options in (((k, v), {"cu_seqlens_q": numbers(0, 33, 71), "cu_seqlens_k": numbers(0, 17, 80)}),
+                                  ((k, v), {"cu_seqlens_q": numbers(0, 33, 80), "cu_seqlens_k": numbers(0, 48, 96),
+                                            "seqused_k": numbers(9, 48), "max_seqlen_q": 47, "max_seqlen_k": 48}),
+                                  (paged, {"cu_seqlens_q": numbers(0, 33, 80), **pages})):
+                expected = tandem.forward_varlen(q, *keys, causal=True, return_lse=True, **options)
+                rows = int(options["cu_seqlens_q"][-1])
+                for native in (_native.forward_varlen, None):
+                    with unittest.mock.patch.object(_native, "forward_varlen", native):
+                        results = tandem.torch.attention_varlen(q, *keys, causal=True, return_lse=True, **options)
+                        for result, wanted in zip(results, expected):
+                            self.assertTrue(torch.equal(result[:rows], wanted[:rows]))
+            four = [x.reshape(2, -1, *x.shape[1:]) for x in (q, k, v)]
+            expected = tandem.forward_varlen(*four, seqused_k=numbers(5, 30))
+            self.assertTrue(torch.equal(tandem.torch.attention_varlen(*four, seqused_k=numbers(5, 30)), expected))
+            with self.assertRaisesRegex(tandem.TandemError, "seqused_k has 3 numbers; 2 are needed"):
+                tandem.torch.attention_varlen(*four, seqused_k=numbers(5, 30, 1), cu_seqlens_k=numbers(0, 48, 96))
+
+    def test_leaves_to_the_other_way_what_it_does_not_know(self):
+        q, k, v = self.tensors("cpu", sq=40)
+        out = torch.empty_like(q)
+        for call in ((q[0], k, v, out), (q, k.double(), v, out), (q, k, v.to("meta"), out),
+                     (q.transpose(2, 3).contiguous().transpose(2, 3), k, v, out)):
+            self.assertEqual(_native.forward(*call, None, -1, -1, 0.0, 0.0), _native.NOT_HERE)
+        self.assertEqual(_native.forward(q, k, v, out), _native.NOT_HERE)
+        self.assertEqual(_native.forward(q, k, v, out, None, "left", -1, 0.0, 0.0), _native.NOT_HERE)
+        with self.assertRaisesRegex(tandem.TandemError, "head"):
+            attention(q, k[:, :, :1].repeat(1, 1, 3, 1), v)
+
+    def test_steps_have_the_same_bits(self):
+        for device in DEVICES:
+            for paged in (False, True):
+                for rotated in (False, True):
+                    self.check_step(device, paged, rotated)
+
+    def check_step(self, device, paged, rotated):
+        q, new_k, new_v = self.tensors(device, sq=2, sk=2)
+        caches, options = self.tensors(device, sq=1, sk=64)[1:], {"causal": True, "return_lse": True}
+        lengths = torch.tensor([3, 40], dtype=torch.int32, device=device)
+        if paged:
+            caches = [x.reshape(8, 16, 2, 64) for x in caches]
+            options["page_table"] = torch.randperm(8).to(torch.int32).reshape(2, 4).to(device)
+        if rotated:
+            options |= {"rotary": tuple(torch.rand(2, 70, 16, device=device)), "rotary_interleaved": True}
+        results = []
+        for native in (_native.decode, None):
+            own = [x.clone() for x in caches]
+            version = own[0]._version
+            with unittest.mock.patch.object(_native, "decode", native):
+                for _ in range(2):  # the first makes the scratch memory
+                    results.append((*decode(q, *own, lengths, k_new=new_k, v_new=new_v, **options), *own))
+            self.assertGreaterEqual(own[0]._version, version + 2)
+        for result in results[1:]:
+            for x, y in zip(result, results[0]):
+                self.assertTrue(torch.equal(x, y))
+
+    def test_a_step_on_the_host_leaves_a_device_s_scratch_memory_alone(self):
+        (q, k, v), lengths = self.tensors("cpu", sq=1, sk=600), torch.tensor([600, 340], dtype=torch.int32)
+        memory = torch.full((1 << 20,), 0xAB, dtype=torch.uint8)
+        _native.lend(0, None, memory.data_ptr(), len(memory))  # as of the first device's default stream
+        try:
+            decode(q, k, v, lengths)
+            self.assertTrue(bool((memory == 0xAB).all()))
+        finally:
+            _native.lend(0, None, None, 0)
+            _ops._scratch._kept.clear()
+
+    def test_a_step_without_new_tokens_or_log_sum_exp(self):
+        for device in DEVICES:
+            q, k, v = self.tensors(device, sq=1)
+            lengths = torch.tensor([40, 40], dtype=torch.int32, device=device)
+            for _ in range(2):
+                self.assert_near(decode(q, k, v, lengths), plain(q, k, v)[0])
+
+
 class CompileTest(OnEveryDevice):
     def test_compiles_without_a_break_in_both_directions(self):
         def layer(q, k, v):
@@ -141,6 +286,13 @@ class CompileTest(OnEveryDevice):
                 self.assert_near(compiled(q, k, v), layer(q, k, v), factor=2)
                 for result, expected in zip(self.gradients(compiled, q, k, v), self.gradients(layer, q, k, v)):
                     self.assert_near(result, expected, factor=2)
+
+    def test_variable_lengths_compile_without_a_break(self):
+        for device in DEVICES:
+            q, k, v = (x.flatten(0, 1) for x in self.tensors(device, sq=20, sk=20))
+            starts = torch.tensor([0, 13, 40], dtype=torch.int32, device=device)
+            layer = lambda *x: tandem.torch.attention_varlen(*x, cu_seqlens_q=starts, cu_seqlens_k=starts) * 1
+            self.assert_near(torch.compile(layer, fullgraph=True)(q, k, v), layer(q, k, v))
 
     def test_a_compiled_step_appends(self):
         for device in DEVICES:
@@ -185,7 +337,10 @@ class CompileTest(OnEveryDevice):
             out, lse = ops.forward(q, k, v, *options, False)
             table = torch.arange(4, dtype=torch.int32, device=device).reshape(2, 2)
             angles = torch.rand(40, 16, device=device)
+            packed, starts = [x.flatten(0, 1) for x in (q, k, v)], [
+                torch.tensor([0, n, 2 * n], dtype=torch.int32, device=device) for n in (q.shape[1], k.shape[1])]
             calls = {ops.forward: (q, k, v, *options, False),
+                     ops.forward_varlen: (*packed, *starts, None, None, q.shape[1], 0, *options, False),
                      ops.backward: (q, lse, q, k, v, out, lse, *options, True),
                      ops.decode: (q1, k_cache.reshape(4, 8, 2, 64), v_cache.reshape(4, 8, 2, 64), lengths, table, None,
                                   angles, angles, True, *options, 64),
@@ -226,6 +381,15 @@ class CudaTest(OnEveryDevice):
         self.assertFalse(stream.query())
         stream.synchronize()
         self.assertTrue(torch.equal(out, expected))
+
+    def test_a_thread_that_has_done_nothing_yet_can_call(self):
+        import threading
+        q, k, v = self.tensors("cuda")
+        expected, results = attention(q, k, v), []
+        thread = threading.Thread(target=lambda: results.append(attention(q, k, v)))
+        thread.start()
+        thread.join()
+        self.assertTrue(results and torch.equal(results[0], expected))
 
     def test_a_graph_replays_with_new_values_in_both_directions(self):
         q, k, v = self.tensors("cuda", grad=True)

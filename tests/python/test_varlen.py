@@ -71,16 +71,33 @@ class ForwardVarlen(unittest.TestCase):
         for case in range(60):
             layout = ("packed", "entries", "paged")[case % 3]
             batch, causal = Batch(rng, layout), bool(rng.integers(2))
+            sinks = rng.standard_normal(batch.q[0].shape[1]).astype(np.float32) if rng.integers(2) else None
             with self.subTest(seed=SEED, case=case, layout=layout, q=batch.q_lens, k=batch.k_lens):
                 out, lse = tandem.forward_varlen(np.concatenate(batch.q), *batch.tensors, **batch.lengths, causal=causal,
-                                                 return_lse=True, backend=("cpu", "reference")[case % 2])
+                                                 return_lse=True, backend=("cpu", "reference")[case % 2], sinks=sinks)
                 begin = 0
                 for q, k, v in zip(batch.q, batch.k, batch.v):
                     mask = visible(len(q), len(k), None, 0 if causal else None)
-                    expected, expected_lse = attention64(q[None], k[None], v[None], batch.d ** -0.5, mask)
+                    expected, expected_lse = attention64(q[None], k[None], v[None], batch.d ** -0.5, mask, sinks=sinks)
                     np.testing.assert_allclose(out[begin:begin + len(q)], expected[0], atol=2e-5)
                     np.testing.assert_allclose(lse[begin:begin + len(q)], expected_lse[0], atol=2e-5)
                     begin += len(q)
+
+    def test_sinks_of_fixed_lengths_and_what_is_wrong_with_them(self):
+        rng = np.random.default_rng(SEED)
+        q, k, v = (rng.standard_normal((2, n, h, 16)).astype(np.float32) for n, h in ((5, 4), (9, 2), (9, 2)))
+        sinks = np.array([0, 300, -np.inf, -2], np.float32)
+        for backend in ("cpu", "reference"):
+            out, lse = tandem.forward(q, k, v, causal=True, sinks=sinks, return_lse=True, backend=backend)
+            expected, expected_lse = attention64(q, k, v, 0.25, visible(5, 9, None, 0), sinks=sinks)
+            np.testing.assert_allclose(out, expected, atol=2e-5)
+            np.testing.assert_allclose(lse, expected_lse, rtol=1e-5)
+            without = tandem.forward(q, k, v, causal=True, backend=backend)
+            np.testing.assert_array_equal(out[:, :, 2], without[:, :, 2])
+        for wrong, message in ((sinks[:3], "sinks has 3 numbers; 4 are needed"), (sinks.astype(np.float64), "sinks is float64")):
+            with self.subTest(message), self.assertRaises(tandem.TandemError) as raised:
+                tandem.forward(q, k, v, sinks=wrong)
+            self.assertIn(message, str(raised.exception))
 
     def test_lengths_that_do_not_fit_are_named(self):
         q = np.zeros((4, 1, 8), np.float32)

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "apps/sim/backward_sim.h"
-#include "tests/sim/runs.h"
+#include "tests/sim/backward_draws.h"
 #include "tests/support/backward_case.h"
 #include "tests/support/compare.h"
 #include "tests/support/standard.h"
@@ -20,34 +20,6 @@ namespace {
 
 using backward::BackwardVariant;
 using test::BackwardCase;
-
-/// Ragged lengths, a few blocks of every kernel.
-std::int64_t draw_length(test::Random& random, int most) {
-  const std::uint64_t kind = random() % 8;
-  if (kind == 0) return static_cast<std::int64_t>(random() % 3);
-  if (kind == 1) return 128 * static_cast<std::int64_t>(1 + random() % 2);
-  return 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most));
-}
-
-/// A problem that the variant serves. Every other one has so many queries and keys that all slots of all
-/// rings are used again, and a gradient of lse.
-BackwardCase draw_case(const BackwardVariant& variant, std::uint64_t seed) {
-  test::Random random(seed);
-  const tandem_dtype dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  BackwardCase c = test::random_tma_backward_case(seed, dtype, 1);
-  test::ForwardCase& f = c.forward;
-  const bool is_long = seed % 2 == 1;
-  f.batch = 1;
-  f.kv_heads = is_long ? 1 : 1 + static_cast<std::int64_t>(random() % 2);
-  f.q_heads = f.kv_heads * (1 + static_cast<std::int64_t>(random() % 2));
-  f.q_len = is_long ? 270 + static_cast<std::int64_t>(random() % 64) : draw_length(random, 400);
-  f.k_len = is_long ? 200 + static_cast<std::int64_t>(random() % 64) : draw_length(random, 300);
-  f.mask = seed % 4 == 1 ? core::Mask::full() : test::random_mask(random, f.q_len, f.k_len);
-  f.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 4));
-  f.softcap = variant.softcap ? 1.f + static_cast<float>(random() % 30) : 0.f;
-  c.dlse = is_long;
-  return c;
-}
 
 /// A case, and what is right for it.
 struct Problem {
@@ -90,13 +62,13 @@ INSTANTIATE_TEST_SUITE_P(Variants, BackwardOnSim, testing::ValuesIn(backward::al
 
 TEST_P(BackwardOnSim, EqualsTheOracleUnderEveryPolicy) {
   test::for_each_run("sim_backward_test --gtest_filter=Variants/BackwardOnSim", 3, [](std::uint64_t seed) {
-    return Problem(backward::choice_with(GetParam()), draw_case(GetParam(), seed));
+    return Problem(backward::choice_with(GetParam()), test::draw_case(GetParam(), seed));
   });
 }
 
 /// Two keys' tiles and a few blocks of queries.
 BackwardCase ragged_case(const BackwardVariant& variant) {
-  BackwardCase c = draw_case(variant, 2);
+  BackwardCase c = test::draw_case(variant, 2);
   test::ForwardCase& f = c.forward;
   f.q_heads = f.kv_heads = 1;
   f.q_len = 200, f.k_len = 150;

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <iomanip>
 #include <ostream>
 #include <string>
 #include <vector>
+
+#include "core/mask.h"
 
 namespace tandem::test {
 
@@ -67,5 +70,59 @@ class Coverage {
   std::vector<Row> rows_;
   std::vector<std::string> kinds_;
 };
+
+/// Whether a length is so many elements from a multiple of the block.
+inline bool off_the_edge(std::int64_t length, int block, int by) {
+  return length > block / 2 && (length - by) % block == 0;
+}
+
+/// What a mask does to the rows of a problem.
+struct MaskEffect {
+  bool hides_earlier = false, hides_later = false;  ///< of rows that see a key
+  bool empties_rows = false, leaves_rows = false;
+
+  MaskEffect(const core::Mask& mask, std::int64_t q_len, std::int64_t k_len) {
+    for (std::int64_t query = 0; query < q_len; ++query) {
+      const auto seen = mask.visible_keys(query, q_len, k_len);
+      const bool empty = seen.begin >= seen.end;
+      (empty ? empties_rows : leaves_rows) = true;
+      hides_earlier |= !empty && seen.begin > 0;
+      hides_later |= !empty && seen.end < k_len;
+    }
+  }
+};
+
+/// Features of a mask over lengths. `has_window`: the kernel knows masks that hide earlier keys.
+/// `may_be_empty`: it is launched where no row sees a key.
+struct MaskedLengths {
+  core::Mask mask;
+  std::int64_t q_len, k_len;
+  bool has_window = true, may_be_empty = true;
+};
+inline void count_mask(Coverage& coverage, const std::string& kind, const MaskedLengths& m) {
+  const MaskEffect effect(m.mask, m.q_len, m.k_len);
+  const bool causal = m.mask.left == core::Mask::unlimited && m.mask.right == 0;
+  coverage.count(kind, "mask full", m.mask.is_full());
+  coverage.count(kind, "mask causal", causal && m.q_len > 1);
+  coverage.count(kind, "mask ends at a distance", m.mask.right > 0 && effect.hides_later);
+  if (m.has_window) {
+    coverage.count(kind, "window that bites", effect.hides_earlier);
+    coverage.count(kind, "window that bites on both sides", effect.hides_earlier && effect.hides_later);
+  }
+  coverage.count(kind, "some rows see no key", effect.empties_rows && effect.leaves_rows);
+  if (m.may_be_empty) coverage.count(kind, "no row sees a key", m.q_len > 0 && !effect.leaves_rows);
+}
+
+/// Whether lengths of `what` ("queries", "keys") end around a block's end.
+inline void count_edges(Coverage& coverage, const std::string& kind, const std::string& what,
+                        std::int64_t length, int block) {
+  for (const int by : {-1, 0, 1}) {
+    const std::string edge = by < 0    ? " one short of a block"
+                             : by == 0 ? " at a block's end"
+                                       : " one beyond it";
+    coverage.count(kind, what + edge, off_the_edge(length, block, by));
+  }
+  coverage.count(kind, what + " ragged", length % block != 0);
+}
 
 }  // namespace tandem::test

@@ -67,13 +67,20 @@ inline std::int64_t draw_group(int columns, std::int64_t q_len, Random& random) 
   return 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(full));
 }
 
+/// The variant's own, or one that it pads.
+inline std::int64_t draw_head_dim(const decode::DecodeVariant& variant, std::uint64_t seed) {
+  Random random(seed + 7);
+  const std::uint64_t smaller = variant.head_dim / 16;  // multiples of 8 down to half of it
+  return variant.head_dim - (random() % 3 == 0 ? 8 * static_cast<std::int64_t>(random() % smaller) : 0);
+}
+
 /// A step that the variant serves.
 inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t seed) {
   const auto dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  DecodeCase c = random_decode_case(seed, dtype, variant.head_dim);
+  DecodeCase c = random_decode_case(seed, dtype, draw_head_dim(variant, seed));
   Random random(seed + 77);
   c.kv_heads = std::min<std::int64_t>(c.kv_heads, 2);
-  c.q_heads = c.kv_heads * draw_group(variant.columns, c.q_len, random);
+  c.q_heads = c.kv_heads * draw_group(variant.query_rows, c.q_len, random);
   if (variant.algorithm == decode::Algorithm::plain && c.lengths.size() > 3) c.lengths.resize(3);
   draw_edges(c, variant.block_n, random);
   if (random() % 3 == 0) {
@@ -82,7 +89,7 @@ inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t 
               static_cast<std::int64_t>(random() % 3)};
   }
   const StepKind kind = step_kind_of(seed);
-  if (kind == StepKind::several_row_tiles) make_several_row_tiles(c, variant.columns, random);
+  if (kind == StepKind::several_row_tiles) make_several_row_tiles(c, variant.query_rows, random);
   if (kind == StepKind::many_sequences) make_many_sequences(c, variant.block_n, random);
   if (kind == StepKind::many_splits) make_many_splits(c, random);
   return c;

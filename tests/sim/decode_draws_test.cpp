@@ -51,7 +51,7 @@ void count_mask(const Rows& rows, const Draw& draw) {
   const core::Mask& mask = draw.c.mask;
   const bool causal = mask.left == core::Mask::unlimited && mask.right == 0;
   const bool bites = draw.any_row([](auto begin, auto end, auto) { return begin > 0 && begin < end; });
-  const bool several_row_tiles = draw.rows() > draw.variant.columns;
+  const bool several_row_tiles = draw.rows() > draw.variant.query_rows;
   rows.count("mask full", mask.is_full());
   rows.count("mask causal, several queries", causal && draw.c.q_len > 1);
   rows.count("window that bites", bites);
@@ -90,7 +90,7 @@ void count_lengths(const Rows& rows, const Draw& draw) {
 
 void count_splits(const Rows& rows, const Draw& draw) {
   const DecodeCase& c = draw.c;
-  const std::int64_t most_merged = draw.variant.columns <= 32 ? 16 : 8;
+  const std::int64_t most_merged = draw.variant.query_rows <= 32 ? 16 : 8;
   for (const std::int64_t size : {64, 128, 256})
     rows.count_for_all("splits of " + std::to_string(size), c.split_size == size);
   const auto more_than = [&](std::int64_t size, std::int64_t parts) {
@@ -131,7 +131,7 @@ void count_options(const Rows& rows, const Draw& draw) {
   for (const std::int64_t queries : {1, 2, 3, 4, 8})
     rows.count_for_all("queries " + std::to_string(queries), c.q_len == queries);
   rows.count("one head a group", c.q_heads == c.kv_heads);
-  rows.count_for_all("a group that fills its row tile", draw.rows() == draw.variant.columns);
+  rows.count_for_all("a group that fills its row tile", draw.rows() == draw.variant.query_rows);
   rows.count_for_all("several key/value heads", c.kv_heads > 1);
   rows.count_for_all("no rotary tables", c.rotary_dim == 0);
   rows.count_for_all("rotary tables of fp32", c.rotary_dim > 0 && c.rotary_dtype == TANDEM_FP32);

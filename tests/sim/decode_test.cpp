@@ -117,7 +117,7 @@ TEST(DecodeVariants, AShortStepTakesTwoNarrowTilesInPlaceOfAWideOne) {
     c.head_dim = 128, c.kv_heads = 8, c.q_heads = q_heads;
     c.lengths.assign(batch, 7);
     c.capacity = capacity, c.split_size = split_size;
-    return decode::choose_variant(DecodeTensors(c).problem())->columns;
+    return decode::choose_variant(DecodeTensors(c).problem())->query_rows;
   };
   EXPECT_EQ(columns(128, 1, 1024, 0), 8);
   EXPECT_EQ(columns(128, 1, 2048, 0), 8);
@@ -126,6 +126,47 @@ TEST(DecodeVariants, AShortStepTakesTwoNarrowTilesInPlaceOfAWideOne) {
   EXPECT_EQ(columns(128, 1, 1024, 256), 16) << "with fixed splits the batch has no say";
   EXPECT_EQ(columns(64, 1, 1024, 0), 8) << "no narrower one";
   EXPECT_EQ(columns(256, 1, 1024, 0), 16);
+}
+
+TEST(DecodePlan, OfAnEmptyBatchIsNoLaunch) {
+  const DecodeTensors tensors({.head_dim = 128});
+  core::DecodeProblem problem = tensors.problem();
+  const DecodeVariant& variant = *decode::choose_variant(problem);
+  EXPECT_EQ(decode::make_plan_record(problem, variant, 3, nullptr).blocks, 1);
+  EXPECT_GT(decode::make_record(problem, variant, 3, nullptr).blocks, 0);
+  problem.q.shape[0] = problem.o.shape[0] = problem.lse.shape[0] = 0;
+  EXPECT_EQ(decode::make_plan_record(problem, variant, 3, nullptr).blocks, 0);
+  EXPECT_EQ(decode::make_record(problem, variant, 3, nullptr).blocks, 0);
+}
+
+TEST(DecodeOnHopper, NamesTheTensorsThatItCannotTake) {
+  const auto message_of = [](const core::DecodeProblem& problem) {
+    return std::string(decode::supported(problem).message());
+  };
+  const auto names = [&](const core::DecodeProblem& problem, const std::string& words) {
+    return message_of(problem).find(words) != std::string::npos;
+  };
+  const DecodeTensors t({.q_len = 2, .q_heads = 2, .head_dim = 128, .new_len = 2, .lengths = {3, 5}});
+  const core::DecodeProblem good = t.problem();
+  EXPECT_EQ(message_of(good), "");
+  const std::vector<std::pair<const char*, core::Tensor core::DecodeProblem::*>> tensors = {
+      {"q", &core::DecodeProblem::q},
+      {"cache.k", &core::DecodeProblem::k_cache},
+      {"cache.v", &core::DecodeProblem::v_cache},
+      {"k_new", &core::DecodeProblem::k_new},
+      {"v_new", &core::DecodeProblem::v_new},
+      {"o", &core::DecodeProblem::o}};
+  for (const auto& [name, tensor] : tensors) {
+    core::DecodeProblem p = good;
+    (p.*tensor).stride[1] += 1;
+    EXPECT_TRUE(names(p, std::string(name) + ".stride")) << name << ": " << message_of(p);
+  }
+  core::DecodeProblem p = good;
+  p.k_new.data = nullptr, p.k_new.shape[1] = p.v_new.shape[1] = 0;
+  p.k_new.stride[1] = p.v_new.stride[1] = 1;
+  EXPECT_EQ(message_of(p), "") << "where nothing is appended, its strides are nobody's";
+  p = good, p.rotary.cos = reinterpret_cast<const void*>(0x1008);
+  EXPECT_TRUE(names(p, "rotary.cos is not aligned")) << message_of(p);
 }
 
 /// A step, checked against the oracle.
@@ -180,7 +221,7 @@ TEST_P(DecodeSharesOnSim, APlanIsWhatEveryBlockFindsForItself) {
   }
 }
 
-/// A step over one key/value head: what a block walks is what a sequence costs.
+/// A step over one key/value head: what a block visits is what a sequence costs.
 DecodeCase step_of(const DecodeVariant& variant, std::vector<std::int32_t> lengths) {
   DecodeCase c = test::draw_case(variant, seed_for(variant, 5));
   c.lengths = std::move(lengths), c.new_len = 0, c.capacity = 1024, c.page_size = 0, c.split_size = 0;
@@ -214,7 +255,7 @@ TEST_P(DecodeSharesOnSim, ShortSequencesBesideALongOneAreAllAttended) {
     c.kv_heads = kv_heads, c.q_heads = 2 * kv_heads, c.new_len = 1;
     sim::Machine machine;
     machine.policy = Policy::random;
-    machine.multiprocessors = 4 + static_cast<int>(kv_heads);  // heads in turn, not abreast
+    machine.multiprocessors = 4 + static_cast<int>(kv_heads);  // heads in turn, not team_blocks
     SCOPED_TRACE(testing::PrintToString(c));
     const DecodeTensors before(c), without = run(GetParam(), c, workspace_, machine);
     expect_correct(without, before);
@@ -233,10 +274,10 @@ TEST_P(DecodeSharesOnSim, ALongStepLeavesNoMultiprocessorOver) {
   machine.long_steps = true;
   SCOPED_TRACE(testing::PrintToString(c));
   const DecodeTensors before(c);
-  const decode::Deal dealt = decode::deal(before.problem(), variant, machine.multiprocessors);
-  ASSERT_EQ(dealt.differs(), variant.has_long_steps());
+  const decode::GridShape grid = decode::grid_shape(before.problem(), variant, machine.multiprocessors);
+  ASSERT_EQ(grid.differs(), variant.has_long_steps());
   if (variant.has_long_steps()) {
-    EXPECT_EQ(dealt.blocks(), 22);
+    EXPECT_EQ(grid.blocks(), 22);
   }
   const DecodeTensors without = run(variant, c, workspace_, machine);
   expect_correct(without, before);
@@ -279,7 +320,7 @@ TEST_P(DecodeSharesOnSim, ManyBlocksShareOneStream) {
   expect_correct(run(GetParam(), c, workspace_, machine), DecodeTensors(c));
 }
 
-/// Keys of equal scores weigh the same in every block of a walk, and in every part that is merged.
+/// Keys of equal scores weigh the same in every block of a loop, and in every part that is merged.
 TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
   const DecodeVariant& variant = GetParam();
   DecodeCase c = step_of(variant, {40 * variant.block_n});
@@ -302,7 +343,7 @@ TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
   c.lengths = {60}, c.new_len = 9, c.capacity = 128, c.page_size = 16, c.split_size = 64;
   c.batch_index = false, c.mask = core::Mask::full();
-  c.q_len = 1, c.kv_heads = 1, c.q_heads = GetParam().columns + 1;  // two row tiles, two splits
+  c.q_len = 1, c.kv_heads = 1, c.q_heads = GetParam().query_rows + 1;  // two row tiles, two splits
   SCOPED_TRACE(testing::PrintToString(c));
   sim::Machine machine;
   machine.multiprocessors = 4;

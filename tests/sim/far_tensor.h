@@ -1,7 +1,6 @@
 // Tensors whose elements lie further apart than 32 bits reach, in memory that is mapped but mostly not there.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <new>
@@ -52,9 +51,5 @@ class FarTensor {
   core::Tensor tensor_;
   std::size_t bytes_ = 0;
 };
-
-inline bool same_bytes(const HostTensor& a, const HostTensor& b) {
-  return std::ranges::equal(a.storage(), b.storage());
-}
 
 }  // namespace tandem::test

@@ -13,53 +13,11 @@ using forward::MaskKind;
 using test::Coverage;
 using test::ForwardCase;
 
-/// Whether a length is so many elements from a multiple of the block.
-bool off_the_edge(std::int64_t length, int block, int by) {
-  return length > block / 2 && (length - by) % block == 0;
-}
-
-/// What a mask does to the rows of a problem.
-struct MaskEffect {
-  bool hides_earlier = false, hides_later = false;  ///< of rows that see a key
-  bool empties_rows = false, leaves_rows = false;
-
-  explicit MaskEffect(const ForwardCase& c) {
-    for (std::int64_t query = 0; query < c.q_len; ++query) {
-      const auto seen = c.mask.visible_keys(query, c.q_len, c.k_len);
-      const bool empty = seen.begin >= seen.end;
-      (empty ? empties_rows : leaves_rows) = true;
-      hides_earlier |= !empty && seen.begin > 0;
-      hides_later |= !empty && seen.end < c.k_len;
-    }
-  }
-};
-
-void count_mask(Coverage& coverage, const std::string& kind, const ForwardVariant& v, const ForwardCase& c) {
-  const MaskEffect effect(c);
-  const bool causal = c.mask.left == core::Mask::unlimited && c.mask.right == 0;
-  coverage.count(kind, "mask full", c.mask.is_full());
-  coverage.count(kind, "mask causal", causal && c.q_len > 1);
-  coverage.count(kind, "mask ends at a distance", c.mask.right > 0 && effect.hides_later);
-  if (v.mask == MaskKind::band) {
-    coverage.count(kind, "window that bites", effect.hides_earlier);
-    coverage.count(kind, "window that bites on both sides", effect.hides_earlier && effect.hides_later);
-  }
-  coverage.count(kind, "some rows see no key", effect.empties_rows && effect.leaves_rows);
-  coverage.count(kind, "no row sees a key", c.q_len > 0 && !effect.leaves_rows);
-}
-
 void count_lengths(Coverage& coverage, const std::string& kind, const ForwardVariant& v,
                    const ForwardCase& c) {
   coverage.count(kind, "no key", c.k_len == 0);
-  for (const int by : {-1, 0, 1}) {
-    const std::string edge = by < 0    ? " one short of a block"
-                             : by == 0 ? " at a block's end"
-                                       : " one beyond it";
-    coverage.count(kind, "queries" + edge, off_the_edge(c.q_len, v.block_m, by));
-    coverage.count(kind, "keys" + edge, off_the_edge(c.k_len, v.block_n, by));
-  }
-  coverage.count(kind, "queries ragged", c.q_len % v.block_m != 0);
-  coverage.count(kind, "keys ragged", c.k_len % v.block_n != 0);
+  test::count_edges(coverage, kind, "queries", c.q_len, v.block_m);
+  test::count_edges(coverage, kind, "keys", c.k_len, v.block_n);
   coverage.count(kind, "one key block", c.k_len > 0 && c.k_len <= v.block_n);
   coverage.count(kind, "more key blocks than stages", c.k_len > v.block_n * v.kv_stages);
   coverage.count(kind, "several tiles a head", c.q_len > v.block_m);
@@ -127,7 +85,7 @@ TEST(ForwardDraws, HaveEveryFeatureForEveryKindOfKernel) {
   Coverage coverage;
   for_each_draw("EqualsTheOracleUnderEveryPolicy", [&](const ForwardVariant& v, std::uint64_t seed) {
     const ForwardCase c = test::draw_case(v, seed);
-    count_mask(coverage, kind_of(v), v, c);
+    test::count_mask(coverage, kind_of(v), {c.mask, c.q_len, c.k_len, v.mask == MaskKind::band});
     count_lengths(coverage, kind_of(v), v, c);
     count_options(coverage, kind_of(v), v, c);
     if (v.is_8_bit()) count_eight_bit(coverage, kind_of(v), c);
@@ -138,7 +96,8 @@ TEST(ForwardDraws, HaveEveryFeatureForEveryKindOfKernel) {
                   count_packs(coverage, kind_of(v), v, c);
                   coverage.count(kind_of(v), "packed, mask causal", c.mask.right == 0 && c.q_len > 1);
                   if (v.mask == MaskKind::band)
-                    coverage.count(kind_of(v), "packed, window that bites", MaskEffect(c).hides_earlier);
+                    coverage.count(kind_of(v), "packed, window that bites",
+                                   test::MaskEffect(c.mask, c.q_len, c.k_len).hides_earlier);
                 });
   std::cout << coverage;
   EXPECT_EQ(coverage.missing(), "");

@@ -93,6 +93,23 @@ TEST(ChooseVariant, WhatIsPreferredByDefaultAlsoServesWhoAsksForIt) {
   });
 }
 
+TEST(ChooseVariant, HonoursEveryTileThatIsBuilt) {
+  for (const forward::Candidate& candidate : forward::all_candidates()) {
+    const ForwardVariant& v = candidate.variant;
+    if (v.lengths == forward::Lengths::varlen || v.is_8_bit()) continue;
+    ForwardCase c;
+    c.dtype = v.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+    c.head_dim = v.head_dim, c.q_len = c.k_len = 300;
+    c.softcap = v.softcap ? 10.f : 0.f;
+    if (v.mask == MaskKind::band) c.mask = core::Mask{100, 30};
+    c.overlap = static_cast<tandem_overlap>(static_cast<int>(v.overlap) + TANDEM_OVERLAP_SERIAL);
+    c.turn = v.turn == TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
+    c.block_m = v.block_m, c.block_n = v.block_n;
+    ASSERT_NE(choose_variant(shapes_of(c)), nullptr) << c;
+    EXPECT_EQ(*choose_variant(shapes_of(c)), v) << c;
+  }
+}
+
 TEST(ChooseVariant, NamesWhatWasAskedForWhereItIsNotBuilt) {
   ForwardCase c;
   c.dtype = TANDEM_FP16, c.head_dim = 128, c.softcap = 20;

@@ -36,17 +36,21 @@ inline std::uint64_t seed_of(const std::string& test, std::uint64_t number) {
 }
 inline std::uint64_t number_of(std::uint64_t seed) { return seed & 0xffff; }
 
+/// The number of the first one: $TANDEM_SIM_FIRST, for draws that no run has seen.
+inline std::uint64_t first_run() { return number_from_environment("TANDEM_SIM_FIRST", 1); }
+
 /// Calls `problem_of(seed)` for each draw's seed, and `problem.check(machine)` of what it returns (printable)
 /// under each policy, on 1 to `most_multiprocessors`; ends at the first failure. $TANDEM_SIM_RUNS says how
-/// many draws, $TANDEM_SIM_SEED which one alone. `suite`: the running test's, for the command that replays
-/// it, as in "sim_forward_test --gtest_filter=Variants/ForwardOnSim".
+/// many draws, $TANDEM_SIM_FIRST from which on, $TANDEM_SIM_SEED which one alone. `suite`: the running
+/// test's, for the command that replays it, as in "sim_forward_test --gtest_filter=Variants/ForwardOnSim".
 template <typename ProblemOf>
 void for_each_run(const std::string& suite, std::uint64_t most_multiprocessors, const ProblemOf& problem_of) {
   using hw::sim::Policy;
-  const std::uint64_t runs = drawn_runs();
   const std::uint64_t only = number_from_environment("TANDEM_SIM_SEED", 0);
+  const std::uint64_t first = only != 0 ? only : first_run();
+  const std::uint64_t end = first + (only != 0 ? 1 : drawn_runs());
   const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
-  for (std::uint64_t number = only != 0 ? only : 1; number <= (only != 0 ? only : runs); ++number) {
+  for (std::uint64_t number = first; number < end; ++number) {
     const std::uint64_t seed = seed_of(test, number);
     const auto problem = problem_of(seed);
     for (const Policy policy : {Policy::eager, Policy::late, Policy::random}) {

@@ -16,6 +16,7 @@ ForwardCase shape(std::int64_t q_len, std::int64_t q_heads, std::int64_t kv_head
   ForwardCase c;
   c.q_len = q_len, c.q_heads = q_heads, c.kv_heads = kv_heads;
   c.k_len = 8192, c.head_dim = 128;
+  c.block_m = 128;
   return c;
 }
 

@@ -1,6 +1,7 @@
 // The forward's kernels for variable lengths on the software Hopper: random batches, all policies, against
 // the oracle of each sequence.
 #include <gtest/gtest.h>
+#include <limits>
 #include <ostream>
 #include <vector>
 
@@ -9,7 +10,7 @@
 #include "cpu/forward.h"
 #include "forward/plan.h"
 #include "forward/split.h"
-#include "tests/sim/runs.h"
+#include "tests/sim/varlen_draws.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/standard.h"
@@ -21,16 +22,6 @@ namespace {
 using forward::ForwardVariant;
 using test::ForwardCase;
 using test::VarlenCase;
-
-VarlenCase draw_case(const ForwardVariant& variant, std::uint64_t seed) {
-  test::Random random(seed * 1000 + static_cast<std::uint64_t>(variant.head_dim) + (variant.softcap ? 1 : 0));
-  VarlenCase c = test::draw_varlen_case(random, {variant.block_m, variant.block_n});
-  c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 4));
-  if (variant.mask == forward::MaskKind::prefix) c.mask.left = core::Mask::unlimited;
-  if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
-  return c;
-}
 
 struct Problem {
   const ForwardVariant& variant;
@@ -60,8 +51,54 @@ INSTANTIATE_TEST_SUITE_P(Variants, VarlenOnSim,
 
 TEST_P(VarlenOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
   test::for_each_run("sim_varlen_test --gtest_filter=Variants/VarlenOnSim", 3, [](std::uint64_t seed) {
-    return Problem{GetParam(), draw_case(GetParam(), seed)};
+    return Problem{GetParam(), test::draw_varlen_case(GetParam(), seed)};
   });
+}
+
+// The list of tiles is made by warps whose lanes take a sequence each, and then a head each.
+VarlenCase many_short(std::size_t sequences, std::int64_t heads) {
+  VarlenCase c;
+  for (std::size_t i = 0; i < sequences; ++i) {
+    c.q_lens.push_back(static_cast<std::int64_t>(i * 7 % 5 * 3));
+    c.k_lens.push_back(static_cast<std::int64_t>(i * 11 % 13));
+  }
+  c.q_heads = c.kv_heads = heads;
+  c.mask = core::Mask::causal();
+  return c;
+}
+
+TEST(VarlenOnSimList, MoreSequencesOrHeadsThanAWarpHasLanes) {
+  for (const VarlenCase& c : {many_short(70, 1), many_short(2, 37)}) {
+    SCOPED_TRACE(testing::Message() << c);
+    const test::VarlenTensors tensors(c);
+    const core::ForwardProblem problem = tensors.problem();
+    const ForwardVariant* variant = forward::choose_variant(problem);
+    ASSERT_NE(variant, nullptr);
+    sim::Machine machine;
+    machine.multiprocessors = 3;
+    Problem{*variant, c}.check(machine);
+  }
+}
+
+// Sinks are known to kernels for variable lengths, which serve fixed ones too then.
+TEST(VarlenOnSimSinks, OfFixedLengthsEqualTheOracle) {
+  ForwardCase c;
+  c.q_len = 150, c.k_len = 140, c.batch = 2, c.q_heads = 3, c.lse = true;
+  c.mask = core::Mask::causal();
+  const test::ForwardTensors tensors(c);
+  const float sinks[] = {1.f, -std::numeric_limits<float>::infinity(), 100.f};
+  core::ForwardProblem problem = tensors.problem();
+  problem.sinks = sinks;
+  const core::ForwardProblem known = forward::for_kernels(problem);
+  sim::Machine machine;
+  const hw::sim::Report report = sim::simulate_forward(known, *forward::choose_variant(known), machine);
+  ASSERT_TRUE(report.ok()) << report.text();
+  const cpu::ReferenceValues reference = cpu::reference_values(problem);
+  const test::ForwardValues standard = test::standard_forward(problem);
+  const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
+  EXPECT_TRUE(o) << "o: " << o;
+  const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
+  EXPECT_TRUE(lse) << "lse: " << lse;
 }
 
 // Few queries on many keys: parts of the keys side by side, then a merge.
@@ -88,12 +125,12 @@ TEST(ForwardOnSimSplit, PartsOfTheKeysMergedEqualTheOracle) {
     SCOPED_TRACE(testing::Message() << c);
     const test::ForwardTensors tensors(c);
     const core::ForwardProblem problem = tensors.problem();
-    ASSERT_GT(forward::num_splits(problem), 1);
-    std::vector<std::uint64_t> workspace(forward::split_workspace_bytes(problem) / sizeof(std::uint64_t) +
-                                         64);
+    const int splits = 2 + static_cast<int>(seed % 3);
+    std::vector<std::uint64_t> workspace(
+        forward::split_workspace_bytes(problem, splits) / sizeof(std::uint64_t) + 64);
     auto address = reinterpret_cast<std::uintptr_t>(workspace.data());
     const forward::SplitForward steps =
-        forward::split(problem, reinterpret_cast<void*>((address + 255) / 256 * 256));
+        forward::split(problem, splits, reinterpret_cast<void*>((address + 255) / 256 * 256));
     for (const hw::sim::Policy policy :
          {hw::sim::Policy::eager, hw::sim::Policy::late, hw::sim::Policy::random}) {
       sim::Machine machine;

@@ -83,9 +83,9 @@ double rounded(tandem_dtype dtype, double value) {
   return narrow;
 }
 
-/// Row [b, s, h] turned as position `position`: pairs are complex numbers, times e^(i angle).
-std::vector<double> turned(const DecodeTensors& t, const HostTensor& tensor, const std::int64_t (&at)[3],
-                           std::int64_t position) {
+/// Row [b, s, h] rotated as position `position`: pairs are complex numbers, times e^(i angle).
+std::vector<double> rotated(const DecodeTensors& t, const HostTensor& tensor, const std::int64_t (&at)[3],
+                            std::int64_t position) {
   const DecodeCase& c = t.setup;
   std::vector<double> row;
   for (std::int64_t e = 0; e < c.head_dim; ++e) row.push_back(tensor.at(at[0], at[1], at[2], e));
@@ -270,12 +270,12 @@ SequenceValues DecodeTensors::sequence(std::int64_t b) const {
   SequenceValues s{length + setup.new_len, {}, {}, {}};
   for (std::int64_t i = 0; i < setup.q_len; ++i)
     for (std::int64_t h = 0; h < setup.q_heads; ++h)
-      for (const double value : turned(*this, q, {b, i, h}, s.keys - setup.q_len + i)) s.q.push_back(value);
+      for (const double value : rotated(*this, q, {b, i, h}, s.keys - setup.q_len + i)) s.q.push_back(value);
   for (std::int64_t key = 0; key < s.keys; ++key)
     for (std::int64_t h = 0; h < setup.kv_heads; ++h) {
       const auto [page, row] = place(b, key);
       const auto added =
-          key < length ? std::vector<double>() : turned(*this, k_new, {b, key - length, h}, key);
+          key < length ? std::vector<double>() : rotated(*this, k_new, {b, key - length, h}, key);
       for (std::int64_t e = 0; e < setup.head_dim; ++e) {
         s.k.push_back(key < length ? k_cache.at(page, row, h, e)
                                    : rounded(setup.dtype, added[static_cast<std::size_t>(e)]));
@@ -335,7 +335,8 @@ void make_scores_equal(DecodeTensors& t, float q_value, float k_value) {
 }
 
 DecodeArgs::DecodeArgs(const DecodeTensors& t)
-    : mask(to_c(t.setup.mask)), study{sizeof(study), TANDEM_OVERLAP_AUTO, TANDEM_TURN_AUTO, t.setup.kernel} {
+    : mask(to_c(t.setup.mask)),
+      study{sizeof(study), TANDEM_OVERLAP_AUTO, TANDEM_TURN_AUTO, t.setup.kernel, 0, 0} {
   const core::DecodeProblem problem = t.problem();
   cache = {sizeof(cache),      problem.k_cache,           problem.v_cache,
            problem.page_table, problem.page_table_stride, problem.pages_per_sequence,

@@ -42,8 +42,8 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 /// strides that TMA takes, page sizes that are powers of two.
 DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t head_dim);
 
-/// What one sequence attends with: rows of head_dim, keys and queries turned; keys as the cache's dtype holds
-/// them.
+/// What one sequence attends with: rows of head_dim, keys and queries rotated; keys as the cache's dtype
+/// holds them.
 struct SequenceValues {
   std::int64_t keys;
   std::vector<double> q;     ///< q_len x q_heads rows
@@ -93,7 +93,7 @@ struct DecodeArgs {
   tandem_decode_args args{};  ///< points to those above
 };
 
-/// The same-precision standard implementation: queries turned and rounded, then standard_forward.
+/// The same-precision standard implementation: queries rotated and rounded, then standard_forward.
 ForwardValues standard_decode(const DecodeTensors& tensors);
 
 /// The definition in float64, in loops that share nothing with a backend.

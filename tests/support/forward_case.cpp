@@ -88,6 +88,7 @@ void set_scalars(core::ForwardProblem& p, const ForwardCase& c) {
   p.softcap = c.softcap;
   p.overlap = c.overlap;
   p.turn = c.turn;
+  p.block_m = c.block_m, p.block_n = c.block_n;
 }
 
 }  // namespace
@@ -99,7 +100,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
   out << " right ";
   print_limit(out, c.mask.right);
   out << " scale " << c.scale << " softcap " << c.softcap << (c.lse ? " lse" : "") << " overlap " << c.overlap
-      << " turn " << c.turn << " seed " << c.seed;
+      << " turn " << c.turn << " tile " << c.block_m << "x" << c.block_n << " seed " << c.seed;
   if (c.is_8_bit()) {
     out << " to " << core::name_of(c.eight_bit.output)
         << (c.eight_bit.v_transposed ? " v-columns" : " v-rows") << " scales q " << c.eight_bit.q << " k "
@@ -147,7 +148,7 @@ tandem_mask to_c(const core::Mask& mask) {
 
 ForwardArgs::ForwardArgs(const ForwardCase& c)
     : mask(to_c(c.mask)),
-      study{sizeof(study), c.overlap, c.turn, TANDEM_DECODE_AUTO},
+      study{sizeof(study), c.overlap, c.turn, TANDEM_DECODE_AUTO, c.block_m, c.block_n},
       scales(scales_without_tensors(c)) {
   args.struct_size = sizeof(args);
   args.mask = &mask;

@@ -32,6 +32,7 @@ struct ForwardCase {
   bool lse = true;
   tandem_overlap overlap = TANDEM_OVERLAP_AUTO;  ///< which kernel serves, on Hopper
   tandem_turn turn = TANDEM_TURN_AUTO;
+  int block_m = 0, block_n = 0;  ///< of the kernel that is asked for; 0: any
   Layout q = {}, k = {}, v = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;  ///< of the normally distributed values
   EightBitCase eight_bit = {};

@@ -1,6 +1,7 @@
 // A tensor in host memory that notices what happens outside its elements.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -77,5 +78,10 @@ class HostTensor {
   std::int64_t base_ = 0;  // cell of element [0, 0, 0, 0]
   core::Tensor tensor_{};
 };
+
+/// The same in every cell, guards too.
+inline bool same_bytes(const HostTensor& a, const HostTensor& b) {
+  return std::ranges::equal(a.storage(), b.storage());
+}
 
 }  // namespace tandem::test

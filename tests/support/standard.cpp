@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "core/dtype.h"
 #include "tests/support/e4m3_sum.h"
@@ -87,23 +88,31 @@ std::vector<float> scores_of(const core::ForwardProblem& p, const Place& at, con
   return scores;
 }
 
+/// 2^x, x at most 0, by the bits of an e4m3 number: they are nearly 8 times a logarithm.
+float by_code(float x) {
+  const float code = std::nearbyint(8 * x + 119.54f);
+  return code <= 0 ? 0.f : static_cast<float>(core::E4m3{static_cast<std::uint8_t>(code)}) / 256;
+}
+
 /// A weight, at most 1, as the factor of P V. 8-bit ones are rounded as they are made, 256 times as large.
 float rounded_probability(tandem_dtype dtype, float weight, float sum) {
   if (dtype == TANDEM_E4M3) return rounded(dtype, weight * 256) / 256 / sum;
   return rounded(dtype, weight / sum);
 }
 
-/// Writes the output row and returns the log-sum-exp.
-float attend(const core::ForwardProblem& p, std::vector<float> weights, const float* v, core::KeyRange keys,
-             double* o) {
+/// Writes the output row and returns the log-sum-exp. `sink`: -inf where there is none.
+float attend(const core::ForwardProblem& p, std::vector<float> weights, float sink, const float* v,
+             core::KeyRange keys, double* o) {
   const std::int64_t d = p.head_dim();
   const float infinity = std::numeric_limits<float>::infinity();
-  float row_max = -infinity;
+  float row_max = sink;
   for (const float s : weights) row_max = std::isnan(row_max) || s <= row_max ? row_max : s;
   std::fill_n(o, d, 0.0);
   if (row_max == -infinity) return -infinity;
-  float sum = 0;
-  for (float& w : weights) sum += (w = std::exp(w - row_max));
+  float sum = std::exp(sink - row_max);
+  const bool codes = p.quantisation.v_transposed;
+  for (float& w : weights)
+    sum += (w = codes ? by_code((w - row_max) * std::numbers::log2e_v<float>) : std::exp(w - row_max));
   std::vector<float> row(d, 0.0f);
   for (std::size_t j = 0; j < weights.size(); ++j) {
     const float probability = rounded_probability(p.dtype(), weights[j], sum);
@@ -127,7 +136,8 @@ ForwardValues standard_forward(const core::ForwardProblem& p) {
         const std::int64_t kv_row = (b * p.kv_heads() + h / p.group()) * p.k_len();
         const float* q_row = &q[((b * p.q_heads() + h) * p.q_len() + i) * d];
         const std::int64_t row = (b * p.q_len() + i) * p.q_heads() + h;
-        out.lse[row] = attend(p, scores_of(p, {b, i, h}, q_row, k.data() + kv_row * d, keys),
+        const float sink = p.sinks == nullptr ? -std::numeric_limits<float>::infinity() : p.sinks[h];
+        out.lse[row] = attend(p, scores_of(p, {b, i, h}, q_row, k.data() + kv_row * d, keys), sink,
                               v.data() + kv_row * d, keys, &out.o[row * d]);
       }
   return out;

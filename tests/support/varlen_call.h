@@ -28,6 +28,7 @@ struct VarlenCall {
     args.scale = p.scale;
     args.softcap = p.softcap;
     args.varlen = &varlen;
+    args.sinks = p.sinks;
   }
   VarlenCall(const VarlenCall&) = delete;
   VarlenCall& operator=(const VarlenCall&) = delete;

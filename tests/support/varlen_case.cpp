@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/dtype.h"
@@ -100,7 +101,7 @@ std::ostream& operator<<(std::ostream& out, const VarlenCase& c) {
   out << (c.q_packed ? " q packed" : " q entries") << ", keys " << layouts[static_cast<int>(c.keys)];
   if (c.keys == KeyLayout::paged) out << " by " << c.page_size;
   return out << " left " << c.mask.left << " right " << c.mask.right << " softcap " << c.softcap
-             << (c.lse ? " lse" : "") << " seed " << c.seed;
+             << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "") << " seed " << c.seed;
 }
 
 VarlenCase draw_varlen_case(Random& random, const VarlenBlocks& blocks) {
@@ -118,6 +119,7 @@ VarlenCase draw_varlen_case(Random& random, const VarlenBlocks& blocks) {
   c.q_heads = c.kv_heads << random() % 3;
   c.mask = random_mask(random, longest(c.q_lens), longest(c.k_lens));
   c.lse = random() % 4 != 0;
+  c.sinks = random() % 3 == 0;
   return c;
 }
 
@@ -148,6 +150,12 @@ VarlenTensors::VarlenTensors(const VarlenCase& c)
     fill_row(k, k_place(*this, i, row), random);
     fill_row(v, k_place(*this, i, row), random);
   });
+  // Of the scores' size, with one far beyond and one of no weight.
+  std::normal_distribution<float> normal;
+  for (std::int64_t h = 0; c.sinks && h < c.q_heads; ++h)
+    sinks.push_back(h == 1   ? 200.f
+                    : h == 2 ? -std::numeric_limits<float>::infinity()
+                             : 2.f + 3.f * normal(random));
   if (c.keys != KeyLayout::paged) return;
   // Slots of pages that are not in use may hold anything.
   for (std::int64_t i = 0; i < count(c); ++i) {
@@ -165,6 +173,7 @@ core::ForwardProblem VarlenTensors::problem() const {
   p.mask = setup.mask;
   p.scale = 1.0f / std::sqrt(static_cast<float>(setup.head_dim));
   p.softcap = setup.softcap;
+  if (setup.sinks) p.sinks = sinks.data();
   const auto pointer = [](const std::vector<std::int32_t>& words) {
     return words.empty() ? nullptr : words.data();
   };

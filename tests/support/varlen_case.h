@@ -28,6 +28,7 @@ struct VarlenCase {
   core::Mask mask = core::Mask::full();
   float softcap = 0;
   bool lse = true;
+  bool sinks = false;
   std::uint64_t seed = 1;
 };
 
@@ -52,6 +53,7 @@ struct VarlenTensors {
   HostTensor q, k, v, o, lse;
   std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k, seqused_k, page_table;
   std::int64_t pages_per_sequence = 0;
+  std::vector<float> sinks;
 };
 
 /// The rows of all sequences, one after another: of o and lse as they are, and as they ought to be.

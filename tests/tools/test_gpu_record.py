@@ -26,6 +26,7 @@ TESTS = """#!/bin/sh
 [ -n "$TESTS_CRASH" ] && exit 134
 for argument; do case $argument in --gtest_output=json:*) report=${argument#--gtest_output=json:};; esac; done
 cat "$TESTS_REPORT" > "$report"
+echo "shard $GTEST_SHARD_INDEX on GPU $CUDA_VISIBLE_DEVICES"
 exit ${TESTS_EXIT_CODE:-0}
 """
 
@@ -88,13 +89,13 @@ class GpuRecordTest(unittest.TestCase):
     def test_a_stale_record_names_what_was_changed_added_and_removed(self):
         self.make()
         self.write("src/core/mask.h", "other contents")
-        self.write("src/tile/ring.h", "new")
+        self.write("src/tile/pipeline.h", "new")
         (self.root / "src/forward/kernel.cu").unlink()
         check = self.run_tool("--check")
         self.assertEqual(check.returncode, 0)
         self.assertTrue(check.stdout.startswith("GPU record: STALE"))
         self.assertEqual(check.stdout.splitlines()[1:],
-                         ["  added: src/tile/ring.h", "  changed: src/core/mask.h", "  removed: src/forward/kernel.cu"])
+                         ["  added: src/tile/pipeline.h", "  changed: src/core/mask.h", "  removed: src/forward/kernel.cu"])
 
     def test_what_runs_only_on_the_host_does_not_make_it_stale(self):
         self.make()
@@ -118,6 +119,15 @@ class GpuRecordTest(unittest.TestCase):
         self.report()
         done, record = self.make()
         self.assertEqual((done.returncode, record["tests"]["failures"]), (1, ["no test ran"]))
+
+    def test_processes_go_over_all_gpus_or_those_that_are_named(self):
+        self.program("path/nvidia-smi", NVIDIA_SMI + "[ \"$1\" = -L ] && echo 'the second'\nexit 0\n")
+        for named, expected in ((None, ["0", "1", "0"]), ("3", ["3", "3", "3"]), ("2,5", ["2", "5", "2"])):
+            logs = self.root / f"logs{named}"
+            self.environment.pop("CUDA_VISIBLE_DEVICES", None)
+            self.make("--shards", "3", "--logs", logs, **({"CUDA_VISIBLE_DEVICES": named} if named else {}))
+            self.assertEqual([(logs / f"tests-{i}.log").read_text() for i in range(3)],
+                             [f"shard {i} on GPU {gpu}\n" for i, gpu in enumerate(expected)])
 
     def test_what_a_sanitizer_finds_fails_the_record(self):
         done, record = self.make("--sanitize", SANITIZER_ERRORS="3")

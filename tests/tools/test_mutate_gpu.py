@@ -38,7 +38,7 @@ HANG = BANNER + "probe: hang\n========= Error: process didn't terminate successf
 NO_DEVICE = BANNER + "========= Error: Device not supported\n"
 
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA H200, 580.1'\n"
-# Objects are empty files. A program is a script that behaves as its mutated ring.h demands.
+# Objects are empty files. A program is a script that behaves as its mutated pipeline.h demands.
 NVCC = r"""#!/bin/sh
 include= depends= out= source=
 while [ $# -gt 0 ]; do
@@ -55,13 +55,13 @@ case $out in  # an object, or a program
     : > "$out"
     set -- $include
     if [ -n "$depends" ]; then find "$1" -name '*.h' > "$depends"; fi
-    if grep -rqs 'bytes / 2' "$1/tile/ring.h"; then echo 'error: no such thing' >&2; exit 2; fi
+    if grep -rqs 'bytes / 2' "$1/tile/pipeline.h"; then echo 'error: no such thing' >&2; exit 2; fi
     exit 0 ;;
 esac
 folder=$(dirname "$out")
 behaviour=right
-if [ -e "$folder/src/tile/ring.h" ]; then behaviour=wrong; fi
-if [ -e "$folder/src/tile/ring.h" ] && ! grep -q 'empty\[at.slot\], at.parity ^ 1u' "$folder/src/tile/ring.h"; then
+if [ -e "$folder/src/tile/pipeline.h" ]; then behaviour=wrong; fi
+if [ -e "$folder/src/tile/pipeline.h" ] && ! grep -q 'empty\[at.stage\], at.parity ^ 1u' "$folder/src/tile/pipeline.h"; then
   behaviour=hang
 fi
 case $behaviour in
@@ -145,15 +145,15 @@ class CopyTest(unittest.TestCase):
             table = (copy / "src/forward/table.h").read_text()
             self.assertEqual(re.findall(r"operator\(\)<(\d+)>\(\);", table), ["64"])
             self.assertIn("foreach(head_dim 64)", (copy / "src/forward/groups.cmake").read_text())
-            self.assertIn("set(groups Group<64> PlanGroup)", (copy / "src/decode/groups.cmake").read_text())
+            self.assertIn("set(groups Group<64> PlanGroup ClearGroup)", (copy / "src/decode/groups.cmake").read_text())
             table = (copy / "src/decode/table.h").read_text()
-            self.assertEqual(re.findall(r"operator\(\)<Group<(\d+)>>\(\);", table), ["64"])
+            self.assertEqual(re.findall(r"both\.template operator\(\)<(\d+)>\(\);", table), ["64"])
             with self.assertRaises(SystemExit):
                 mutate.leave_out(copy, 96)  # which is gone
 
     def test_a_mutant_is_shown_by_the_kernels_that_its_file_is_of(self):
         forward, decode = ({m.file for m in own} for own in (FORWARD, DECODE))
-        self.assertTrue({"src/tile/ring.h", "src/forward/kernel.h"} <= forward)
+        self.assertTrue({"src/tile/pipeline.h", "src/forward/kernel.h"} <= forward)
         self.assertTrue({"src/decode/partials.h", "src/core/stream_k.h"} <= decode)
         self.assertFalse(forward & decode)
 
@@ -185,18 +185,18 @@ class RunTest(unittest.TestCase):
     def test_each_mutant_gets_a_row_and_keeps_it(self):
         done, rows = self.run_tool("every lane releases")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        row = rows["every lane releases the slot"]
+        row = rows["every lane releases the stage"]
         self.assertEqual([row[name] for name in ("kind", "head_dim", "plain", "memcheck", "synccheck")],
                          ["arrival", "64", "wrong result", "clean", "clean"])
         self.assertTrue(row["racecheck"].startswith("reports: Error: Race reported between"))
         self.assertIn("1 mutants; compute-sanitizer reports 1", done.stdout)
-        done, again = self.run_tool("slot")
-        self.assertEqual(again["every lane releases the slot"], row)
+        done, again = self.run_tool("stage")
+        self.assertEqual(again["every lane releases the stage"], row)
         self.assertGreater(len(again), 5)
 
     def test_a_hang_is_one_and_a_mutant_that_does_not_build_says_so(self):
-        done, rows = self.run_tool("no wait for an empty slot")
-        self.assertEqual({rows["no wait for an empty slot"][how] for how in ("plain", *mutate_gpu.TOOLS)}, {"hang"})
+        done, rows = self.run_tool("no wait for an empty stage")
+        self.assertEqual({rows["no wait for an empty stage"][how] for how in ("plain", *mutate_gpu.TOOLS)}, {"hang"})
         done, rows = self.run_tool("half of the bytes")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(rows["half of the bytes expected"]["plain"], "did not build")
@@ -213,7 +213,7 @@ class RunTest(unittest.TestCase):
     def test_a_tool_that_fails_on_the_unmutated_kernels_tells_nothing(self):
         done, rows = self.run_tool("every lane releases", BROKEN_TOOL="racecheck")
         self.assertIn("WARNING", done.stderr)
-        self.assertEqual(rows["every lane releases the slot"]["racecheck"], "unusable")
+        self.assertEqual(rows["every lane releases the stage"]["racecheck"], "unusable")
 
 
 class TableTest(unittest.TestCase):
@@ -241,11 +241,19 @@ class TableTest(unittest.TestCase):
         self.assertIn(f"**{others - 1} of {others}**: {others - 2} by a named fault, 1 by a wrong result.", decode)
         self.assertNotIn("sanitizer", decode.partition("Every row")[0].partition("\n")[2])
 
-    def test_a_table_that_lacks_a_mutant_is_refused(self):
+    def test_a_table_with_a_mutant_that_there_is_not_is_refused(self):
         names = [m.name for m in FORWARD]
         rows = dict.fromkeys([*names[1:], "no such mutant"])
-        self.assertEqual(len(mutate_table.difference(Path("x.csv"), rows, FORWARD)), 2)
-        self.assertEqual(mutate_table.difference(Path("x.csv"), dict.fromkeys(names), FORWARD), [])
+        self.assertEqual(len(mutate_table.unknown(Path("x.csv"), rows, FORWARD)), 1)
+        self.assertEqual(mutate_table.unknown(Path("x.csv"), dict.fromkeys(names), FORWARD), [])
+
+    def test_mutants_that_were_never_run_are_counted_apart(self):
+        simulator = mutate_table.read(mutate_table.SIMULATOR)
+        some = next(iter(m.name for m in mutate_table.MUTANTS if m.kernel == "decode" and m.name in simulator))
+        without = {name: row for name, row in simulator.items() if name != some}
+        before, after = (mutate_table.scores(rows, {}) for rows in (simulator, without))
+        self.assertNotEqual(before, after)
+        self.assertRegex(after, r"not run yet: \d+ \(.*decode 1")
 
     def test_only_what_lies_between_the_marks_changes(self):
         page = f"before\n{mutate_table.BEGIN}old\n{mutate_table.END}after\n"

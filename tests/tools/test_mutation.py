@@ -17,10 +17,10 @@ from mutation.workshop import SEQUENCE
 CODE = """#pragma once
 /// if (a < b) hidden();
 template <int n>
-TANDEM_DEVICE void feed(Ring<n>& ring, int count) {
-  const int first = ring.at[slot];
+TANDEM_DEVICE void feed(Pipeline<n>& pipeline, int count) {
+  const int first = pipeline.at[stage];
   hw::fence_async_proxy();
-  if (hw::lane_index() == 0) hw::barrier_arrive(ring.full[slot]);
+  if (hw::lane_index() == 0) hw::barrier_arrive(pipeline.full[stage]);
   hw::sync_warp();
   TANDEM_UNROLL
   for (int i = 0; i < count; ++i) {
@@ -51,7 +51,7 @@ class SourceTest(unittest.TestCase):
 
     def test_statements_are_those_that_may_go(self):
         self.assertEqual(texts(Source(CODE).statements),
-                         ["hw::fence_async_proxy();", "hw::barrier_arrive(ring.full[slot]);", "hw::sync_warp();",
+                         ["hw::fence_async_proxy();", "hw::barrier_arrive(pipeline.full[stage]);", "hw::sync_warp();",
                           "total += i;", 'hw::set_role("feeder");', "visit([&](int k) { hw::store_global(k, 1u); });",
                           "hw::store_global(k, 1u);", "parity ^= 1;"])
 
@@ -71,6 +71,11 @@ class OperatorsTest(unittest.TestCase):
     def test_a_removed_statement_leaves_an_empty_one(self):
         self.assertIn(CODE.replace("hw::sync_warp();", ";"), changes(drawn.removed))
 
+    def test_assignments_apart_are_not_swapped(self):
+        self.assertTrue(drawn.are_apart("a.x = f(1);", "a.y = f(2);"))
+        for first, second in (("x = y;", "y = 2;"), ("x += 1;", "y = x;"), ("x = hw::lane_index();", "y = 2;"), ("x = 1;", "f(2);")):
+            self.assertFalse(drawn.are_apart(first, second), (first, second))
+
     def test_hints_are_left_alone(self):
         self.assertTrue(all("set_role" in text for text in changes(drawn.removed)))
 
@@ -80,8 +85,8 @@ class OperatorsTest(unittest.TestCase):
         self.assertIn(CODE.replace("(k, 1u)", "(k, 2u)"), changes(drawn.off_by_one))
 
     def test_a_name_becomes_its_neighbour_and_a_slot_the_next(self):
-        self.assertIn(CODE.replace("ring.full[slot]", "ring.empty[slot]"), changes(drawn.replaced))
-        self.assertIn(CODE.replace("ring.full[slot]", "ring.full[slot ^ 1]"), changes(drawn.replaced))
+        self.assertIn(CODE.replace("pipeline.full[stage]", "pipeline.empty[stage]"), changes(drawn.replaced))
+        self.assertIn(CODE.replace("pipeline.full[stage]", "pipeline.full[stage ^ 1]"), changes(drawn.replaced))
 
 
 class DrawTest(unittest.TestCase):
@@ -122,7 +127,7 @@ class LocatedTest(unittest.TestCase):
 
     def test_changes_are_made_where_they_are_told(self):
         for change, old, new in ((located.Remove("sync_warp"), "hw::sync_warp();", ";"),
-                                 (located.Edit("full[ slot ]", "full[0]"), "full[slot]", "full[0]"),
+                                 (located.Edit("full[ stage ]", "full[0]"), "full[stage]", "full[0]"),
                                  (located.Before("sync_warp", 1, "now();"), "hw::sync_warp();", "now(); hw::sync_warp();")):
             self.assertEqual(self.changed("feed", change), CODE.replace(old, new))
         self.assertEqual(self.changed("Steps", located.Edit("parity = 0", "parity = 1")), CODE.replace("parity = 0", "parity = 1"))

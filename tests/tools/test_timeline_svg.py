@@ -40,10 +40,10 @@ class TimelineSvg(unittest.TestCase):
         return [(float(box.get("x")), float(box.get("width"))) for box in boxes]
 
     def test_lanes_are_the_agents_in_order_each_followed_by_what_it_started(self):
-        done, picture = self.draw(timeline(), "--rings", "Q:1 K:2")
+        done, picture = self.draw(timeline(), "--pipelines", "Q:1 K:2")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         lanes = [text.text for text in picture.iter(f"{SVG}text") if text.get("class") == "lane"]
-        self.assertEqual(lanes, ["producer (warpgroup 0)", "TMA: K slot 0", "consumer (warpgroup 1)", "matrix unit 1"])
+        self.assertEqual(lanes, ["producer (warpgroup 0)", "TMA: K stage 0", "consumer (warpgroup 1)", "matrix unit 1"])
 
     def test_products_of_one_group_are_one_span_and_its_place_is_its_time(self):
         _, picture = self.draw(timeline())
@@ -55,7 +55,7 @@ class TimelineSvg(unittest.TestCase):
         self.assertEqual(len(self.spans(picture, "wait")), 3)
 
     def test_a_wait_says_for_which_barrier(self):
-        for options, expected in (((), "barrier 3"), (("--rings", "Q:1 K:2"), "K slot 0 empty")):
+        for options, expected in (((), "barrier 3"), (("--pipelines", "Q:1 K:2"), "K stage 0 empty")):
             _, picture = self.draw(timeline(), *options)
             self.assertIn(expected, [title.text for title in picture.iter(f"{SVG}title")])
 

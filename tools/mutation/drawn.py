@@ -9,12 +9,13 @@ import re
 from .source import Source, Span
 
 # Machines, backends and boundaries are no device code; tables say what is built, and cost speed at most.
-OTHER_FOLDERS = ("api", "cpu", "hw/sim", "hw/sm90", "hw/cuda", "launch")
-OTHER_FILES = ("variants.h", "study.h", "table.h", "kernels.h", "hw.h", "launch.h", "status.h")
+OTHER_FOLDERS = ("api", "cpu", "hw/sim", "hw/sm90", "hw/cuda")
+OTHER_FILES = ("variants.h", "recipes.h", "eight_bit_recipes.h", "study.h", "table.h", "kernels.h", "hw.h", "launch.h", "chip.h", "chip_kernels.h", "status.h")
+PLANS = ("plan.cpp", "split.cpp", "tensor_map.cpp")
 # They compute nothing and order nothing: hints, names, and what steers a compiler.
 HINTS = re.compile(r"\b(?:set_role|prefetch_\w+|compute_before_wait|release_next_grid|static_assert)\b")
 ORDERING = re.compile(r"\b(?:\w*fence\w*|\w*sync\w*|\w*wait\w*|\w*release\w*|\w*arrive\w*|\w*commit\w*|acquire\w*|take|pass)(?:<[^;()]*>)?\(")
-NEIGHBOURS = (("k_at", "v_at"), ("k_ring", "v_ring"), ("begin", "end"), ("full", "empty"), ("first", "last"),
+NEIGHBOURS = (("k_at", "v_at"), ("k_pipeline", "v_pipeline"), ("k_pipeline", "v_pipeline"), ("begin", "end"), ("full", "empty"), ("first", "last"),
               ("upper", "lower"), ("row", "column"), ("before", "after"), ("full_begin", "full_end"), ("q_len", "k_len"),
               ("batch", "head"), ("low", "high"), ("k", "v"), ("left", "right"))
 
@@ -44,7 +45,7 @@ def device_files(root):
     src = root / "src"
     for path in sorted(src.rglob("*")):
         name = path.relative_to(src)
-        if path.suffix == ".h" and path.name not in OTHER_FILES or path.name in ("plan.cpp", "tensor_map.cpp"):
+        if path.suffix == ".h" and path.name not in OTHER_FILES or path.name in PLANS:
             if not any(name.is_relative_to(folder) for folder in OTHER_FOLDERS):
                 yield str(path.relative_to(root))
 
@@ -68,10 +69,21 @@ def pairs(source):
             yield a, b
 
 
+ASSIGNMENT = re.compile(r"([\w.]+)(?:\[[^]]*\])? [-+*/^|&]?= ([^=].*);", re.DOTALL)
+
+
+def are_apart(first, second):
+    """Whether two statements assign what the other does not name, without a verb: their order means nothing."""
+    a, b = ASSIGNMENT.fullmatch(first), ASSIGNMENT.fullmatch(second)
+    if not a or not b or re.search(r"\bhw::|=(?!=)|\+\+|--", a.group(2) + b.group(2)):
+        return False
+    return not any(re.search(rf"(?<![\w.]){re.escape(x.group(1))}\b", other) for x, other in ((a, second), (b, first)))
+
+
 def swapped(source):
     for a, b in pairs(source):
         first, second = source.text[a.begin:a.end], source.text[b.begin:b.end]
-        if first != second:
+        if first != second and not are_apart(first, second):
             yield "swapped", a, ((a, second), (b, first)), f"{short(first)} <-> {short(second)}"
 
 
@@ -122,7 +134,7 @@ def replaced(source):
     for match in re.finditer(r"(?<=[.\s(\[])(" + "|".join(other) + r")\b(?!\()", source.code):
         span = Span(*match.span(1))
         yield "replaced", span, ((span, other[match.group(1)]),), f"{match.group(1)} -> {other[match.group(1)]}"
-    for match in re.finditer(r"(?<=\w)\[([\w.]*slot)\]", source.code):
+    for match in re.finditer(r"(?<=\w)\[([\w.]*(?:slot|stage))\]", source.code):
         span = Span(*match.span(1))
         yield "replaced", span, ((span, f"{match.group(1)} ^ 1"),), f"{match.group(1)} -> its neighbour"
 

@@ -42,8 +42,8 @@ def regions(file):
 
 @dataclasses.dataclass(frozen=True)
 class At:
-    """A function, struct or variable: "wait_full"; with the stem or folder of its file, or with the struct around it,
-    where its name alone is not enough: "epilogue/store_tile", "Ring::init"."""
+    """A function, struct or variable: "consumer_wait"; with the stem or folder of its file, or with the struct around it,
+    where its name alone is not enough: "epilogue/store_tile", "Pipeline::init"."""
     where: str
 
     @functools.cache

@@ -7,9 +7,9 @@
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="tandem", dtype=torch.bfloat16)
 
 Serves prefill and decoding with their caches, static ones too, training, left and right padding, sliding windows,
-softcap, grouped heads, learnable sinks, encoders. What it does not serve raises NotImplementedError and names it:
-dropout, packed sequences, holes in a padding mask, other masks. Keys of sequences that are padded on the left are copied
-once a layer.
+softcap, grouped heads, learnable sinks, encoders, sequences that are packed into one row (by their position_ids). What it
+does not serve raises NotImplementedError and names it: dropout, holes in a padding mask, other masks. Keys of sequences that
+are padded on the left are copied once a layer.
 """
 
 import torch
@@ -21,8 +21,9 @@ from ..torch import attention_varlen, decode
 NAME = "tandem"
 # Transformers' functions that masks are made of, by their qualified names: those whose meaning reaches the kernels by
 # other ways (is_causal, sliding_window), and what joins them.
-KNOWN_MASKS = ("causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay")
-JOINS = ("and_masks",)
+PACKED = "packed_sequence_mask_function"
+KNOWN_MASKS = ("causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay", PACKED)
+JOINS = ("and_masks", "remap_positions_for_packed_sequence")
 
 
 def register():
@@ -35,14 +36,40 @@ def register():
 # ---- Masks: which keys of each sequence count
 
 
+def _name_of(function):
+    return getattr(function, "__qualname__", repr(function)).partition(".")[0]
+
+
+def _contents(function):
+    """What a function's closure holds, by its names there."""
+    cells = zip(getattr(function.__code__, "co_freevars", ()), function.__closure__ or ())
+    return {name: cell.cell_contents for name, cell in cells}
+
+
+def _parts(function):
+    """A mask function, or those that it is made of."""
+    if _name_of(function) not in JOINS:
+        return [function]
+    inside = [part for own in _contents(function).values() for part in (own if isinstance(own, tuple) else (own,))]
+    return [part for own in inside if callable(own) and not isinstance(own, torch.Tensor) for part in _parts(own)]
+
+
 def _check_mask_function(function):
-    name = getattr(function, "__qualname__", repr(function)).partition(".")[0]
-    if name in JOINS:
-        for cell in function.__closure__ or ():
-            for part in cell.cell_contents if isinstance(cell.cell_contents, tuple) else (cell.cell_contents,):
-                _check_mask_function(part)
-    elif name not in KNOWN_MASKS:
-        raise NotImplementedError(f"Tandem does not serve attention masks made by {name}")
+    for part in _parts(function):
+        if _name_of(part) not in KNOWN_MASKS:
+            raise NotImplementedError(f"Tandem does not serve attention masks made by {_name_of(part)}")
+
+
+def _packed_starts(function):
+    """Where the sequences begin that are packed into the rows of a batch: int32, 1 x 1 x (sequences + 1) x 1, over all rows;
+    None where none are. Reads their number on the host."""
+    ids = [own for part in _parts(function) if _name_of(part) == PACKED for own in _contents(part).values()]
+    if not ids:
+        return None
+    begins = torch.ones_like(ids[0], dtype=torch.bool)
+    begins[:, 1:] = ids[0][:, 1:] != ids[0][:, :-1]
+    starts = begins.flatten().nonzero().flatten()
+    return torch.cat([starts, starts.new_full((1,), begins.numel())]).to(torch.int32)[None, None, :, None]
 
 
 def _is_causal(function):
@@ -54,12 +81,16 @@ def _is_causal(function):
 def key_ranges(*, batch_size, kv_length, q_length=None, q_offset=0, kv_offset=0, mask_function=None,
                attention_mask=None, cache_position=None, **_):
     """What Transformers hands to attention_forward as its mask, made once for all layers: None where all keys count, or
-    int32, b x 1 x 1 x 1, the number of keys that count, or b x 1 x 1 x 2, the first and the end of them. Of four
-    dimensions, because that is how Transformers knows a mask that is made already."""
+    int32, b x 1 x 1 x 1, the number of keys that count, or b x 1 x 1 x 2, the first and the end of them, or what
+    _packed_starts says. Of four dimensions, because that is how Transformers knows a mask that is made already."""
     if q_length is None:  # up to Transformers 5.10 or so
         q_length, q_offset = cache_position.shape[0], cache_position[0]
     if mask_function is not None:
         _check_mask_function(mask_function)
+        if (starts := _packed_starts(mask_function)) is not None:
+            if attention_mask is not None:
+                raise NotImplementedError("Tandem does not serve packed sequences with a padding mask")
+            return starts
     seen = q_offset + q_length - kv_offset  # keys up to the last query's own
     causal = mask_function is None or _is_causal(mask_function)
     if attention_mask is None:
@@ -103,6 +134,15 @@ def _is_step(q, mask):
     return q.shape[1] <= MOST_STEP_QUERIES and served and not wanted and (mask is None or mask.shape[1] == 1)
 
 
+def _attend_packed(q, k, v, starts, options):
+    """out and its log-sum-exp; b, s, h, d."""
+    length, head_dim_v = q.shape[1], v.shape[-1]
+    packed = (x.flatten(0, 1) for x in in_one_head_dim(q, k, v))
+    out, lse = attention_varlen(*packed, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=length,
+                                max_seqlen_k=length, **options.keywords())
+    return out[..., :head_dim_v].unflatten(0, q.shape[:2]), lse.unflatten(0, q.shape[:2])
+
+
 def _attend(q, k, v, mask, options):
     """out and its log-sum-exp; b, s, h, d."""
     batch, capacity, head_dim_v = *k.shape[:2], v.shape[-1]
@@ -133,10 +173,13 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, *,
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     left = None if sliding_window is None else sliding_window - 1  # its windows count the query's own key
-    ranges = None if attention_mask is None else attention_mask[:, 0, 0]
+    packed = attention_mask is not None and attention_mask.shape[2] > 1
     options = Options.of(q, scaling, causal, (-1 if left is None else left, -1 if left is None else left),
                          attention_chunk=0, softcap=softcap or 0.0)
-    out, lse = _attend(q, k, v, ranges, options)
+    if packed:
+        out, lse = _attend_packed(q, k, v, attention_mask.flatten(), options)
+    else:
+        out, lse = _attend(q, k, v, None if attention_mask is None else attention_mask[:, 0, 0], options)
     if s_aux is not None:  # exp(lse) / (exp(lse) + exp(sink)) of the weight stays with the keys
         out = (out.float() * torch.sigmoid(lse - s_aux.float())[..., None]).to(out.dtype)
     return out.contiguous(), None

@@ -12,9 +12,9 @@ built against PyTorch: any from 2.4 on will do.
 import torch
 
 from .._library import UNLIMITED, TandemError
-from . import _call, _ops
+from . import _call, _native, _ops
 
-__all__ = ["attention", "attention_varlen", "decode", "merge"]
+__all__ = ["attention", "attention_eight_bit", "attention_varlen", "decode", "merge", "quantize"]
 
 
 def _invalid(message):
@@ -42,13 +42,41 @@ def _scale(scale):
     return float(scale)
 
 
+# ---- Calls that may go past PyTorch's dispatcher. Each name is bound once: a look-up costs as much as a question.
+
+_Tensor = torch.Tensor
+_bfloat16 = torch.bfloat16
+_is_tracing = torch.compiler.is_dynamo_compiling
+_records = torch.is_grad_enabled
+_casts = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+_is_deterministic = torch.are_deterministic_algorithms_enabled
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.maybe_current_level
+
+
+def _records_any(q, k, v):
+    return _records() and (q.requires_grad or k.requires_grad or v.requires_grad)
+
+
 def _is_plain(q, k, v):
-    """Nobody looks on: no compiler, no autograd, no autocast, no mode, no transform; just three tensors."""
-    return (not torch.compiler.is_compiling() and type(q) is type(k) is type(v) is torch.Tensor
-            and not (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad))
-            and q.device.type in ("cuda", "cpu") and not torch.is_autocast_enabled(q.device.type)
-            and torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.maybe_current_level() is None
-            and not (q.is_neg() or k.is_neg() or v.is_neg()))
+    """Nobody looks on but autograd: no compiler, no autocast, no mode; just three tensors. (Tensors in one of functorch's
+    transforms look like any others, but show no memory.)"""
+    return (not _is_tracing() and type(q) is _Tensor and type(k) is _Tensor and type(v) is _Tensor
+            and not _casts() and _modes() == 0
+            # No complex number has parts of bfloat16, whose conjugate has the negative bit.
+            and (q.dtype is _bfloat16 or not (q.is_neg() or k.is_neg() or v.is_neg())))
+
+
+def _may_follow(x):
+    """The same of another argument of such a call, which may be absent."""
+    return x is None or (type(x) is _Tensor and not x.is_neg() and not (_records() and x.requires_grad))
+
+
+def _eagerly(tensors, options, with_lse):
+    if _records_any(*tensors):
+        return _ops.Attention.apply(*tensors, *options)
+    left, right, scale, softcap, _ = options
+    return _call.forward(*(_ops.rows_contiguous(x) for x in tensors), (left, right), scale, softcap, with_lse=with_lse)
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, deterministic=None):
@@ -67,14 +95,20 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
     q_heads, which has a gradient too. A query that sees no key has output 0 and log-sum-exp -inf. Raises TandemError
     with the library's message.
     """
-    mask, scale = _sides(causal, window), _scale(scale)
-    if _is_plain(q, k, v):
-        q, k, v = _ops.rows_contiguous(q), _ops.rows_contiguous(k), _ops.rows_contiguous(v)
-        out, lse = _call.forward(q, k, v, mask, scale, float(softcap), with_lse=return_lse)
+    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
+    scale = 0.0 if scale is None else _scale(scale)
+    plain = _is_plain(q, k, v)
+    if plain and not _records_any(q, k, v):
+        out, lse = _native.run_forward((q, k, v), (left, right, scale, softcap), return_lse)
+        if out is not None:
+            return (out, lse) if return_lse else out
+    if deterministic is None:
+        deterministic = _is_deterministic()
+    options = left, right, scale, float(softcap), deterministic
+    if plain and _transforms() is None and (q.is_cuda or q.is_cpu):
+        out, lse = _eagerly((q, k, v), options, return_lse)
     else:
-        if deterministic is None:
-            deterministic = torch.are_deterministic_algorithms_enabled()
-        out, lse = torch.ops.tandem.forward(q, k, v, *mask, scale, float(softcap), deterministic)
+        out, lse = torch.ops.tandem.forward(q, k, v, *options)
     return (out, lse) if return_lse else out
 
 
@@ -87,11 +121,19 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
     Has gradients where keys are not paged; they read the lengths on the host and run one sequence after another, so
     that no CUDA graph can capture them. A row of no sequence has gradient 0.
     """
+    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
+    scale = 0.0 if scale is None else _scale(scale)
+    lengths = cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
+    if (_is_plain(q, k, v) and not _records_any(q, k, v) and _may_follow(cu_seqlens_q)
+            and _may_follow(cu_seqlens_k) and _may_follow(seqused_k) and _may_follow(page_table)):
+        out, lse = _native.run_forward_varlen((q, k, v), (*lengths, max_seqlen_q, max_seqlen_k, left, right, scale,
+                                                          softcap), return_lse)
+        if out is not None:
+            return (out, lse) if return_lse else out
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
-    out, lse = torch.ops.tandem.forward_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_seqlen_q,
-                                               max_seqlen_k, *_sides(causal, window), _scale(scale), float(softcap),
-                                               deterministic)
+    out, lse = torch.ops.tandem.forward_varlen(q, k, v, *lengths, max_seqlen_q, max_seqlen_k, left, right, scale,
+                                               float(softcap), deterministic)
     return (out, lse) if return_lse else out
 
 
@@ -104,12 +146,47 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
     no gradient.
     """
     cos, sin = (None, None) if rotary is None else rotary
-    options = (lengths, page_table, batch_index, cos, sin, rotary_interleaved, *_sides(causal, window),
-               _scale(scale), float(softcap), split_size)
+    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
+    scale = 0.0 if scale is None else _scale(scale)
+    if (_is_plain(q, k_cache, v_cache) and not _records_any(q, k_cache, v_cache) and type(lengths) is _Tensor
+            and _may_follow(page_table) and _may_follow(batch_index) and _may_follow(k_new) and _may_follow(v_new) and _may_follow(cos)
+            and _may_follow(sin)):
+        out, lse = _native.run_decode((q, k_cache, v_cache, k_new, v_new),
+                                      (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right,
+                                       scale, softcap, split_size), return_lse)
+        if out is not None:
+            return (out, lse) if return_lse else out
+    options = (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right, scale, float(softcap),
+               split_size)
     if k_new is None and v_new is None:
         out, lse = torch.ops.tandem.decode(q, k_cache, v_cache, *options)
     else:
         out, lse = torch.ops.tandem.decode_append(q, k_cache, v_cache, k_new, v_new, *options)
+    return (out, lse) if return_lse else out
+
+
+def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None):
+    """x in 8 bits and its scales as an operator: arguments and results are those of tandem.quantize. Has no gradient."""
+    if scale is None:
+        return torch.ops.tandem.quantize(x, by_column, block, hadamard)
+    return torch.ops.tandem.quantize_by(x, scale, by_column, block, hadamard), scale
+
+
+def attention_eight_bit(q, k, v, *, q_descale=None, k_descale=None, v_descale=None, descale_block=128,
+                        values_by_column=False, causal=False, window=None, scale=None, softcap=0.0, return_lse=False,
+                        dtype=torch.bfloat16):
+    """Attention over float8_e4m3fn tensors as an operator: arguments and results are those of tandem.forward. dtype: of
+    out, bfloat16 or float16. Has no gradient.
+
+        q8, q_scale = quantize(q, hadamard=1)
+        k8, k_scale = quantize(k, hadamard=1)
+        v8, v_scale = quantize(v, by_column=True)
+        out = attention_eight_bit(q8, k8, v8, q_descale=q_scale, k_descale=k_scale, v_descale=v_scale,
+                                  values_by_column=True, causal=True)
+    """
+    left, right = _sides(causal, window)
+    out, lse = torch.ops.tandem.forward_eight_bit(q, k, v, q_descale, k_descale, v_descale, descale_block,
+                                                  values_by_column, left, right, _scale(scale), float(softcap), dtype)
     return (out, lse) if return_lse else out
 
 

@@ -13,6 +13,7 @@ import torch
 from .._library import (BACKENDS, DTYPES, MASK_WINDOW, UNLIMITED, BackwardArgs, Cache, DecodeArgs, ForwardArgs, Mask,
                         Rotary, TandemError, check, library)
 from .._pack import Packer
+from ._native import empty_lse
 
 CODES = {getattr(torch, name): code for name, code in DTYPES.items()}
 ABSENT = (0, 0, *8 * (0,))  # the fields of a tensor that there is none of
@@ -124,12 +125,6 @@ def _keep(key, prepared):
     if len(_prepared) >= MOST_PREPARED:
         _prepared.clear()
     _prepared[key] = prepared
-
-
-def empty_lse(q):
-    """b, sq, q_heads in float32; the queries of a head are neighbours in memory, as a tile writes them."""
-    b, s, h, _ = q.shape
-    return torch.empty_strided((b, s, h), (h * s, 1, s), dtype=torch.float32, device=q.device)
 
 
 _FORWARD = Packer(ForwardArgs, "study")

@@ -10,7 +10,7 @@ import torch
 
 import tandem
 
-from . import _call
+from . import _call, _native
 
 LIBRARY = torch.library.Library("tandem", "DEF")
 MASK = "SymInt left, SymInt right, float scale, float softcap"
@@ -31,6 +31,10 @@ _define("backward", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, T
 _define("decode", f"(Tensor q, Tensor k_cache, Tensor v_cache, {CACHE}) -> (Tensor, Tensor)")
 _define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
         f"{CACHE}) -> (Tensor, Tensor)")
+_define("quantize", "(Tensor x, bool by_column, SymInt block, int? hadamard) -> (Tensor, Tensor)")
+_define("quantize_by", "(Tensor x, Tensor scale, bool by_column, SymInt block, int? hadamard) -> Tensor")
+_define("forward_eight_bit", "(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
+        f"SymInt descale_block, bool values_by_column, {MASK}, ScalarType dtype) -> (Tensor, Tensor)")
 _define("merge", "(Tensor o_parts, Tensor lse_parts, ScalarType dtype) -> (Tensor, Tensor)")
 
 
@@ -44,6 +48,9 @@ def rows_contiguous(x):
 
 def _forward(q, k, v, *options):
     left, right, scale, softcap, _ = options
+    here = _native.run_forward((q, k, v), options[:4], True)
+    if here[0] is not None:
+        return here
     return _call.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), (left, right), scale, softcap)
 
 
@@ -53,6 +60,9 @@ def _window(*sides):
 
 def _forward_varlen(q, k, v, *rest):
     cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_q, max_k, left, right, scale, softcap, _ = rest
+    here = _native.run_forward_varlen((q, k, v), rest[:-1], True)
+    if here[0] is not None:
+        return here
     return tandem.forward_varlen(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), cu_seqlens_q=cu_seqlens_q,
                                  cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k, page_table=page_table,
                                  max_seqlen_q=max_q, max_seqlen_k=max_k, window=_window(left, right),
@@ -61,6 +71,9 @@ def _forward_varlen(q, k, v, *rest):
 
 def _backward(dout, dlse, *rest):
     q, k, v, out, lse, left, right, scale, softcap, deterministic = rest
+    here = _native.run_backward((q, k, v, out, dout), (lse, dlse), (left, right, scale, softcap, deterministic))
+    if here is not None:
+        return here
     tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout}
     tensors = {name: rows_contiguous(x) for name, x in tensors.items()}
     return tuple(_call.backward(tensors, lse, dlse, ((left, right), scale, softcap, deterministic)))
@@ -77,7 +90,24 @@ def _step(q, k_cache, v_cache, lengths, *options, **new):
 
 def _decode_append(q, k_cache, v_cache, *rest):
     k_new, v_new, lengths, *options = rest
+    torch.autograd.graph.increment_version((k_cache, v_cache))
     return _step(q, k_cache, v_cache, lengths, *options, k_new=rows_contiguous(k_new), v_new=rows_contiguous(v_new))
+
+
+def _quantize(x, by_column, block, hadamard):
+    return tandem.quantize(rows_contiguous(x), by_column=by_column, block=block, hadamard=hadamard)
+
+
+def _quantize_by(x, scale, by_column, block, hadamard):
+    return tandem.quantize(rows_contiguous(x), scale=scale, by_column=by_column, block=block, hadamard=hadamard)[0]
+
+
+def _forward_eight_bit(q, k, v, *rest):
+    q_descale, k_descale, v_descale, block, by_column, left, right, scale, softcap, dtype = rest
+    return tandem.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), q_descale=q_descale,
+                          k_descale=k_descale, v_descale=v_descale, descale_block=block, values_by_column=by_column,
+                          window=_window(left, right), scale=scale or None, softcap=softcap,
+                          out=torch.empty(q.shape, dtype=dtype, device=q.device), return_lse=True)
 
 
 def _merge(o_parts, lse_parts, dtype):
@@ -100,6 +130,9 @@ class _Scratch:
         memory = self._kept.get(stream)
         if memory is None or len(memory) < size:
             memory = self._kept[stream] = torch.zeros(max(size, 1 << 24), **options)
+            if _native.lend is not None:
+                address = -(-memory.data_ptr() // 256) * 256
+                _native.lend(stream[0].index, stream[1], address, memory.data_ptr() + len(memory) - address)
         return memory
 
 
@@ -111,6 +144,9 @@ for device in ("CPU", "CUDA"):
     LIBRARY.impl("backward", _backward, device)
     LIBRARY.impl("decode", _step, device)
     LIBRARY.impl("decode_append", _decode_append, device)
+    LIBRARY.impl("quantize", _quantize, device)
+    LIBRARY.impl("quantize_by", _quantize_by, device)
+    LIBRARY.impl("forward_eight_bit", _forward_eight_bit, device)
     LIBRARY.impl("merge", _merge, device)
 
 
@@ -138,6 +174,28 @@ def _fake_step(q, *rest):
 
 torch.library.register_fake("tandem::decode", _fake_step, lib=LIBRARY)
 torch.library.register_fake("tandem::decode_append", _fake_step, lib=LIBRARY)
+
+
+def _fake_eight_bits(x, by_column):
+    b, s, h, d = x.shape
+    return x.new_empty((b, d, h, (s + 15) // 16 * 16) if by_column else x.shape, dtype=torch.float8_e4m3fn)
+
+
+@torch.library.register_fake("tandem::quantize", lib=LIBRARY)
+def _(x, by_column, block, hadamard):
+    b, s, h, _ = x.shape
+    blocks = (s + block - 1) // block if block else 1
+    return _fake_eight_bits(x, by_column), x.new_empty((b, blocks, h), dtype=torch.float32)
+
+
+@torch.library.register_fake("tandem::quantize_by", lib=LIBRARY)
+def _(x, scale, by_column, block, hadamard):
+    return _fake_eight_bits(x, by_column)
+
+
+@torch.library.register_fake("tandem::forward_eight_bit", lib=LIBRARY)
+def _(q, *rest):
+    return q.new_empty(q.shape, dtype=rest[-1]), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("tandem::merge", lib=LIBRARY)
@@ -206,7 +264,29 @@ torch.library.register_autograd("tandem::forward_varlen", _differentiate_varlen,
                                 lib=LIBRARY)
 _no_derivative("backward", "Tandem has no double backward")
 _no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
+for name in ("quantize", "quantize_by", "forward_eight_bit"):
+    _no_derivative(name, "8 bits are for inference; use tandem.torch.attention")
 _no_derivative("merge", "only attention itself has a backward pass")
+
+
+class Attention(torch.autograd.Function):
+    """The operator `forward` with its gradients, for eager calls: without the dispatcher on either way."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, *options):
+        out, lse = _forward(q, k, v, *options)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.set_materialize_grads(False)
+        ctx.options = options
+        return out, lse
+
+    @staticmethod
+    def backward(ctx, dout, dlse):
+        if torch.is_grad_enabled():  # somebody wants the gradients' graph: the operator says that there is none
+            return _differentiate(ctx, dout, dlse)
+        q, k, v, out, lse = ctx.saved_tensors
+        dout = torch.zeros_like(out) if dout is None else dout
+        return *_backward(dout, dlse, q, k, v, out, lse, *ctx.options), *([None] * 5)
 
 
 # ---- Autocast: q, k and v in the dtype that it asks for

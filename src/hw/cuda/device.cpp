@@ -1,5 +1,7 @@
 #include "hw/cuda/device.h"
 
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -8,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "core/remembered.h"
 #include "hw/cuda/capability.h"
 #include "hw/tensor_map.h"
 
@@ -40,16 +43,26 @@ cudaPointerAttributes pointer_attributes(const void* address) {
   return attributes;
 }
 
-/// Whether the current device can reach the memory. The driver says so at once; the runtime asks it for more,
-/// but also knows where a thread has no context yet.
+/// Gives the thread the current device's context. A thread has none before its first call that needs one, and
+/// without one the driver knows no memory: so it is in a thread that PyTorch's autograd has just started.
+void bind_context() {
+  int ordinal = 0;
+  if (cudaGetDevice(&ordinal) == cudaSuccess) cudaSetDevice(ordinal);
+  cudaGetLastError();
+}
+
+/// Whether the current device can reach the memory. The driver says so at once; the runtime asks it for more.
 bool is_reachable(const void* address) {
   static const auto attribute =
       driver_function<PFN_cuPointerGetAttribute_v4000>("cuPointerGetAttribute", 4000);
   CUdeviceptr reached = 0;
-  if (attribute != nullptr && attribute(&reached, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                        reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS) {
-    return reached != 0;
-  }
+  const auto driver_knows = [&] {
+    return attribute != nullptr && attribute(&reached, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                             reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS;
+  };
+  if (driver_knows()) return reached != 0;
+  bind_context();
+  if (driver_knows()) return reached != 0;
   return pointer_attributes(address).devicePointer != nullptr;
 }
 
@@ -94,6 +107,52 @@ Status current_device(Device* device) {
   return {};
 }
 
+/// What a map depends on, as numbers.
+struct MapQuestion {
+  std::array<std::uint64_t, 14> numbers;
+
+  MapQuestion(const TensorMapRequest& r, CUtensorMapDataType type)
+      : numbers{reinterpret_cast<std::uintptr_t>(r.address),
+                r.dims[0],
+                r.dims[1],
+                r.dims[2],
+                r.dims[3],
+                r.stride_bytes[0],
+                r.stride_bytes[1],
+                r.stride_bytes[2],
+                r.box[0],
+                r.box[1],
+                r.box[2],
+                r.box[3],
+                static_cast<std::uint64_t>(r.swizzle),
+                static_cast<std::uint64_t>(type)} {}
+  std::uint64_t hash() const {
+    std::uint64_t hash = 0;
+    for (const std::uint64_t number : numbers) hash = core::mixed(hash, number);
+    return hash >> 32;
+  }
+  friend bool operator==(const MapQuestion&, const MapQuestion&) = default;
+};
+
+struct EncodedMap {
+  CUresult result;
+  CUtensorMap map;
+};
+
+EncodedMap encoded_by_driver(const TensorMapRequest& request, CUtensorMapDataType type) {
+  const CUtensorMapSwizzle swizzle =
+      request.swizzle == Swizzle::none ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B;
+  const cuuint32_t element_strides[4] = {1, 1, 1, 1};
+  // A row of a box is one line of L2. Promotion to two lines fetches the neighbour's as well, which another
+  // box asks for at the same time: measured 6 % of the bandwidth of HBM.
+  EncodedMap encoded;
+  encoded.result =
+      tensor_map_encoder()(&encoded.map, type, 4, request.address, request.dims, request.stride_bytes,
+                           request.box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return encoded;
+}
+
 }  // namespace
 
 Status device_error(const std::string& what, cudaError_t error) {
@@ -102,27 +161,22 @@ Status device_error(const std::string& what, cudaError_t error) {
 }
 
 Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorMap* map) {
+  // Callers come back with the same buffers; the driver takes ten times as long as looking them up.
+  thread_local core::Remembered<MapQuestion, EncodedMap, 64> known;
   const TensorMapRequest request = tensor_map_request(tensor, box);
   const CUtensorMapDataType type = tensor.dtype == TANDEM_FP32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                    : tensor.dtype == TANDEM_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                    : tensor.dtype == TANDEM_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                  : CU_TENSOR_MAP_DATA_TYPE_UINT16;
-  const CUtensorMapSwizzle swizzle =
-      request.swizzle == Swizzle::none ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B;
-  const cuuint32_t element_strides[4] = {1, 1, 1, 1};
-  // A row of a box is one line of L2. Promotion to two lines fetches the neighbour's as well, which another
-  // box asks for at the same time: measured 6 % of the bandwidth of HBM.
-  CUtensorMap encoded;
-  static_assert(sizeof(encoded) == sizeof(*map));
-  const CUresult result =
-      tensor_map_encoder()(&encoded, type, 4, request.address, request.dims, request.stride_bytes,
-                           request.box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
+  static_assert(sizeof(CUtensorMap) == sizeof(*map));
+  const EncodedMap& encoded =
+      known.of(MapQuestion(request, type), [&] { return encoded_by_driver(request, type); });
+  if (encoded.result != CUDA_SUCCESS) {
     return {TANDEM_DEVICE_ERROR, std::string("the driver refused a tensor map for ") + name +
-                                     " (cuTensorMapEncodeTiled, error " + std::to_string(result) + ")"};
+                                     " (cuTensorMapEncodeTiled, error " + std::to_string(encoded.result) +
+                                     ")"};
   }
-  std::memcpy(map, &encoded, sizeof(*map));
+  std::memcpy(map, &encoded.map, sizeof(*map));
   return {};
 }
 
@@ -161,7 +215,11 @@ DeviceDescription describe_device() {
 }
 
 bool is_device_memory(const void* address) {
-  const cudaMemoryType type = pointer_attributes(address).type;
+  cudaMemoryType type = pointer_attributes(address).type;
+  if (type == cudaMemoryTypeUnregistered) {
+    bind_context();
+    type = pointer_attributes(address).type;
+  }
   return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
 }
 

@@ -183,6 +183,9 @@ TANDEM_SIM_INLINE float tanh(float x) { return std::tanh(x); }
 TANDEM_SIM_INLINE float reciprocal(float x) { return 1.f / x; }
 TANDEM_SIM_INLINE float fma(float a, float b, float c) { return std::fma(a, b, c); }
 TANDEM_SIM_INLINE float max(float a, float b) { return std::fmax(a, b); }
+TANDEM_SIM_INLINE float max_or_nan(float a, float b) {
+  return std::isnan(a) || std::isnan(b) ? std::numeric_limits<float>::quiet_NaN() : std::fmax(a, b);
+}
 TANDEM_SIM_INLINE float max_of_bits(float a, float b, float c) {
   return std::bit_cast<float>(std::max(
       {std::bit_cast<std::int32_t>(a), std::bit_cast<std::int32_t>(b), std::bit_cast<std::int32_t>(c)}));
@@ -198,6 +201,12 @@ TANDEM_SIM_INLINE std::uint32_t pack(float low, float high) {
 TANDEM_SIM_INLINE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3) {
   const auto bits = [](float x) { return std::uint32_t{core::E4m3::from(x).bits}; };
   return bits(x0) | bits(x1) << 8 | bits(x2) << 16 | bits(x3) << 24;
+}
+TANDEM_SIM_INLINE std::uint32_t pack_bytes(float x0, float x1, float x2, float x3) {
+  const auto byte = [](float x) {
+    return std::isnan(x) ? 0u : static_cast<std::uint32_t>(std::clamp(std::nearbyint(x), 0.f, 255.f));
+  };
+  return byte(x0) | byte(x1) << 8 | byte(x2) << 16 | byte(x3) << 24;
 }
 template <std::uint32_t selector>
 TANDEM_SIM_INLINE std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high) {

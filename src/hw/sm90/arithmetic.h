@@ -36,6 +36,11 @@ TANDEM_DEVICE float tanh(float x) {
 
 TANDEM_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
 TANDEM_DEVICE float max(float a, float b) { return fmaxf(a, b); }
+TANDEM_DEVICE float max_or_nan(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
 TANDEM_DEVICE float max_of_bits(float a, float b, float c) {
   // In one piece: as an intrinsic its moves between register types get in front of a wait for WGMMAs.
   float top;
@@ -70,6 +75,17 @@ TANDEM_DEVICE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3) {
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(low) : "f"(x1), "f"(x0));
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(high) : "f"(x3), "f"(x2));
   return low | static_cast<std::uint32_t>(high) << 16;
+}
+
+TANDEM_DEVICE std::uint32_t pack_bytes(float x0, float x1, float x2, float x3) {
+  std::uint32_t word;
+  asm("{\n.reg .s32 a, b, c, d;\n.reg .b32 upper;\n"
+      "cvt.rni.s32.f32 a, %1;\ncvt.rni.s32.f32 b, %2;\ncvt.rni.s32.f32 c, %3;\ncvt.rni.s32.f32 d, %4;\n"
+      "cvt.pack.sat.u8.s32.b32 upper, d, c, 0;\n"
+      "cvt.pack.sat.u8.s32.b32 %0, b, a, upper;\n}\n"
+      : "=r"(word)
+      : "f"(x0), "f"(x1), "f"(x2), "f"(x3));
+  return word;
 }
 
 template <std::uint32_t selector>

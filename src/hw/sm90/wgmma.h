@@ -83,10 +83,12 @@ struct Wgmma;
 #define TANDEM_NAMES_16 TANDEM_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define TANDEM_NAMES_24 TANDEM_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define TANDEM_NAMES_32 TANDEM_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define TANDEM_NAMES_36 TANDEM_NAMES_32 ", %32, %33, %34, %35"
 #define TANDEM_NAMES_40 TANDEM_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define TANDEM_NAMES_48 TANDEM_NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define TANDEM_NAMES_56 TANDEM_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define TANDEM_NAMES_64 TANDEM_NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define TANDEM_NAMES_68 TANDEM_NAMES_64 ", %64, %65, %66, %67"
 #define TANDEM_NAMES_72 TANDEM_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
 #define TANDEM_NAMES_80 TANDEM_NAMES_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define TANDEM_NAMES_88 TANDEM_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
@@ -104,11 +106,13 @@ struct Wgmma;
 #define TANDEM_LIST_16(d) TANDEM_ACCUMULATORS_16(d, 0)
 #define TANDEM_LIST_24(d) TANDEM_ACCUMULATORS_16(d, 0), TANDEM_ACCUMULATORS_8(d, 16)
 #define TANDEM_LIST_32(d) TANDEM_ACCUMULATORS_32(d, 0)
+#define TANDEM_LIST_36(d) TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_4(d, 32)
 #define TANDEM_LIST_40(d) TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_8(d, 32)
 #define TANDEM_LIST_48(d) TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_16(d, 32)
 #define TANDEM_LIST_56(d) \
   TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_16(d, 32), TANDEM_ACCUMULATORS_8(d, 48)
 #define TANDEM_LIST_64(d) TANDEM_ACCUMULATORS_64(d, 0)
+#define TANDEM_LIST_68(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_4(d, 64)
 #define TANDEM_LIST_72(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_8(d, 64)
 #define TANDEM_LIST_80(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_16(d, 64)
 #define TANDEM_LIST_88(d) \
@@ -148,10 +152,12 @@ TANDEM_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14", "%15")
 TANDEM_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22", "%23")
 TANDEM_WGMMA(48, 24, "%24", "%25", "%26", "%27", "%28", "%29", "%30", "%31")
 TANDEM_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38", "%39")
+TANDEM_WGMMA(72, 36, "%36", "%37", "%38", "%39", "%40", "%41", "%42", "%43")
 TANDEM_WGMMA(80, 40, "%40", "%41", "%42", "%43", "%44", "%45", "%46", "%47")
 TANDEM_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52", "%53", "%54", "%55")
 TANDEM_WGMMA(112, 56, "%56", "%57", "%58", "%59", "%60", "%61", "%62", "%63")
 TANDEM_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70", "%71")
+TANDEM_WGMMA(136, 68, "%68", "%69", "%70", "%71", "%72", "%73", "%74", "%75")
 TANDEM_WGMMA(144, 72, "%72", "%73", "%74", "%75", "%76", "%77", "%78", "%79")
 TANDEM_WGMMA(160, 80, "%80", "%81", "%82", "%83", "%84", "%85", "%86", "%87")
 TANDEM_WGMMA(176, 88, "%88", "%89", "%90", "%91", "%92", "%93", "%94", "%95")

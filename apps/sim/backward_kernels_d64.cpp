@@ -1,6 +1,0 @@
-#include "apps/sim/make_backward_kernels.h"
-
-namespace tandem::sim {
-template std::span<const BackwardKernel> backward_kernels<64>();
-template std::span<const BackwardHelpers> backward_helpers<64>();
-}  // namespace tandem::sim

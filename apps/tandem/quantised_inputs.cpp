@@ -1,0 +1,65 @@
+#include "quantised_inputs.h"
+
+#include <bit>
+
+#include "call.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr std::int64_t block = 128, key_group = 16;
+
+/// Contiguous, in the order of its dimensions.
+tandem_tensor dense(tandem_dtype dtype, const Shape& shape) {
+  return {nullptr,
+          dtype,
+          {shape[0], shape[1], shape[2], shape[3]},
+          {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
+}
+
+std::size_t count_of(const tandem_tensor& tensor) {
+  return static_cast<std::size_t>(
+      cli::count_of({tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3]}));
+}
+
+}  // namespace
+
+QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, Exit if_invalid) {
+  tandem_quantize_args rows{}, values{};
+  rows.struct_size = values.struct_size = sizeof rows;
+  rows.backend = values.backend =
+      args.backend == TANDEM_BACKEND_REFERENCE ? TANDEM_BACKEND_CPU : args.backend;
+  rows.block = values.block = block;
+  rows.hadamard = std::has_single_bit(static_cast<std::uint64_t>(args.q.shape[3])) ? 1 : 0;
+  rows.seed = 1;
+  values.layout = TANDEM_VALUES_BY_COLUMN;
+
+  scales_.struct_size = sizeof scales_;
+  scales_.q_block = scales_.k_block = scales_.v_block = block;
+  scales_.v_layout = TANDEM_VALUES_BY_COLUMN;
+  rows.x = args.q;
+  args.q = quantise(place, rows, inputs_[0], scales_.q, if_invalid);
+  rows.x = args.k;
+  args.k = quantise(place, rows, inputs_[1], scales_.k, if_invalid);
+  values.x = args.v;
+  args.v = quantise(place, values, inputs_[2], scales_.v, if_invalid);
+  args.scales = &scales_;
+}
+
+tandem_tensor QuantisedInputs::quantise(Place& place, tandem_quantize_args args, Input& input,
+                                        tandem_tensor& scale, Exit if_invalid) {
+  const auto [b, s, h, d] = args.x.shape;
+  const std::int64_t keys = (s + key_group - 1) / key_group * key_group;
+  args.out =
+      dense(TANDEM_E4M3, args.layout == TANDEM_VALUES_BY_COLUMN ? Shape{b, d, h, keys} : Shape{b, s, h, d});
+  args.scale = dense(TANDEM_FP32, {b, (s + block - 1) / block, h, 1});
+  input.bits = std::make_unique<Buffer>(place, count_of(args.out) + 1);
+  input.scale = std::make_unique<Buffer>(place, count_of(args.scale) * sizeof(float) + 1);
+  args.out.data = input.bits->data();
+  args.scale.data = input.scale->data();
+  require(tandem_quantize(&args, place.stream()), if_invalid);
+  scale = args.scale;
+  return args.out;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,34 @@
+// The inputs of a forward call, quantised to 8 bits as docs/fp8.md recommends.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include <tandem/tandem.h>
+
+#include "failure.h"
+#include "place.h"
+
+namespace tandem::cli {
+
+/// 8-bit copies of q, k and v in a place, with their scales.
+class QuantisedInputs {
+ public:
+  /// Enqueues the quantisation of args.q, k and v, and puts the copies and their scales into `args`, which
+  /// points here from now on.
+  QuantisedInputs(Place& place, tandem_forward_args& args, Exit if_invalid);
+  QuantisedInputs(const QuantisedInputs&) = delete;
+  QuantisedInputs& operator=(const QuantisedInputs&) = delete;
+
+ private:
+  struct Input {
+    std::unique_ptr<Buffer> bits, scale;
+  };
+  tandem_tensor quantise(Place& place, tandem_quantize_args args, Input& input, tandem_tensor& scale,
+                         Exit if_invalid);
+
+  std::array<Input, 3> inputs_;
+  tandem_scales scales_{};
+};
+
+}  // namespace tandem::cli

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times Tandem's forward pass over 8 bits (e4m3) beside FlashAttention-3's, where its module flash_attn_interface is
+installed, cuDNN's, where the package nvidia-cudnn-frontend is, and Tandem's own bf16, all taking turns in one process.
+
+Runs the grid of the FlashAttention-3 paper (hidden dimension 2048, 16k tokens, s 512 to 16k, d 64, 128 and 256, full
+and causal). Inputs are random normal numbers; Tandem quantises them by blocks with a Hadamard matrix on q and k, and takes
+v by columns ("tandem fp8") or by keys ("tandem fp8 by key"). "tandem flash" is FlashAttention-3's function, which brings v
+into columns each time; it and peers have scales per tensor. "quantise" is the time of
+Tandem's three quantisations of the case, with the bytes that they read and write in TB/s as its rate, and "copy" that
+of PyTorch's copy of q. The column note has each output's RMSE against float64 attention over the 16-bit inputs.
+
+Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python/ on PYTHONPATH.
+"""
+
+import argparse
+import importlib.util
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import tandem
+from cases import COLUMNS, HEAD_DIMS, SEQLENS, paper_grid
+from forward import SEED, timed_columns
+from peers import CHECKED_QUERIES, make_inputs, standard_attention
+from results import Results, measure
+from timing import Telemetry
+
+E4M3 = torch.float8_e4m3fn
+MOST = 448.0  # of e4m3
+PEERS = ["tandem fp8", "tandem fp8 by key", "tandem flash", "tandem bf16", "fa3 fp8", "cudnn fp8"]
+
+
+def quantised(q, k, v, by_column):
+    (q8, q_scale), (k8, k_scale) = (tandem.quantize(x, hadamard=1) for x in (q, k))
+    v8, v_scale = tandem.quantize(v, by_column=by_column)
+    return (q8, k8, v8), {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale}
+
+
+def tandem_call(by_column):
+    def make(case, q, k, v):
+        tensors, scales = quantised(q, k, v, by_column)
+        out = torch.full_like(q, float("nan"))
+        return lambda: tandem.forward(*tensors, causal=case.causal, out=out, values_by_column=by_column, **scales)
+    return make
+
+
+def bf16_call(case, q, k, v):
+    out = torch.full_like(q, float("nan"))
+    return lambda: tandem.forward(q, k, v, causal=case.causal, out=out)
+
+
+def per_tensor(x):
+    scale = x.float().abs().max() / MOST
+    return (x.float() / scale).to(E4M3), scale
+
+
+def flash_call(function, case, q, k, v):
+    """By the arguments of FlashAttention-3's function, v by key."""
+    tensors, scales = zip(*(per_tensor(x) for x in (q, k, v)))
+    descales = [scale.expand(case.b, case.hk).contiguous() for scale in scales]
+
+    def call():
+        out = function(*tensors, causal=case.causal, q_descale=descales[0], k_descale=descales[1],
+                              v_descale=descales[2])
+        return out[0] if isinstance(out, tuple) else out
+    return call
+
+
+def fa3_call(case, q, k, v):
+    from flash_attn_interface import flash_attn_func
+    return flash_call(flash_attn_func, case, q, k, v)
+
+
+def tandem_flash_call(case, q, k, v):
+    from tandem.flash_attn_interface import flash_attn_func
+    return flash_call(flash_attn_func, case, q, k, v)
+
+
+def cudnn_call(case, q, k, v):
+    """cuDNN's sdpa_fp8; probabilities are scaled to e4m3's range. On Hopper its output is of 8 bits too."""
+    import cudnn
+    scaled = dict(zip("qkv", (per_tensor(x) for x in (q, k, v))))
+    numbers = {f"descale_{name}": scale for name, (_, scale) in scaled.items()}
+    numbers |= {"descale_s": torch.tensor(1 / MOST), "scale_s": torch.tensor(MOST), "scale_o": torch.tensor(1.0)}
+    numbers = {name: x.to("cuda").float().reshape(1, 1, 1, 1) for name, x in numbers.items()}
+    handle = cudnn.create_handle()
+    cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
+    graph = cudnn.pygraph(io_data_type=cudnn.data_type.FP8_E4M3, intermediate_data_type=cudnn.data_type.FLOAT,
+                          compute_data_type=cudnn.data_type.FLOAT, handle=handle)
+
+    def described(name, x, dtype):
+        return graph.tensor(name=name, dim=list(x.shape), stride=list(x.stride()), data_type=dtype)
+    inputs = {name: x.transpose(1, 2) for name, (x, _) in scaled.items()}
+    described_inputs = {name: described(name, x, cudnn.data_type.FP8_E4M3) for name, x in inputs.items()}
+    described_numbers = {name: described(name, x, cudnn.data_type.FLOAT) for name, x in numbers.items()}
+    out = torch.empty(q.shape, dtype=E4M3, device="cuda")
+    o, _, amax_s, amax_o = graph.sdpa_fp8(**described_inputs, **described_numbers, attn_scale=case.d ** -0.5,
+                                          use_causal_mask=case.causal, generate_stats=False)
+    view, amax = out.transpose(1, 2), torch.zeros(2, 1, 1, 1, 1, device="cuda")
+    o.set_output(True).set_dim(list(view.shape)).set_stride(list(view.stride())).set_data_type(cudnn.data_type.FP8_E4M3)
+    for x in (amax_s, amax_o):
+        x.set_output(True).set_dim([1, 1, 1, 1]).set_stride([1, 1, 1, 1]).set_data_type(cudnn.data_type.FLOAT)
+    graph.validate()
+    graph.build_operation_graph()
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    graph.check_support()
+    graph.build_plans()
+    workspace = torch.empty(max(graph.get_workspace_size(), 1), dtype=torch.uint8, device="cuda")
+    pack = {described_inputs[name]: x for name, x in inputs.items()}
+    pack |= {described_numbers[name]: x for name, x in numbers.items()}
+    pack |= {o: view, amax_s: amax[0], amax_o: amax[1]}
+
+    def call():
+        graph.execute(pack, workspace, handle=handle)
+        return out
+    return call
+
+
+CALLS = dict(zip(PEERS, (tandem_call(True), tandem_call(False), tandem_flash_call, bf16_call, fa3_call, cudnn_call)))
+MODULES = {"fa3 fp8": "flash_attn_interface", "cudnn fp8": "cudnn"}
+INSTALLED = [peer for peer in PEERS if peer not in MODULES or importlib.util.find_spec(MODULES[peer])]
+
+
+def rmse(case, q, k, v, out):
+    """Of sampled queries of all heads of an entry."""
+    rows = torch.randint(case.s, (CHECKED_QUERIES,), generator=torch.Generator().manual_seed(SEED)).cuda()
+    visible = torch.arange(case.sk, device="cuda")[None, :] <= (rows[:, None] if case.causal else case.sk)
+    own = q[0, rows].transpose(0, 1), k[0].transpose(0, 1), v[0].transpose(0, 1)
+    exact = standard_attention(*own, visible, case.d ** -0.5, dtype=torch.float64, round_to=torch.float64)
+    return (out[0, rows].transpose(0, 1).double() - exact).square().mean().sqrt().item()
+
+
+def run_case(case, arguments, telemetry, results):
+    inputs = make_inputs(case, SEED)
+    columns = {**case.columns(), "kind": "fp8"}
+    calls, notes = {}, {}
+    for peer in arguments.peers:
+        try:
+            call = CALLS[peer](case, *inputs)
+            notes[peer] = f"rmse {rmse(case, *inputs, call()):.2e}"
+            calls[peer] = call
+        except Exception as error:  # whatever keeps a peer from running is a row, not the end
+            note = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+            print(f"{case}: {peer}: {note}", file=sys.stderr)
+            results.add({**columns, "peer": peer, "note": note})
+    times, meanwhile = measure(calls, arguments.seconds_per_case, telemetry)
+    for peer in calls:
+        dtype = "bf16" if peer == "tandem bf16" else "e4m3"
+        results.add({**columns, "dtype": dtype, "peer": peer, "note": notes[peer],
+                     **timed_columns(times[peer], case.tera_rate), **meanwhile})
+
+
+def run_quantiser(case, arguments, telemetry, results):
+    q, k, v = make_inputs(case, SEED)
+    copy = torch.empty_like(q)
+    moved = {"quantise": sum(3 * x.numel() for x in (q, k, v)), "copy": 4 * q.numel()}  # bytes
+    quantised(q, k, v, True)
+    graph = torch.cuda.CUDAGraph()  # the host takes longer for six calls than the device
+    with torch.cuda.graph(graph):
+        quantised(q, k, v, True)
+    calls = {"quantise": graph.replay, "copy": lambda: copy.copy_(q)}
+    times, meanwhile = measure(calls, arguments.seconds_per_case, telemetry)
+    for peer in calls:
+        results.add({**case.columns(), "kind": "quantise", "peer": peer, **meanwhile,
+                     **timed_columns(times[peer], lambda ms: moved[peer] / ms * 1e-9)})
+
+
+def table(rows):
+    lines, cases = [], {}
+    for row in rows:
+        if row["ms"] and row["kind"] == "fp8":
+            cases.setdefault((row["d"], row["causal"], row["sq"]), {})[row["peer"]] = row
+    for (d, causal, s), own in cases.items():
+        best = max((float(own[peer]["rate"]) for peer in MODULES if peer in own), default=float("nan"))
+        rates = "  ".join(f"{peer} {own[peer]['rate']:>6}" for peer in PEERS if peer in own)
+        ratio = float(own["tandem fp8"]["rate"]) / best if "tandem fp8" in own else float("nan")
+        lines.append(f"d{d} {'causal' if causal else 'full  '} s{s:<6} {rates}  /best {ratio:.3f}")
+    lines += [f"{row['peer']} d{row['d']} s{row['sq']}: {row['rate']} TB/s" for row in rows if row["kind"] == "quantise"]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
+    parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS))
+    parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS))
+    parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"])
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=INSTALLED, help="default: those that are installed")
+    parser.add_argument("--seconds-per-case", type=float, default=1.5, help="GPU time of a case (default: 1.5)")
+    parser.add_argument("--budget-seconds", type=float, default=240)
+    arguments = parser.parse_args()
+    begin = time.monotonic()
+    telemetry, results = Telemetry(), Results(arguments.output, COLUMNS)
+    grid = paper_grid("bf16", arguments.d, arguments.seqlens, [mask == "causal" for mask in arguments.masks])
+    grid.sort(key=lambda case: -case.s)
+    for case in grid:
+        if time.monotonic() - begin < arguments.budget_seconds:
+            run_case(case, arguments, telemetry, results)
+            torch.cuda.empty_cache()
+    for case in (case for case in grid if case.s in (512, 16384) and not case.causal):
+        run_quantiser(case, arguments, telemetry, results)
+    telemetry.close()
+    print(table(results.rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// 8-bit inputs in C++20: quantising, and the forward over what it made. docs/fp8.md says what to choose.
+//
+//   QuantizeOptions rows{.hadamard_seed = 1}, values{.layout = TANDEM_VALUES_BY_COLUMN};
+//   attention_quantize(q, q8, q_scale, rows);  // and k the same; v with `values`
+//   attention_forward(EightBitInputs{q8, k8, v8, {.q = q_scale, .k = k_scale, .v = v_scale, .q_block = 128,
+//                     .k_block = 128, .v_block = 128, .v_layout = TANDEM_VALUES_BY_COLUMN}}, o);
+#ifndef TANDEM_EIGHT_BIT_HPP
+#define TANDEM_EIGHT_BIT_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include <tandem/attention.hpp>
+
+namespace tandem {
+
+/// What 8-bit q, k and v are multiplied by: tandem_scales in tandem.h says what each part means. Tensors are
+/// batch, blocks, heads, 1; without one all of its scales are 1.
+struct Scales {
+  std::optional<Tensor<const float>> q = std::nullopt, k = std::nullopt, v = std::nullopt;
+  std::int64_t q_block = 0, k_block = 0, v_block = 0;  ///< tokens of a block; 0: all
+  tandem_value_layout v_layout = TANDEM_VALUES_BY_KEY;
+
+  tandem_scales c_scales() const {
+    tandem_scales scales{};
+    scales.struct_size = sizeof(scales);
+    if (q) scales.q = q->c_tensor();
+    if (k) scales.k = k->c_tensor();
+    if (v) scales.v = v->c_tensor();
+    scales.q_block = q_block;
+    scales.k_block = k_block;
+    scales.v_block = v_block;
+    scales.v_layout = v_layout;
+    return scales;
+  }
+};
+
+struct EightBitInputs {
+  Tensor<const E4m3> q, k, v;  ///< b, sq, q_heads, d; b, sk, kv_heads, d; v as scales.v_layout says
+  Scales scales = {};
+};
+
+namespace detail {
+
+/// Arguments of a forward call over 8 bits.
+struct EightBitCall {
+  tandem_scales scales;
+  ForwardCall call;
+
+  template <MutableElement T>
+  EightBitCall(const EightBitInputs& in, const Tensor<T>& o, const ForwardOptions& options)
+      : scales(in.scales.c_scales()) {
+    fill<E4m3, T>(call, in.q, in.k, in.v, o, options);
+    call.args.scales = &scales;
+  }
+};
+
+}  // namespace detail
+
+/// attention_forward of 8-bit inputs. o: b, sq, q_heads, d of bf16 or fp16; on the CPU also of fp32.
+template <MutableElement T>
+Status attention_forward(const EightBitInputs& in, const Tensor<T>& o, const ForwardOptions& options = {}) {
+  const detail::EightBitCall own(in, o, options);
+  return Status(
+      tandem_forward(&own.call.args, options.workspace.data(), options.workspace.size(), options.stream));
+}
+
+/// Sets `bytes` to the workspace that it needs.
+template <MutableElement T>
+Status attention_forward_workspace(const EightBitInputs& in, const Tensor<T>& o,
+                                   const ForwardOptions& options, std::size_t& bytes) {
+  const detail::EightBitCall own(in, o, options);
+  return Status(tandem_forward_workspace(&own.call.args, &bytes));
+}
+
+struct QuantizeOptions {
+  tandem_value_layout layout = TANDEM_VALUES_BY_KEY;  ///< of the result; q and k are by key
+  std::int64_t block = 128;                           ///< tokens that share a scale; 0: all
+  /// Given: rows are multiplied by a Hadamard matrix with signs from this seed, one for q and k.
+  std::optional<std::uint64_t> hadamard_seed = std::nullopt;
+  tandem_backend backend = TANDEM_BACKEND_AUTO;
+  /// A cudaStream_t, for Hopper.
+  void* stream = nullptr;
+};
+
+namespace detail {
+
+template <typename T, typename S>
+Status quantize(const Tensor<T>& x, const Tensor<E4m3>& out, const Tensor<S>& scale,
+                const QuantizeOptions& options) {
+  tandem_quantize_args args{};
+  args.struct_size = sizeof(args);
+  args.backend = options.backend;
+  args.x = x.c_tensor();
+  args.out = out.c_tensor();
+  args.layout = options.layout;
+  args.scale = scale.c_tensor();
+  args.block = options.block;
+  args.scale_given = std::is_const_v<S> ? 1 : 0;
+  args.hadamard = options.hadamard_seed ? 1 : 0;
+  args.seed = options.hadamard_seed.value_or(0);
+  return Status(tandem_quantize(&args, options.stream));
+}
+
+}  // namespace detail
+
+/// Quantises x, b, s, heads, d, in one pass, and writes the scales that it finds: b, blocks, heads, 1. On
+/// Hopper it only enqueues one kernel on the stream.
+template <Element T>
+Status attention_quantize(const Tensor<T>& x, const Tensor<E4m3>& out, const Tensor<float>& scale,
+                          const QuantizeOptions& options = {}) {
+  return detail::quantize(x, out, scale, options);
+}
+
+/// The same by scales that are known.
+template <Element T>
+Status attention_quantize_by(const Tensor<T>& x, const Tensor<E4m3>& out, const Tensor<const float>& scale,
+                             const QuantizeOptions& options = {}) {
+  return detail::quantize(x, out, scale, options);
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_EIGHT_BIT_HPP

@@ -1,0 +1,497 @@
+// Calls of libtandem straight from Python: functions as CPython calls its own, over tensors that the
+// framework shows by DLPack's C interface. It is built against neither: tandem/_native.py hands in the
+// addresses of what it uses, once, and makes Python functions of the two at the end. A call that is not as it
+// should be answers `not_here`, and is repeated on the way that says what is wrong with it.
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include <tandem/tandem.h>
+
+#include "dlpack.h"
+#include "known_sizes.h"
+
+namespace tandem::native {
+namespace {
+
+using Object = void;
+
+/// What is used of CPython, of libtandem and of the framework. Mirrored in tandem/_native.py.
+struct Table {
+  Object* none;
+  Object* (*from_long)(long);
+  long long (*as_long_long)(Object*);
+  double (*as_double)(Object*);
+  Object* (*error_occurred)();
+  void (*clear_error)();
+  void* (*save_thread)();
+  void (*restore_thread)(void*);
+  decltype(&tandem_forward_workspace) forward_workspace;
+  decltype(&tandem_forward) forward;
+  decltype(&tandem_decode_workspace) decode_workspace;
+  decltype(&tandem_decode) decode;
+  decltype(&tandem_backward_workspace) backward_workspace;
+  decltype(&tandem_backward) backward;
+  const Exchange* exchange;
+};
+
+Table table;
+
+inline constexpr long not_here = -1;
+
+/// Arguments in their order. Where one is not as expected, `ok` becomes false and the rest is of no meaning.
+class Arguments {
+ public:
+  Arguments(Object* const* objects, std::ptrdiff_t count) : objects_(objects), left_(count) {}
+
+  bool ok = true;
+  Device device{};  ///< of all tensors
+
+  /// b, s, h, d; or, if it may be packed, rows, h, d, as a batch of one. An absent one is all zeros.
+  tandem_tensor tensor(bool may_be_packed = false) {
+    View view;
+    if (!next_view(&view)) return {};
+    const bool packed = may_be_packed && view.ndim == 3;
+    ok = ok && (packed || view.ndim == 4) && dtype_of(view.dtype) != 0 && is_row(view);
+    return ok ? described(view, packed ? 1 : 0) : tandem_tensor{};
+  }
+
+  /// b, s, h of fp32; or rows, h.
+  tandem_tensor rows(bool may_be_packed = false) {
+    View view;
+    if (!next_view(&view)) return {};
+    const bool packed = may_be_packed && view.ndim == 2;
+    ok = ok && (packed || view.ndim == 3) && dtype_of(view.dtype) == TANDEM_FP32;
+    return ok ? described(view, packed ? 1 : 0) : tandem_tensor{};
+  }
+
+  /// int32 of `dims` dimensions, the last one contiguous; false where there is none.
+  bool numbers(int dims, View* view) {
+    if (!next_view(view)) return false;
+    const auto [code, bits, lanes] = view->dtype;
+    ok = ok && view->ndim == dims && code == type_int && bits == 32 && lanes == 1 && is_row(*view);
+    return ok;
+  }
+
+  /// A contiguous matrix of a floating-point type; false where there is none.
+  bool matrix(View* view) {
+    if (!next_view(view)) return false;
+    ok = ok && view->ndim == 2 && dtype_of(view->dtype) != 0 && is_row(*view) &&
+         (view->shape[0] <= 1 || view->strides[0] == view->shape[1]);
+    return ok;
+  }
+
+  std::int64_t integer() {
+    Object* object = next();
+    if (object == nullptr) return 0;
+    const long long value = table.as_long_long(object);
+    return value == -1 && table.error_occurred() != nullptr ? fail() : value;
+  }
+
+  float real() {
+    Object* object = next();
+    if (object == nullptr) return 0;
+    const double value = table.as_double(object);
+    return value == -1 && table.error_occurred() != nullptr ? static_cast<float>(fail())
+                                                            : static_cast<float>(value);
+  }
+
+  static tandem_dtype dtype_of(DataType type) {
+    if (type.lanes != 1) return {};
+    if (type.code == type_bfloat && type.bits == 16) return TANDEM_BF16;
+    if (type.code == type_float && type.bits == 16) return TANDEM_FP16;
+    return type.code == type_float && type.bits == 32 ? TANDEM_FP32 : tandem_dtype{};
+  }
+
+ private:
+  Object* const* objects_;
+  std::ptrdiff_t left_;
+  bool has_device_ = false;
+
+  int fail() {
+    if (table.error_occurred() != nullptr) table.clear_error();
+    ok = false;
+    return 0;
+  }
+
+  Object* next() {
+    if (!ok || left_ == 0) {
+      ok = false;
+      return nullptr;
+    }
+    --left_;
+    return *objects_++;
+  }
+
+  static bool is_row(const View& view) {
+    const int last = view.ndim - 1;
+    return view.shape[last] <= 1 || view.strides[last] == 1;
+  }
+
+  bool next_view(View* view) {
+    Object* object = next();
+    if (object == nullptr || object == table.none) return false;
+    if (table.exchange->view_of(object, view) != 0 || view->strides == nullptr) {
+      fail();
+      return false;
+    }
+    if (view->device.type == device_cuda_host) view->device.type = device_cpu;
+    if (!has_device_) device = view->device, has_device_ = true;
+    ok = ok && view->device.type == device.type && view->device.id == device.id;
+    return ok;
+  }
+
+  /// With so many dimensions of size 1 in front, and the missing ones behind.
+  static tandem_tensor described(const View& view, int in_front) {
+    tandem_tensor t{};
+    t.data = static_cast<char*>(view.data) + view.byte_offset;
+    t.dtype = dtype_of(view.dtype);
+    for (int i = 0; i < 4; ++i) {
+      const int own = i - in_front;
+      const bool exists = own >= 0 && own < view.ndim;
+      t.shape[i] = exists ? view.shape[own] : 1;
+      t.stride[i] = exists ? view.strides[own] : 1;
+    }
+    return t;
+  }
+};
+
+/// Memory of the framework for one call: on a device it goes back to the framework's allocator as soon as the
+/// call is enqueued, which lends it to later work of the same stream only.
+class Workspace {
+ public:
+  Workspace(Device device, std::size_t bytes) {
+    if (bytes == 0) return;
+    std::int64_t size = static_cast<std::int64_t>(bytes) + 255, one = 1;
+    View like{nullptr, device, 1, {type_uint, 8, 1}, &size, &one, 0};
+    if (table.exchange->allocate(&like, &memory_, nullptr, [](void*, const char*, const char*) {}) != 0) {
+      if (table.error_occurred() != nullptr) table.clear_error();
+      memory_ = nullptr;
+    }
+  }
+  ~Workspace() {
+    if (memory_ != nullptr && memory_->deleter != nullptr) memory_->deleter(memory_);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  void* data() const {
+    if (memory_ == nullptr) return nullptr;
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_->view.data) + memory_->view.byte_offset;
+    return reinterpret_cast<void*>((address + 255) / 256 * 256);
+  }
+
+ private:
+  Managed* memory_ = nullptr;
+};
+
+/// The current stream of a device; false where there is none to be had.
+bool stream_of(Device device, void** stream) {
+  *stream = nullptr;
+  if (device.type == device_cpu) return true;
+  if (device.type == device_cuda && table.exchange->current_stream(device.type, device.id, stream) == 0)
+    return true;
+  if (table.error_occurred() != nullptr) table.clear_error();
+  return false;
+}
+
+/// Calls without the interpreter's lock where the call computes; where it only enqueues that costs too much.
+template <typename Call>
+tandem_status run(Device device, Call call) {
+  if (device.type != device_cpu) return call();
+  void* thread = table.save_thread();
+  const tandem_status status = call();
+  table.restore_thread(thread);
+  return status;
+}
+
+tandem_backend backend_of(Device device) {
+  return device.type == device_cpu ? TANDEM_BACKEND_CPU : TANDEM_BACKEND_HOPPER;
+}
+
+struct Masked {
+  tandem_mask mask;
+  bool hides;
+};
+
+Masked mask_of(std::int64_t left, std::int64_t right) {
+  return {{sizeof(tandem_mask), TANDEM_MASK_WINDOW, left, right},
+          left != TANDEM_UNLIMITED || right != TANDEM_UNLIMITED};
+}
+
+const std::int32_t* address_of(const View& view) {
+  return reinterpret_cast<const std::int32_t*>(static_cast<const char*>(view.data) + view.byte_offset);
+}
+
+/// A forward call as it comes from Python, of one length or of several.
+struct Forward {
+  tandem_forward_args args{};
+  tandem_varlen varlen{};
+};
+
+/// Whether the lengths are as they have to be.
+bool read_lengths(Arguments& given, Forward* call) {
+  View cu_q{}, cu_k{}, used{}, pages{};
+  const bool has_cu_q = given.numbers(1, &cu_q), has_cu_k = given.numbers(1, &cu_k);
+  const bool has_used = given.numbers(1, &used), has_pages = given.numbers(2, &pages);
+  if (!given.ok) return false;
+  tandem_varlen& varlen = call->varlen;
+  varlen.struct_size = sizeof(varlen);
+  varlen.batch = has_cu_q   ? cu_q.shape[0] - 1
+                 : has_cu_k ? cu_k.shape[0] - 1
+                 : has_used ? used.shape[0]
+                            : call->args.q.shape[0];
+  if (varlen.batch < 0 || (has_cu_k && cu_k.shape[0] != varlen.batch + 1)) return false;
+  if ((has_used && used.shape[0] != varlen.batch) || (has_pages && pages.shape[0] != varlen.batch))
+    return false;
+  varlen.cu_seqlens_q = has_cu_q ? address_of(cu_q) : nullptr;
+  varlen.cu_seqlens_k = has_cu_k ? address_of(cu_k) : nullptr;
+  varlen.seqused_k = has_used ? address_of(used) : nullptr;
+  if (has_pages) {
+    varlen.page_table = address_of(pages);
+    varlen.page_table_stride = pages.strides[0], varlen.pages_per_sequence = pages.shape[1];
+  }
+  varlen.max_seqlen_q = given.integer(), varlen.max_seqlen_k = given.integer();
+  call->args.varlen = &varlen;
+  return given.ok;
+}
+
+long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
+  Arguments given(objects, count);
+  Forward call;
+  tandem_forward_args& args = call.args;
+  args.struct_size = sizeof(args);
+  args.q = given.tensor(ragged), args.k = given.tensor(ragged), args.v = given.tensor(ragged);
+  args.o = given.tensor(ragged), args.lse = given.rows(ragged);
+  if (ragged && !read_lengths(given, &call)) return not_here;
+  const std::int64_t left = given.integer(), right = given.integer();
+  args.scale = given.real(), args.softcap = given.real();
+  void* stream = nullptr;
+  if (!given.ok || !stream_of(given.device, &stream)) return not_here;
+  const auto [mask, hides] = mask_of(left, right);
+  args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr;
+
+  static constexpr std::size_t words = 5 * tensor_words + 11;
+  static thread_local KnownSizes<tandem_forward_args, words> known;
+  std::uint64_t key[words] = {};
+  const tandem_varlen& varlen = call.varlen;
+  const int which = (varlen.cu_seqlens_q != nullptr) + 2 * (varlen.cu_seqlens_k != nullptr) +
+                    4 * (varlen.seqused_k != nullptr) + 8 * (varlen.page_table != nullptr) + 16 * ragged;
+  KeyWriter(key)
+      .add(args.q)
+      .add(args.k)
+      .add(args.v)
+      .add(args.o)
+      .add(args.lse)
+      .add(left)
+      .add(right)
+      .add(args.scale)
+      .add(args.softcap)
+      .add(std::int64_t{given.device.type} << 32 | given.device.id)
+      .add(std::int64_t{which})
+      .add(varlen.batch)
+      .add(varlen.page_table_stride)
+      .add(varlen.pages_per_sequence)
+      .add(varlen.max_seqlen_q)
+      .add(varlen.max_seqlen_k);
+  std::size_t bytes = 0;
+  if (tandem_status status = known.find(key, args, table.forward_workspace, &bytes); status != TANDEM_OK)
+    return status;
+  const Workspace workspace(given.device, bytes);
+  if (bytes != 0 && workspace.data() == nullptr) return not_here;
+  return run(given.device, [&] { return table.forward(&args, workspace.data(), bytes, stream); });
+}
+
+long backward(Object* const* objects, std::ptrdiff_t count) {
+  Arguments given(objects, count);
+  tandem_backward_args args{};
+  args.struct_size = sizeof(args);
+  args.q = given.tensor(), args.k = given.tensor(), args.v = given.tensor(), args.o = given.tensor();
+  args.dout = given.tensor(), args.dq = given.tensor(), args.dk = given.tensor(), args.dv = given.tensor();
+  args.lse = given.rows(), args.dlse = given.rows();
+  const std::int64_t left = given.integer(), right = given.integer();
+  args.scale = given.real(), args.softcap = given.real(), args.deterministic = given.integer() != 0;
+  void* stream = nullptr;
+  if (!given.ok || !stream_of(given.device, &stream)) return not_here;
+  const auto [mask, hides] = mask_of(left, right);
+  args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr;
+
+  static constexpr std::size_t words = 10 * tensor_words + 6;
+  static thread_local KnownSizes<tandem_backward_args, words> known;
+  std::uint64_t key[words] = {};
+  KeyWriter writer(key);
+  for (const tandem_tensor* tensor :
+       {&args.q, &args.k, &args.v, &args.o, &args.dout, &args.dq, &args.dk, &args.dv, &args.lse, &args.dlse})
+    writer.add(*tensor);
+  writer.add(left)
+      .add(right)
+      .add(args.scale)
+      .add(args.softcap)
+      .add(std::int64_t{args.deterministic})
+      .add(std::int64_t{given.device.type} << 32 | given.device.id);
+  std::size_t bytes = 0;
+  if (tandem_status status = known.find(key, args, table.backward_workspace, &bytes); status != TANDEM_OK)
+    return status;
+  const Workspace workspace(given.device, bytes);
+  if (bytes != 0 && workspace.data() == nullptr) return not_here;
+  return run(given.device, [&] { return table.backward(&args, workspace.data(), bytes, stream); });
+}
+
+/// Scratch memory of decoding steps that Python lends for each device and stream, zeroed before its first
+/// use.
+struct Lent {
+  std::int64_t device;
+  void* stream;
+  void* data;
+  std::size_t bytes;
+};
+
+std::mutex lent_mutex;
+std::vector<Lent> lent;
+
+void* lent_of(Device device, void* stream, std::size_t bytes) {
+  const std::lock_guard lock(lent_mutex);
+  for (const Lent& memory : lent) {
+    if (memory.device == device.id && memory.stream == stream && memory.bytes >= bytes) return memory.data;
+  }
+  return nullptr;
+}
+
+/// Whatever of a step is not a tensor of four dimensions.
+struct StepParts {
+  tandem_cache cache{};
+  tandem_rotary rotary{};
+  bool turns = false;
+};
+
+void read_numbers(Arguments& given, std::int64_t batch, StepParts* parts) {
+  View lengths{}, pages{}, index{};
+  given.ok = given.numbers(1, &lengths) && lengths.shape[0] >= batch && given.ok;
+  const bool paged = given.numbers(2, &pages), indexed = given.numbers(1, &index);
+  if (!given.ok) return;
+  tandem_cache& cache = parts->cache;
+  cache.lengths = address_of(lengths);
+  if (indexed) given.ok = index.shape[0] >= batch, cache.batch_index = address_of(index);
+  if (!paged) return;
+  // In host memory rows that do not exist would be read: the other way checks them.
+  given.ok = given.ok && (indexed ? given.device.type != device_cpu : pages.shape[0] >= batch) &&
+             pages.shape[1] >= 1;
+  cache.page_table = address_of(pages);
+  cache.page_table_stride = pages.strides[0], cache.pages_per_sequence = pages.shape[1];
+}
+
+void read_rotary(Arguments& given, StepParts* parts) {
+  View cos{}, sin{};
+  const bool has_cos = given.matrix(&cos), has_sin = given.matrix(&sin);
+  parts->turns = has_cos;
+  given.ok = given.ok && has_cos == has_sin;
+  if (!given.ok || !has_cos) return;
+  given.ok = cos.shape[0] == sin.shape[0] && cos.shape[1] == sin.shape[1] &&
+             Arguments::dtype_of(cos.dtype) == Arguments::dtype_of(sin.dtype);
+  tandem_rotary& rotary = parts->rotary;
+  rotary.struct_size = sizeof(rotary);
+  rotary.cos = static_cast<char*>(cos.data) + cos.byte_offset;
+  rotary.sin = static_cast<char*>(sin.data) + sin.byte_offset;
+  rotary.dtype = Arguments::dtype_of(cos.dtype);
+  rotary.positions = cos.shape[0], rotary.dim = 2 * cos.shape[1];
+}
+
+long decode(Object* const* objects, std::ptrdiff_t count) {
+  Arguments given(objects, count);
+  tandem_decode_args args{};
+  StepParts parts;
+  args.struct_size = sizeof(args), parts.cache.struct_size = sizeof(parts.cache);
+  args.q = given.tensor(), parts.cache.k = given.tensor(), parts.cache.v = given.tensor();
+  args.k_new = given.tensor(), args.v_new = given.tensor(), args.o = given.tensor(), args.lse = given.rows();
+  read_numbers(given, args.q.shape[0], &parts);
+  read_rotary(given, &parts);
+  parts.rotary.interleaved = given.integer() != 0;
+  const std::int64_t left = given.integer(), right = given.integer();
+  args.scale = given.real(), args.softcap = given.real(), args.split_size = given.integer();
+  void* stream = nullptr;
+  if (!given.ok || (args.k_new.data == nullptr) != (args.v_new.data == nullptr) ||
+      !stream_of(given.device, &stream))
+    return not_here;
+  const auto [mask, hides] = mask_of(left, right);
+  args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr, args.cache = &parts.cache;
+  args.rotary = parts.turns ? &parts.rotary : nullptr;
+
+  static constexpr std::size_t words = 7 * tensor_words + 12;
+  static thread_local KnownSizes<tandem_decode_args, words> known;
+  std::uint64_t key[words] = {};
+  const tandem_cache& cache = parts.cache;
+  KeyWriter(key)
+      .add(args.q)
+      .add(cache.k)
+      .add(cache.v)
+      .add(args.k_new)
+      .add(args.v_new)
+      .add(args.o)
+      .add(args.lse)
+      .add(left)
+      .add(right)
+      .add(args.scale)
+      .add(args.softcap)
+      .add(args.split_size)
+      .add(cache.page_table_stride)
+      .add(cache.pages_per_sequence)
+      .add(std::int64_t{cache.batch_index != nullptr})
+      .add(std::int64_t{parts.turns ? parts.rotary.dtype : 0})
+      .add(parts.rotary.dim)
+      .add(parts.rotary.positions)
+      .add(std::int64_t{given.device.type} << 32 | given.device.id);
+  std::size_t bytes = 0;
+  if (tandem_status status = known.find(key, args, table.decode_workspace, &bytes); status != TANDEM_OK)
+    return status;
+  const bool on_device = given.device.type == device_cuda;
+  void* scratch = on_device && bytes != 0 ? lent_of(given.device, stream, bytes) : nullptr;
+  if (bytes != 0 && scratch == nullptr) return not_here;
+  return run(given.device, [&] { return table.decode(&args, scratch, bytes, stream); });
+}
+
+}  // namespace
+}  // namespace tandem::native
+
+// ---- What Python is given: functions of the calling convention METH_FASTCALL, and two for ctypes
+
+#define TANDEM_SHOWN extern "C" __attribute__((visibility("default")))
+
+/// Returns 1, or 0 for a table of another size: of a package of another version.
+TANDEM_SHOWN int tandem_python_use(const tandem::native::Table* given, std::size_t bytes) {
+  if (bytes != sizeof(tandem::native::Table)) return 0;
+  tandem::native::table = *given;
+  return 1;
+}
+
+/// From now on steps on that stream use this memory, whose address is a multiple of 256.
+TANDEM_SHOWN void tandem_python_lend(std::int64_t device, void* stream, void* data, std::size_t bytes) {
+  using namespace tandem::native;
+  const std::lock_guard lock(lent_mutex);
+  std::erase_if(lent, [&](const Lent& memory) { return memory.device == device && memory.stream == stream; });
+  lent.push_back({device, stream, data, bytes});
+}
+
+/// q, k, v, out, lse or None; keys to the left and to the right, scale, softcap. Returns a status, or -1.
+TANDEM_SHOWN void* tandem_python_forward(void*, void* const* objects, std::ptrdiff_t count) {
+  return tandem::native::table.from_long(tandem::native::forward(objects, count, false));
+}
+
+/// q, k, v, out, lse or None; cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, each or None; max_seqlen_q,
+/// max_seqlen_k; the rest as above.
+TANDEM_SHOWN void* tandem_python_forward_varlen(void*, void* const* objects, std::ptrdiff_t count) {
+  return tandem::native::table.from_long(tandem::native::forward(objects, count, true));
+}
+
+/// q, k, v, out, dout, dq, dk, dv, lse, dlse or None; keys to the left and to the right, scale, softcap,
+/// deterministic.
+TANDEM_SHOWN void* tandem_python_backward(void*, void* const* objects, std::ptrdiff_t count) {
+  return tandem::native::table.from_long(tandem::native::backward(objects, count));
+}
+
+/// q, k_cache, v_cache, k_new or None, v_new or None, out, lse or None; lengths, page_table or None,
+/// batch_index or None; cos or None, sin or None, interleaved; keys to the left and to the right, scale,
+/// softcap, split_size.
+TANDEM_SHOWN void* tandem_python_decode(void*, void* const* objects, std::ptrdiff_t count) {
+  return tandem::native::table.from_long(tandem::native::decode(objects, count));
+}

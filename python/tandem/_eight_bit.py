@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""8 bits: quantising, and the scales of a forward call."""
+
+import ctypes
+
+from ._arrays import arrays_of, describe
+from ._library import VALUES_BY_COLUMN, VALUES_BY_KEY, QuantizeArgs, Scales, TandemError, check, library
+from ._options import as_backend, as_int64, check_together, sized
+
+KEY_GROUP = 16  # values by column have rows of a multiple of so many keys
+
+
+def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=None, backend="auto"):
+    """x in 8 bits, float8_e4m3fn, and the scales that they have to be multiplied by. One pass, for forward.
+
+    x: b, s, heads, d: q, k or v; d a multiple of 8 up to 256, on Hopper 64, 128 or 256. A NumPy array (float8_e4m3fn is
+    a dtype that the package ml_dtypes adds) or a PyTorch tensor, where the call is enqueued on the current stream.
+
+    by_column: for v: the result is b, d, heads, n, n = s rounded up to a multiple of 16, as forward takes it with
+    values_by_column, which is faster than v as it is. block: so many tokens share a scale; 0: all. On Hopper 128. scale:
+    float32, b, blocks, heads, each also 1: known scales; without, each is the least power of two that brings the largest
+    magnitude of its block to 448 or less. hadamard: a seed: every row is multiplied by a Hadamard matrix with signs from
+    it, which spreads outliers over all columns; for q and k with the same seed, and d a power of two. out: where to
+    write.
+
+    Returns out and scale, b, blocks, heads. Raises TandemError with the library's message.
+    """
+    arrays = arrays_of(x, "x")
+    block = as_int64("block", block)
+    if x.ndim != 4:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"x has {x.ndim} dimensions; 4 are needed (b, s, h, d)")
+    b, s, heads, d = x.shape
+    if out is None:
+        shape = (b, d, heads, -(-s // KEY_GROUP) * KEY_GROUP) if by_column else x.shape
+        out = arrays.empty(shape, arrays.dtype("float8_e4m3fn"))
+    given = scale is not None
+    if not given:
+        scale = arrays.empty_float((b, -(-s // block) if block > 0 else 1, heads))
+    check_together(arrays, {"x": x, "out": out, "scale": scale}, written=["out"])
+    args = sized(QuantizeArgs, backend=as_backend(backend), layout=VALUES_BY_COLUMN if by_column else VALUES_BY_KEY,
+                 block=block, scale_given=given, hadamard=hadamard is not None,
+                 seed=0 if hadamard is None else as_int64("hadamard", hadamard))
+    args.x, args.out = describe(arrays, "x", x), describe(arrays, "out", out)
+    args.scale = describe(arrays, "scale", _with_blocks("scale", scale))
+    with arrays.stream() as stream:
+        check(library().tandem_quantize(ctypes.byref(args), stream))
+    return out, scale
+
+
+def _with_blocks(name, scale):
+    """b, heads or b, blocks, heads as b, blocks, heads, 1."""
+    if scale.ndim not in (2, 3):
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {scale.ndim} dimensions; 2 (b, heads) or 3 (b, "
+                          "blocks, heads) are needed")
+    return scale[:, None, :, None] if scale.ndim == 2 else scale[..., None]
+
+
+def as_scales(arrays, descales, block, values_by_column):
+    """The C interface's scales from {"q": array or None, ...}; None where nothing is given."""
+    if not values_by_column and all(x is None for x in descales.values()):
+        return None
+    scales = sized(Scales, v_layout=VALUES_BY_COLUMN if values_by_column else VALUES_BY_KEY)
+    for name, x in descales.items():
+        if x is None:
+            continue
+        setattr(scales, name, describe(arrays, f"{name}_descale", _with_blocks(f"{name}_descale", x)))
+        if x.ndim == 3:
+            setattr(scales, f"{name}_block", as_int64("descale_block", block))
+    return scales

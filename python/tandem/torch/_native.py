@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of libtandem that keep the caller's thread for a microsecond beside the library's own: libtandem_python, which
+reads tensors through DLPack's C interface and is called as Python's own functions are. It is built against neither Python
+nor PyTorch, so one serves all of them; without it, or where PyTorch has no such interface (before 2.10), its functions are None
+here and calls go by ctypes.
+"""
+
+import ctypes
+import functools
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from .._library import check, library, library_path
+
+NAME = "libtandem_python.so"
+METH_FASTCALL = 0x80
+NOT_HERE = -1  # a call that has to go the other way, which says why
+
+_PYTHON = ("PyLong_FromLong", "PyLong_AsLongLong", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_Clear",
+           "PyEval_SaveThread", "PyEval_RestoreThread")
+_TANDEM = ("tandem_forward_workspace", "tandem_forward", "tandem_decode_workspace", "tandem_decode",
+           "tandem_backward_workspace", "tandem_backward")
+
+
+class _Table(ctypes.Structure):
+    """As python/native/call.cpp has it."""
+    _fields_ = [("none", ctypes.c_void_p), *((name, ctypes.c_void_p) for name in (*_PYTHON, *_TANDEM)),
+                ("exchange", ctypes.c_void_p)]
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef, a part of its stable interface."""
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("doc", ctypes.c_char_p)]
+
+
+def _address(function):
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def _find():
+    """The path of libtandem_python: $TANDEM_PYTHON_LIBRARY, beside the package or beside libtandem; None."""
+    chosen = os.environ.get("TANDEM_PYTHON_LIBRARY")
+    if chosen is not None:
+        return chosen or None
+    places = (Path(__file__).resolve().parents[1], Path(library_path()).resolve().parent)
+    return next((str(place / NAME) for place in places if (place / NAME).exists()), None)
+
+
+def _exchange():
+    """The address of PyTorch's table of DLPack's functions, of version 1; None."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None or sys.implementation.name != "cpython":
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address = pointer(capsule, b"dlpack_exchange_api")
+    return address if ctypes.c_uint32.from_address(address).value == 1 else None
+
+
+_kept = []  # what Python's functions point to
+
+
+def _as_python_function(function):
+    """A function of the convention METH_FASTCALL as a built-in one."""
+    method = _Method(function.__name__.encode(), _address(function), METH_FASTCALL, None)
+    _kept.append(method)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p]
+    return make(ctypes.byref(method), None, None)
+
+
+def _load():
+    """forward, forward_varlen, decode, backward and lend of python/native/call.cpp, or Nones."""
+    path, exchange = _find(), _exchange()
+    if path is None or exchange is None:
+        return (None,) * 5
+    native, tandem = ctypes.CDLL(path), library()
+    addresses = [_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
+    addresses += [_address(getattr(tandem, name)) for name in _TANDEM]
+    native.tandem_python_use.argtypes = [ctypes.POINTER(_Table), ctypes.c_size_t]
+    if not native.tandem_python_use(_Table(id(None), *addresses, exchange), ctypes.sizeof(_Table)):
+        raise ImportError(f"{path} is of another version than this package")
+    native.tandem_python_lend.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    native.tandem_python_lend.restype = None
+    functions = [getattr(native, f"tandem_python_{name}") for name in ("forward", "forward_varlen", "decode", "backward")]
+    return *(_as_python_function(function) for function in functions), native.tandem_python_lend
+
+
+forward, forward_varlen, decode, backward, lend = _load()
+
+
+# ---- Whole calls: the result and its log-sum-exp, or a pair of Nones where these functions don't serve
+
+_NOTHING = None, None
+_empty_like, _contiguous = torch.empty_like, torch.contiguous_format
+
+
+@functools.cache
+def _one_device():
+    return torch.cuda.device_count() <= 1
+
+
+def _is_here(q):
+    """On the CPU or the current device."""
+    return (_one_device() or q.get_device() == torch.cuda.current_device()) if q.is_cuda else q.is_cpu
+
+
+def empty_lse(q):
+    """b, sq, q_heads in float32; the queries of a head are neighbours in memory, as a tile writes them."""
+    b, s, h, _ = q.shape
+    return torch.empty_strided((b, s, h), (h * s, 1, s), dtype=torch.float32, device=q.device)
+
+
+def run_forward(tensors, options, with_lse):
+    """tensors: q, k, v; options: keys to the left and to the right, scale, softcap."""
+    q, k, v = tensors
+    if forward is None or not _is_here(q) or (with_lse and q.dim() != 4):
+        return _NOTHING
+    out, lse = _empty_like(q), empty_lse(q) if with_lse else None
+    status = forward(q, k, v, out, lse, *options)
+    if status != 0:
+        return _refused(status)
+    return out, lse
+
+
+def run_forward_varlen(tensors, options, with_lse):
+    """options: cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_seqlen_q, max_seqlen_k, and those of run_forward."""
+    q, k, v = tensors
+    if forward_varlen is None or not _is_here(q):
+        return _NOTHING
+    out = _empty_like(q, memory_format=_contiguous)
+    lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if with_lse else None
+    status = forward_varlen(q, k, v, out, lse, *options)
+    if status != 0:
+        return _refused(status)
+    return out, lse
+
+
+def run_decode(tensors, options, with_lse):
+    """tensors: q, k_cache, v_cache, k_new, v_new; options: lengths, page_table, batch_index, cos, sin, interleaved, those of
+    run_forward, split_size. A step that a CUDA graph captures has scratch memory of its own, and goes the other way."""
+    q, k_cache, v_cache, k_new, _ = tensors
+    if decode is None or not _is_here(q) or (q.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return _NOTHING
+    out = _empty_like(q, memory_format=_contiguous)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if with_lse else None
+    status = decode(*tensors, out, lse, *options)
+    if status != 0:
+        return _refused(status)
+    if k_new is not None:
+        torch.autograd.graph.increment_version((k_cache, v_cache))
+    return out, lse
+
+
+def run_backward(tensors, rows, options):
+    """dq, dk and dv; None where this does not serve. tensors: q, k, v, out, dout; rows: lse, dlse; options: those of
+    run_forward, deterministic."""
+    q, k, v, *_ = tensors
+    if backward is None or not _is_here(q):
+        return None
+    gradients = _empty_like(q), _empty_like(k), _empty_like(v)
+    status = backward(*tensors, *gradients, *rows, *options)
+    if status == 0:
+        return gradients
+    return _refused(status)[0]
+
+
+def _refused(status):
+    if status != NOT_HERE:
+        check(status)
+    return _NOTHING

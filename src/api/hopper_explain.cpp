@@ -1,0 +1,58 @@
+#include <cstdio>
+#include <string>
+
+#include "api/hopper.h"
+#include "api/hopper_route.h"
+#include "forward/cost.h"
+#include "forward/plan.h"
+
+namespace tandem::api {
+namespace {
+
+using core::ForwardProblem;
+using core::Status;
+
+std::string micros(double us) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f us", us);
+  return text;
+}
+
+std::string line_of(const forward::Candidate& candidate, const forward::CostEstimate& cost) {
+  const forward::ForwardVariant& v = candidate.variant;
+  char text[200];
+  std::snprintf(
+      text, sizeof text,
+      "d%d %s, tiles of %d x %d %s: %lld tiles of %.1f key blocks, %.2f rounds, products %s, memory %s",
+      v.head_dim, v.mask == forward::MaskKind::band ? "bands" : "prefixes", v.block_m, v.block_n,
+      v.turn == forward::TurnPolicy::free ? "free" : "in turns", static_cast<long long>(cost.tiles),
+      cost.key_blocks, cost.rounds, micros(cost.compute_us).c_str(), micros(cost.memory_us).c_str());
+  return text;
+}
+
+std::string explanation(const ForwardProblem& problem) {
+  const Route route = route_of(problem);
+  const forward::Candidate* chosen = forward::choose_candidate(problem);
+  std::string text = std::string("way: ") + name_of(route.way) + "\n";
+  for (const auto& [way, us] : {std::pair{Way::one_kernel, route.one_kernel_us},
+                                {Way::parts, route.parts_us},
+                                {Way::step, route.step_us}})
+    if (us > 0) text += std::string("  ") + name_of(way) + ": " + micros(us) + "\n";
+  text += "kernels:\n";
+  for (const forward::Candidate* candidate : forward::candidates_of(problem)) {
+    text += candidate == chosen ? "* " : "  ";
+    text +=
+        line_of(*candidate, forward::estimate(problem, candidate->variant, forward::usual_sm_count)) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+Status hopper_explanation(const ForwardProblem& problem, std::string* words) {
+  if (Status status = forward::supported(problem); !status.ok()) return status;
+  *words = explanation(forward::for_kernels(problem));
+  return {};
+}
+
+}  // namespace tandem::api

@@ -1,0 +1,50 @@
+#include "api/hopper_route.h"
+
+#include "core/remembered.h"
+#include "decode/few_queries.h"
+#include "forward/cost.h"
+#include "forward/plan.h"
+#include "forward/split.h"
+
+namespace tandem::api {
+namespace {
+
+/// Of a step: the kernel that clears counters.
+constexpr double clearing_us = 1.5;
+/// Where a call is that short, there is nothing to gain.
+constexpr std::int64_t fewest_keys = 256;
+/// Of a sequence. Of more, tiles fill the chip or the products are what counts.
+constexpr std::int64_t most_queries = 1024;
+
+Route find_route(const core::ForwardProblem& problem) {
+  Route route;
+  route.one_kernel_us = forward::estimate_chosen(problem).us();
+  double least = route.one_kernel_us;
+  if (const forward::SplitChoice split = forward::choose_splits(problem); split.splits > 1) {
+    route.splits = split.splits;
+    route.parts_us = split.us;
+    if (route.parts_us < least) least = route.parts_us, route.way = Way::parts;
+  }
+  if (const auto step = decode::step_of(problem)) {
+    route.step_us = decode::estimated_us(*step, forward::usual_sm_count) + clearing_us;
+    if (route.step_us < least) route.way = Way::step;
+  }
+  return route;
+}
+
+}  // namespace
+
+Route route_of(const core::ForwardProblem& problem) {
+  thread_local core::Remembered<forward::ShapeOfProblem, Route> known;
+  if (problem.k_len() < fewest_keys || problem.q_len() > most_queries || problem.varlen.given ||
+      problem.sinks != nullptr)
+    return {};
+  return known.of(forward::ShapeOfProblem(problem), [&] { return find_route(problem); });
+}
+
+const char* name_of(Way way) {
+  static constexpr const char* names[] = {"one kernel", "parts of the keys, merged", "a decoding step"};
+  return names[static_cast<int>(way)];
+}
+
+}  // namespace tandem::api

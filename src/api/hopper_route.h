@@ -1,0 +1,23 @@
+// How the Hopper backend serves a forward pass: in one kernel, in parts of the keys that are merged, or as a
+// decoding step. By cost, in plain C++.
+#pragma once
+
+#include "core/problem.h"
+
+namespace tandem::api {
+
+enum class Way { one_kernel, parts, step };
+
+struct Route {
+  Way way = Way::one_kernel;
+  int splits = 1;  ///< of Way::parts
+  /// Microseconds by the model; 0 for a way that does not serve the problem.
+  double one_kernel_us = 0, parts_us = 0, step_us = 0;
+};
+
+/// The problem has to be supported. Needs no device.
+Route route_of(const core::ForwardProblem& problem);
+
+const char* name_of(Way way);
+
+}  // namespace tandem::api

@@ -1,0 +1,19 @@
+// A forward pass of a few queries as a decoding step: keys and values are a cache that is full.
+#pragma once
+
+#include <optional>
+
+#include "core/decode_problem.h"
+#include "core/problem.h"
+
+namespace tandem::decode {
+
+/// The step that computes the same, if a kernel serves it. Variable lengths, 8-bit operands and kernels that
+/// were asked for have none.
+std::optional<core::DecodeProblem> step_of(const core::ForwardProblem& problem);
+
+/// What the step takes on `sm_count` multiprocessors, by a model: the memory's time, or that of the products,
+/// whichever is longer.
+double estimated_us(const core::DecodeProblem& step, int sm_count);
+
+}  // namespace tandem::decode

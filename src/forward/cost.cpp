@@ -1,0 +1,156 @@
+#include "forward/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/dtype.h"
+#include "forward/plan.h"
+
+namespace tandem::forward {
+namespace {
+
+using core::ForwardProblem;
+
+/// Bytes of a microsecond, as measured with all multiprocessors reading.
+constexpr double memory_rate = 4.2e6;
+/// Tiles of a sequence that are looked at; of more, evenly spread ones.
+constexpr std::int64_t most_samples = 24;
+
+/// What was measured of a kernel (docs/performance/forward.md): nanoseconds of a multiprocessor for a block
+/// of keys, for each of the blocks that are resident, and for a tile's beginning and end.
+struct KernelCost {
+  int head_dim;
+  MaskKind mask;
+  bool softcap;
+  int block_m, block_n;
+  TurnPolicy turn;
+  int block_ns, tile_ns;
+
+  constexpr bool is_of(const ForwardVariant& v) const {
+    return head_dim == v.head_dim && mask == v.mask && softcap == v.softcap && block_m == v.block_m &&
+           block_n == v.block_n && turn == v.turn;
+  }
+};
+
+constexpr KernelCost kernel_costs[] = {
+    {64, MaskKind::prefix, false, 192, 128, TurnPolicy::pingpong, 1587, 456},
+    {64, MaskKind::prefix, false, 128, 128, TurnPolicy::pingpong, 1204, 764},
+    {64, MaskKind::prefix, false, 64, 64, TurnPolicy::free, 666, 631},
+    {64, MaskKind::band, false, 192, 128, TurnPolicy::pingpong, 1662, 1467},
+    {64, MaskKind::band, false, 128, 128, TurnPolicy::pingpong, 1274, 675},
+    {64, MaskKind::band, false, 64, 64, TurnPolicy::free, 678, 966},
+    {96, MaskKind::prefix, false, 192, 96, TurnPolicy::pingpong, 1573, 1300},
+    {96, MaskKind::prefix, false, 128, 128, TurnPolicy::pingpong, 1532, 1429},
+    {96, MaskKind::prefix, false, 64, 64, TurnPolicy::free, 1040, 1344},
+    {96, MaskKind::band, false, 192, 96, TurnPolicy::pingpong, 1842, 1304},
+    {96, MaskKind::band, false, 128, 128, TurnPolicy::pingpong, 1837, 1257},
+    {96, MaskKind::band, false, 64, 64, TurnPolicy::free, 1100, 1500},
+    {128, MaskKind::prefix, false, 128, 128, TurnPolicy::pingpong, 1710, 1246},
+    {128, MaskKind::prefix, false, 128, 160, TurnPolicy::free, 1986, 1630},
+    {128, MaskKind::prefix, false, 128, 176, TurnPolicy::free, 2170, 2310},
+    {128, MaskKind::prefix, false, 64, 64, TurnPolicy::free, 919, 1723},
+    {128, MaskKind::band, false, 128, 128, TurnPolicy::pingpong, 2157, 797},
+    {128, MaskKind::band, false, 128, 176, TurnPolicy::free, 3072, 1111},
+    {128, MaskKind::band, false, 64, 64, TurnPolicy::free, 1177, 1590},
+    {192, MaskKind::prefix, false, 128, 96, TurnPolicy::free, 1824, 1857},
+    {192, MaskKind::prefix, false, 64, 48, TurnPolicy::free, 1129, 2409},
+    {192, MaskKind::band, false, 128, 96, TurnPolicy::free, 2172, 1596},
+    {256, MaskKind::prefix, false, 128, 64, TurnPolicy::pingpong, 1589, 2562},
+    {256, MaskKind::prefix, false, 128, 64, TurnPolicy::free, 1587, 2875},
+    {256, MaskKind::prefix, false, 128, 80, TurnPolicy::free, 1919, 2676},
+    {256, MaskKind::band, false, 128, 64, TurnPolicy::pingpong, 2279, 0},
+    {256, MaskKind::band, false, 128, 80, TurnPolicy::free, 2619, 0},
+};
+
+/// Of variants without an entry, which have nobody to be compared with: about what the others cost.
+KernelCost cost_of(const ForwardVariant& v) {
+  for (const KernelCost& cost : kernel_costs)
+    if (cost.is_of(v)) return cost;
+  const int block_ns = v.block_m * v.block_n * (v.head_dim + 32) / 1300;
+  return {v.head_dim, v.mask, v.softcap, v.block_m, v.block_n, v.turn, block_ns, 1500};
+}
+
+/// A block that has a multiprocessor for itself, though there is room for two, is so much quicker.
+constexpr double alone = 0.72;
+/// Where L2 does not hold the keys and values of the heads that run together, tiles of few rows fetch them
+/// too often.
+constexpr double beyond_l2 = 1.6, l2_bytes = 40e6;
+
+/// Of those heads, where tiles get longer with the query (core/schedule.h).
+double bytes_in_use(const ForwardProblem& p, const Tiling& tiling, std::int64_t grid) {
+  const std::int64_t packs = tiling.packs * p.batch(), tiles = std::max<std::int64_t>(1, tiling.m_blocks);
+  const std::int64_t together = std::min(packs, grid / std::gcd(grid, tiles));
+  const double sharing = static_cast<double>(p.group() >> tiling.packing.log2_heads);
+  return static_cast<double>(together * p.k_len() * p.head_dim() * 4) / std::max(1.0, sharing);
+}
+
+/// Key blocks of a tile over all tiles of a pack.
+struct BlockCounts {
+  double mean = 0, least = 0, most = 0;
+};
+
+double blocks_of_tile(const ForwardProblem& p, const ForwardVariant& variant, std::int64_t first,
+                      std::int64_t past) {
+  const core::BasicBlockRanges<std::int64_t> blocks = core::block_ranges<core::Mask, std::int64_t>(
+      p.mask, first, past, p.q_len(), p.k_len(), variant.block_n);
+  return static_cast<double>(blocks.end - blocks.begin);
+}
+
+BlockCounts count_blocks(const ForwardProblem& p, const ForwardVariant& variant, const Tiling& tiling) {
+  const std::int64_t tile_queries = std::max<std::int64_t>(1, variant.block_m >> tiling.packing.log2_heads);
+  if (p.mask.is_full()) {
+    const double blocks = blocks_of_tile(p, variant, 0, 1);
+    return {blocks, blocks, blocks};
+  }
+  const std::int64_t samples = std::min(tiling.m_blocks, most_samples);
+  BlockCounts counts;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    // The first and the last tile are among them.
+    const std::int64_t tile = samples == 1 ? 0 : i * (tiling.m_blocks - 1) / (samples - 1);
+    const std::int64_t first = tile * tile_queries, past = std::min(first + tile_queries, p.q_len());
+    const double blocks = blocks_of_tile(p, variant, first, past);
+    counts.mean += blocks / static_cast<double>(samples);
+    counts.least = i == 0 ? blocks : std::min(counts.least, blocks);
+    counts.most = std::max(counts.most, blocks);
+  }
+  return counts;
+}
+
+double bytes_of(const ForwardProblem& p) {
+  const std::int64_t rows = 2 * p.q_len() * p.q_heads() + 2 * p.k_len() * p.kv_heads();
+  return static_cast<double>(p.batch() * rows * p.head_dim()) * static_cast<double>(core::size_of(p.dtype()));
+}
+
+}  // namespace
+
+CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
+  const KernelCost kernel = cost_of(variant);
+  const Tiling tiling = tiling_of(problem, variant);
+  CostEstimate cost;
+  cost.tiles = tiling.tiles() * problem.batch();
+  if (cost.tiles == 0) return cost;
+  const BlockCounts blocks = count_blocks(problem, variant, tiling);
+  cost.key_blocks = blocks.mean;
+  const std::int64_t grid = std::int64_t{sm_count} * variant.resident();
+  cost.rounds = static_cast<double>(cost.tiles) / static_cast<double>(grid);
+  const bool shared = variant.resident() > 1;
+  const bool causal = variant.mask == MaskKind::prefix && !problem.mask.is_full();
+  const bool fetches = shared && causal && cost.rounds > 1 && bytes_in_use(problem, tiling, grid) > l2_bytes;
+  // What the last round leaves empty, which tiles of different lengths fill.
+  const double spread = blocks.most > 0 ? (blocks.most - blocks.least) / blocks.most : 0;
+  const double rounds = cost.rounds + (std::ceil(cost.rounds) - cost.rounds) * (1 - spread);
+  const auto tile_us = [&](double key_blocks) {
+    return 1e-3 * (kernel.tile_ns + kernel.block_ns * (fetches ? beyond_l2 : 1) * key_blocks);
+  };
+  cost.compute_us = std::max(rounds * tile_us(blocks.mean), tile_us(blocks.most)) *
+                    (shared && cost.rounds <= 0.5 ? alone : 1);
+  cost.memory_us = bytes_of(problem) / memory_rate;
+  return cost;
+}
+
+CostEstimate estimate_chosen(const core::ForwardProblem& problem) {
+  return estimate(problem, *choose_variant(problem), usual_sm_count);
+}
+
+}  // namespace tandem::forward

@@ -1,0 +1,36 @@
+// What a forward launch costs, by a model of a few measured numbers a kernel: dispatch takes the least, and
+// `tandem info --explain` shows it.
+//
+// A tile costs its beginning and end, and so much for each block of keys that its rows meet, full, masked or
+// ragged. Multiprocessors walk tiles in rounds: tiles of equal length leave the last round part empty,
+// falling ones (causal) even out.
+#pragma once
+
+#include <cstdint>
+
+#include "core/problem.h"
+#include "forward/recipes.h"
+
+namespace tandem::forward {
+
+struct CostEstimate {
+  std::int64_t tiles = 0;
+  double key_blocks = 0;  ///< of a tile, in the mean
+  double rounds = 0;      ///< of the grid; a part of one: that much of it is used
+  double compute_us = 0, memory_us = 0;
+
+  /// Of the kernel, with what any launch takes.
+  double us() const { return launch_us + (compute_us > memory_us ? compute_us : memory_us); }
+  static constexpr double launch_us = 3;
+};
+
+/// On `sm_count` multiprocessors. Takes a fraction of a microsecond: long sequences are sampled.
+CostEstimate estimate(const core::ForwardProblem& problem, const ForwardVariant& variant, int sm_count);
+
+/// Of the variant that dispatch takes (plan.h).
+CostEstimate estimate_chosen(const core::ForwardProblem& problem);
+
+/// Of an H100 or H200, for decisions that are made where there may be no device.
+inline constexpr int usual_sm_count = 132;
+
+}  // namespace tandem::forward

@@ -1,0 +1,65 @@
+// What is built for 8-bit operands.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "forward/recipes.h"
+
+namespace tandem::forward {
+
+/// Head dims of the kernels for 8-bit operands.
+template <int head_dim>
+inline constexpr bool has_eight_bit_kernels = head_dim == 64 || head_dim == 128 || head_dim == 256;
+
+/// Keys of a block, so that a row of transposed values is one line of 128 bytes. Scales that keys share have
+/// to be of whole blocks.
+inline constexpr int eight_bit_block_n = 128;
+
+/// One kernel of those, but for the output's type.
+struct EightBitRecipe {
+  ValueLayout values;
+  MaskKind mask;
+  bool softcap;
+};
+
+/// Values by rows are for callers that have them so, and for study: bands serve every mask.
+inline constexpr std::array eight_bit_recipes = {
+    EightBitRecipe{ValueLayout::columns, MaskKind::prefix, false},
+    EightBitRecipe{ValueLayout::columns, MaskKind::band, false},
+    EightBitRecipe{ValueLayout::columns, MaskKind::band, true},
+    EightBitRecipe{ValueLayout::rows_transposed, MaskKind::band, false},
+    EightBitRecipe{ValueLayout::rows_transposed, MaskKind::band, true}};
+
+/// Two products, of scores and of the block's output, and the output itself fit in registers side by side up
+/// to 128 columns; wider heads wait for each, and so do kernels that transpose, whose producers need
+/// registers.
+template <int head_dim>
+constexpr ForwardVariant eight_bit_variant(const EightBitRecipe& recipe, hw::Operand output) {
+  constexpr bool wide = head_dim > 128;
+  const bool transposes = recipe.values == ValueLayout::rows_transposed;
+  return {.operand = hw::Operand::e4m3,
+          .head_dim = head_dim,
+          .mask = recipe.mask,
+          .softcap = recipe.softcap,
+          .overlap = wide || transposes ? Overlap::serial : Overlap::two_stage,
+          .turn = head_dim == 64 || (!wide && !transposes) ? TurnPolicy::pingpong : TurnPolicy::free,
+          .block_m = 128,
+          .block_n = wide && transposes ? eight_bit_block_n / 2 : eight_bit_block_n,
+          .kv_stages = wide ? 2 : 3,
+          .output = output,
+          .values = recipe.values};
+}
+
+template <int head_dim>
+constexpr auto eight_bit_candidates() {
+  std::array<Candidate, 2 * eight_bit_recipes.size()> all{};
+  std::size_t i = 0;
+  for (hw::Operand output : {hw::Operand::bf16, hw::Operand::fp16}) {
+    for (const EightBitRecipe& recipe : eight_bit_recipes)
+      all[i++] = {eight_bit_variant<head_dim>(recipe, output)};
+  }
+  return all;
+}
+
+}  // namespace tandem::forward

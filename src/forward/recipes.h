@@ -1,0 +1,128 @@
+// What is built by default.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "forward/variant.h"
+
+namespace tandem::forward {
+
+/// One line of the table. Which of those that serve a problem is taken is the cost model's choice (cost.h).
+struct Recipe {
+  MaskKind mask;
+  bool softcap;
+  int block_m, block_n, kv_stages;
+  Overlap overlap;
+  TurnPolicy turn;
+};
+
+/// Long rows of keys want wide blocks, which read less of Q for each product; few keys want blocks that they
+/// fill; few queries, tiles that these fill. Tiles of 64 rows share a multiprocessor: while one loads its
+/// queries and stores its output, the other multiplies. Masks and caps need registers, hence their smaller
+/// blocks. Turns pay where the softmax is long beside the products (small head dims) or problems are short.
+template <int head_dim>
+constexpr auto recipes() {
+  using enum MaskKind;
+  using enum Overlap;
+  using enum TurnPolicy;
+  if constexpr (head_dim == 64) {
+    return std::array{Recipe{prefix, false, 192, 128, 2, two_stage, pingpong},
+                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free},
+                      Recipe{prefix, true, 192, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 192, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 64, 64, 2, two_stage, free},
+                      Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
+  } else if constexpr (head_dim == 96) {
+    return std::array{Recipe{prefix, false, 192, 96, 2, two_stage, pingpong},
+                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free},
+                      Recipe{prefix, true, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 192, 96, 2, two_stage, pingpong},
+                      Recipe{band, false, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 64, 64, 2, two_stage, free},
+                      Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
+  } else if constexpr (head_dim == 128) {
+    return std::array{Recipe{prefix, false, 128, 128, 2, two_stage, pingpong},
+                      Recipe{prefix, false, 128, 160, 2, two_stage, free},
+                      Recipe{prefix, false, 128, 176, 2, two_stage, free},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free},
+                      Recipe{prefix, true, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 128, 128, 2, two_stage, pingpong},
+                      Recipe{band, false, 128, 176, 2, two_stage, free},
+                      Recipe{band, false, 64, 64, 2, two_stage, free},
+                      Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
+  } else if constexpr (head_dim == 192) {
+    return std::array{
+        Recipe{prefix, false, 128, 96, 2, two_stage, free}, Recipe{prefix, false, 64, 48, 2, two_stage, free},
+        Recipe{prefix, true, 128, 96, 2, two_stage, free}, Recipe{band, false, 128, 96, 2, two_stage, free},
+        Recipe{band, true, 128, 96, 2, two_stage, free}};
+  } else {
+    static_assert(head_dim == 256);
+    return std::array{Recipe{prefix, false, 128, 64, 2, two_stage, pingpong},
+                      Recipe{prefix, false, 128, 64, 2, two_stage, free},
+                      Recipe{prefix, false, 128, 80, 2, two_stage, free},
+                      Recipe{prefix, true, 128, 64, 2, two_stage, pingpong},
+                      Recipe{band, false, 128, 64, 2, two_stage, pingpong},
+                      Recipe{band, false, 128, 80, 2, two_stage, free},
+                      Recipe{band, true, 128, 64, 2, two_stage, pingpong}};
+  }
+}
+
+/// What serves variable lengths: of the lines above, those that keys in pages allow (blocks of many boxes at
+/// most), and fewer, since lengths of one call differ. The cost model goes by the bounds of the lengths.
+template <int head_dim>
+constexpr auto varlen_recipes() {
+  using enum MaskKind;
+  using enum TurnPolicy;
+  constexpr auto recipe = [](MaskKind mask, bool softcap, int block_m, int block_n, TurnPolicy turn) {
+    return Recipe{mask, softcap, block_m, block_n, 2, Overlap::two_stage, turn};
+  };
+  if constexpr (head_dim == 64) {
+    return std::array{recipe(prefix, false, 192, 128, pingpong), recipe(prefix, false, 128, 128, pingpong),
+                      recipe(band, false, 128, 128, pingpong), recipe(band, true, 128, 128, pingpong)};
+  } else if constexpr (head_dim == 96) {
+    return std::array{recipe(prefix, false, 128, 128, pingpong), recipe(band, false, 128, 128, pingpong),
+                      recipe(band, true, 128, 128, pingpong)};
+  } else if constexpr (head_dim == 128) {
+    return std::array{recipe(prefix, false, 128, 128, pingpong), recipe(prefix, false, 128, 160, free),
+                      recipe(band, false, 128, 128, pingpong), recipe(band, true, 128, 128, pingpong)};
+  } else if constexpr (head_dim == 192) {
+    return std::array{recipe(prefix, false, 128, 96, free), recipe(band, false, 128, 80, pingpong),
+                      recipe(band, true, 128, 80, pingpong)};
+  } else {
+    return std::array{recipe(prefix, false, 128, 64, free), recipe(prefix, false, 128, 80, free),
+                      recipe(band, false, 128, 64, pingpong), recipe(band, true, 128, 48, pingpong)};
+  }
+}
+
+/// A variant that dispatch may take.
+struct Candidate {
+  ForwardVariant variant;
+  bool on_request = false;  ///< for study: serves only where its overlap, its turns or its tile are asked for
+};
+
+/// Each recipe for each operand type.
+template <int head_dim, Lengths lengths = Lengths::uniform>
+constexpr auto candidates() {
+  constexpr auto lines = [] {
+    if constexpr (lengths == Lengths::varlen) {
+      return varlen_recipes<head_dim>();
+    } else {
+      return recipes<head_dim>();
+    }
+  }();
+  std::array<Candidate, 2 * lines.size()> all{};
+  std::size_t i = 0;
+  for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
+    for (const Recipe& r : lines) {
+      all[i++] = {{operand, head_dim, r.mask, r.softcap, r.overlap, r.turn, r.block_m, r.block_n, r.kv_stages,
+                   lengths, operand}};
+    }
+  }
+  return all;
+}
+
+}  // namespace tandem::forward

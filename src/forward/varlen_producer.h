@@ -1,0 +1,100 @@
+// The producer where lengths vary: a whole warp, whose lanes look up the pages of a block side by side.
+#pragma once
+
+#include "forward/key_boxes.h"
+#include "forward/shared_storage.h"
+#include "forward/tail.h"
+#include "forward/work.h"
+
+namespace tandem::forward {
+
+/// As Producer (producer.h). Where the tile's keys lie is read once a tile, since loads cannot leave a loop.
+template <ForwardVariant V>
+struct VarlenProducer {
+  using QueryTile = typename ForwardShared<V>::QueryTile;
+  using KeyTile = typename ForwardShared<V>::KeyTile;
+
+  const ForwardArguments& args;
+  ForwardShared<V>& shared;
+  bool leads;  ///< in the lane that starts all copies
+  tile::PipelineState<1> q_at;
+  tile::PipelineState<V.kv_stages> kv_at;  ///< K's loads are one ahead of V's, in the same stages
+
+  TANDEM_DEVICE bool paged() const { return args.varlen.page_table != nullptr; }
+  TANDEM_DEVICE hw::BoxOrigin queries(const TileQueries& of, const Work& work, int consumer) const {
+    return box_of_rows(args, of, work.first_row + consumer * tile::warpgroup_rows);
+  }
+
+  TANDEM_DEVICE void load_queries(const Work& work) {
+    const TileQueries of = queries_of<V>(args, work.tile);
+    for (int c = 0; c < V.consumers(); ++c) {
+      hw::barrier_wait(shared.q_pipeline[c].empty[0], q_at.parity ^ 1u);
+      if (!leads) continue;
+      hw::barrier_arrive_expecting(shared.q_pipeline[c].full[0], QueryTile::bytes);
+      tile::load_tile(shared.q[c], args.q, shared.q_pipeline[c].full[0], queries(of, work, c),
+                      hw::CachePolicy::evict_first);
+    }
+    q_at.advance();
+  }
+
+  /// Brings the next tile's queries and its first keys and values into L2.
+  TANDEM_DEVICE void prefetch(const Work& next) const {
+    if (!leads) return;
+    const TileQueries of = queries_of<V>(args, next.tile);
+    for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(of, next, c));
+    if (next.loop.count == 0 || paged()) return;
+    const hw::BoxOrigin at = KeyPlace::of<V>(args, next.tile).origin(next.loop.block(0) * V.block_n);
+    tile::prefetch_tile<KeyTile>(args.k, at);
+    tile::prefetch_tile<KeyTile>(args.v, at);
+  }
+
+  TANDEM_DEVICE void load(KeyTile& to, const hw::TensorMap& map, hw::Barrier& landed, const KeyPlace& place,
+                          const BlockPages& pages) const {
+    if (leads) hw::barrier_arrive_expecting(landed, KeyTile::bytes);
+    if (paged()) {
+      pages.template load<V>(to, map, landed, args.varlen, place.kv_head, leads);
+    } else if (leads) {
+      tile::load_tile(to, map, landed, place.origin(pages.first_key), hw::CachePolicy::evict_last);
+    }
+  }
+
+  /// One block of K and V. Between them, before the tile's first V, its queries.
+  TANDEM_DEVICE void load_block(const Work& work, const KeyPlace& place, int k_len, int i) {
+    const int key = work.loop.block(i) * V.block_n;
+    BlockPages pages{key, 0, 0};
+    if (paged()) pages = BlockPages::of<V>(args.varlen, place.batch, key, k_len);
+    auto& [stage, parity] = kv_at;
+    hw::barrier_wait(shared.k_pipeline.empty[stage], parity ^ 1u);
+    load(shared.k[stage], args.k, shared.k_pipeline.full[stage], place, pages);
+    if (i == 0) load_queries(work);
+    // A block whose tail is cleared before the stage is full lands at a barrier of its own (tail.h).
+    hw::barrier_wait(shared.v_pipeline.empty[stage], parity ^ 1u);
+    const bool tail = has_tail<V>(work.loop.block(i), k_len);
+    load(shared.v[stage], args.v, tail ? shared.tail.landed[stage] : shared.v_pipeline.full[stage], place,
+         pages);
+    kv_at.advance();
+  }
+};
+
+/// Warp: lines 4-10 for every tile of the block.
+template <ForwardVariant V>
+TANDEM_DEVICE void produce_varlen(const ForwardArguments& args, ForwardShared<V>& shared) {
+  VarlenProducer<V> producer{args, shared, hw::elect_one(), {}, {}};
+  constexpr TileRows all_rows{0, V.block_m};
+  int round = 0;
+  for (Work work = find_work<V>(args, all_rows, round); work.exists();
+       work = find_work<V>(args, all_rows, round)) {
+    ++round;
+    const int k_len = lengths_of<V>(args, work.tile).k_len;
+    const KeyPlace place = KeyPlace::of<V>(args, work.tile);
+    if (work.loop.count == 0) producer.load_queries(work);
+    for (int i = 0; i < work.loop.count; ++i) {
+      producer.load_block(work, place, k_len, i);
+      // Behind the first block, so that nothing waits for it. Consumers find the next tile near, too.
+      if (i > 0) continue;
+      if (const Work next = find_work<V>(args, all_rows, round); next.exists()) producer.prefetch(next);
+    }
+  }
+}
+
+}  // namespace tandem::forward

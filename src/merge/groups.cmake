@@ -1,0 +1,2 @@
+# The groups of table.h.
+set(groups Group)

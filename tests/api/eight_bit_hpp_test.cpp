@@ -1,0 +1,91 @@
+// 8 bits through the C++ interface.
+#include <cmath>
+#include <gtest/gtest.h>
+#include <random>
+#include <vector>
+
+#include <tandem/eight_bit.hpp>
+
+namespace tandem::test {
+namespace {
+
+constexpr Shape shape{.batch = 2, .sequence = 200, .heads = 3, .head_dim = 64};
+constexpr Shape scale_shape{.batch = 2, .sequence = 2, .heads = 3, .head_dim = 1};
+constexpr Shape column_shape{.batch = 2, .sequence = 64, .heads = 3, .head_dim = 208};
+
+std::size_t count(const Shape& s) {
+  return static_cast<std::size_t>(s.batch * s.sequence * s.heads * s.head_dim);
+}
+
+/// q, k or v in 8 bits, made from normal numbers.
+struct Quantised {
+  std::vector<float> x = std::vector<float>(count(shape));
+  std::vector<E4m3> bits;
+  std::vector<float> scale = std::vector<float>(count(scale_shape));
+
+  Quantised(std::mt19937& random, const Shape& of_bits) : bits(count(of_bits)) {
+    std::normal_distribution<float> normal;
+    for (float& value : x) value = normal(random);
+  }
+  Tensor<const float> values() const { return Tensor<const float>::bshd(x.data(), shape); }
+  Tensor<float> scales() { return Tensor<float>::bshd(scale.data(), scale_shape); }
+};
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    largest = std::max(largest, std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  return largest;
+}
+
+TEST(CppEightBit, QuantisedInputsGiveTheOutputOfTheirOriginalsButForRounding) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Quantised q(random, shape), k(random, shape), v(random, column_shape);
+  const QuantizeOptions rows{.hadamard_seed = 7}, columns{.layout = TANDEM_VALUES_BY_COLUMN};
+  const auto q8 = Tensor<E4m3>::bshd(q.bits.data(), shape), k8 = Tensor<E4m3>::bshd(k.bits.data(), shape);
+  const auto v8 = Tensor<E4m3>::bshd(v.bits.data(), column_shape);
+  for (const Status& status : {attention_quantize(q.values(), q8, q.scales(), rows),
+                               attention_quantize(k.values(), k8, k.scales(), rows),
+                               attention_quantize(v.values(), v8, v.scales(), columns)})
+    ASSERT_TRUE(status) << status.message();
+
+  std::vector<float> o(count(shape), NAN), expected(count(shape));
+  const Scales scales{.q = q.scales(),
+                      .k = k.scales(),
+                      .v = v.scales(),
+                      .q_block = 128,
+                      .k_block = 128,
+                      .v_block = 128,
+                      .v_layout = TANDEM_VALUES_BY_COLUMN};
+  const EightBitInputs inputs{q8, k8, v8, scales};
+  const ForwardOptions options{.mask = Mask::causal()};
+  std::size_t bytes = 0;
+  ASSERT_TRUE(attention_forward_workspace(inputs, Tensor<float>::bshd(o.data(), shape), options, bytes));
+  std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
+  ForwardOptions with_workspace = options;
+  with_workspace.workspace = std::as_writable_bytes(std::span(workspace));
+  const Status status = attention_forward(inputs, Tensor<float>::bshd(o.data(), shape), with_workspace);
+  ASSERT_TRUE(status) << status.message();
+  const Status of_originals =
+      attention_forward(q.values(), k.values(), v.values(), Tensor<float>::bshd(expected.data(), shape),
+                        {.mask = Mask::causal(), .backend = TANDEM_BACKEND_REFERENCE});
+  ASSERT_TRUE(of_originals) << of_originals.message();
+  EXPECT_LT(largest_difference(o, expected), 0.5);
+  EXPECT_GT(largest_difference(o, expected), 1e-3);
+}
+
+TEST(CppEightBit, GivenScalesAreReadAndFoundOnesWritten) {
+  std::mt19937 random(3);
+  Quantised x(random, shape);
+  const auto x8 = Tensor<E4m3>::bshd(x.bits.data(), shape);
+  for (float& scale : x.scale) scale = 1024;
+  ASSERT_TRUE(attention_quantize_by(x.values(), x8, Tensor<const float>(x.scales())));
+  for (const E4m3 element : x.bits) EXPECT_LE(element.bits & 0x7f, 2);  // nearly nothing is left: 5 / 1024
+  ASSERT_TRUE(attention_quantize(x.values(), x8, x.scales()));
+  for (const float scale : x.scale) EXPECT_LE(scale, 0x1p-6f);
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,66 @@
+// The quantising kernels on the chip: what they write is what the CPU writes, to the bit.
+#include "cpu/quantize.h"
+
+#include <gtest/gtest.h>
+#include <string>
+
+#include "quantize/variant.h"
+#include "tests/gpu/device.h"
+#include "tests/support/quantize_case.h"
+
+namespace tandem::test {
+namespace {
+
+class HopperQuantize : public testing::Test {
+ protected:
+  void SetUp() override {
+    static const std::string why = why_no_hopper();
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+
+  /// Quantises copies of all cells, guards included, and brings back what was written.
+  static void run(QuantizeTensors& t, cudaStream_t stream) {
+    const DeviceMemory x(t.x.storage()), out(t.out.storage()), scale(t.scale.storage());
+    const tandem_quantize_args args =
+        to_c(t.problem(t.x.view_at(x.data()), t.out.view_at(out.data()), t.scale.view_at(scale.data())));
+    ASSERT_EQ(tandem_quantize(&args, stream), TANDEM_OK) << tandem_last_error();
+    out.read(t.out.storage());
+    scale.read(t.scale.storage());
+  }
+
+  static void expect_as_on_the_cpu(const QuantizeCase& c, cudaStream_t stream) {
+    QuantizeTensors expected(c), t(c);
+    cpu::quantize(expected.problem());
+    run(t, stream);
+    ASSERT_EQ(quantize_failure(t, expected), "") << c;
+  }
+};
+
+TEST_F(HopperQuantize, RandomTensorsAreTheCpusToTheBit) {
+  // Another seed: --gtest_random_seed.
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  const Stream stream;
+  for (const quantize::QuantizeVariant& variant : quantize::all_variants())
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      QuantizeCase c = random_quantize_case(first + i);
+      c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+      c.head_dim = variant.head_dim;
+      c.by_column = variant.by_column;
+      expect_as_on_the_cpu(c, stream.get());
+    }
+}
+
+TEST_F(HopperQuantize, LongTensorsOfManyHeadsAreTheCpusToTheBit) {
+  for (const bool by_column : {false, true})
+    expect_as_on_the_cpu({.batch = 2,
+                          .length = 5000,
+                          .heads = 16,
+                          .head_dim = 128,
+                          .by_column = by_column,
+                          .scale = {true, 128, 16},
+                          .hadamard = !by_column},
+                         nullptr);
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""8 bits by the Python binding, on the CPU: quantised tensors stand for what they came from, and scales of every shape
+reach the library."""
+
+import os
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("SKIPPED: the tests of 8 bits need PyTorch")
+    sys.exit(77)
+
+import tandem
+from tandem import torch as tandem_torch
+
+SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
+KEYS_OF_POSITIONS = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]
+
+
+def attention64(q, k, v, seen):
+    """o and lse in float64."""
+    q, k, v = (x.double() for x in (q, k, v))
+    k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], dim=2) for x in (k, v))
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
+    scores = scores.masked_fill(~seen, -torch.inf)
+    return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v), scores.logsumexp(-1).transpose(1, 2)
+
+
+def by_key(columns, s):
+    """b, d, heads, n by columns as b, s, heads, d."""
+    b, d, heads, n = columns.shape
+    keys = torch.tensor([16 * group + key for group in range(n // 16) for key in KEYS_OF_POSITIONS])
+    x = torch.empty(b, n, heads, d)
+    x[:, keys] = columns.float().permute(0, 3, 2, 1)
+    return x[:, :s]
+
+
+def times(x, scale, block=None):
+    """x, b, s, heads, d, times b, heads or b, blocks, heads scales."""
+    x = x.float()
+    scale = scale[:, None] if scale.ndim == 2 else scale.repeat_interleave(block, dim=1)[:, :x.shape[1]]
+    heads = 1 if scale.shape[2] == 1 else x.shape[2] // scale.shape[2]
+    return x * scale.repeat_interleave(heads, dim=2)[..., None]
+
+
+class EightBitTest(unittest.TestCase):
+    def setUp(self):
+        print(f"seed {SEED}")
+        torch.manual_seed(SEED)
+
+    def assert_near(self, result, expected, tolerance):
+        torch.testing.assert_close(result.double(), expected.double(), rtol=tolerance, atol=tolerance)
+
+    def assert_quantised(self, x, back):
+        """Every element within half a step of e4m3, or of its smallest number."""
+        step = torch.maximum(x.float().abs() * 2**-4, torch.tensor(2.0**-10) * x.float().abs().amax())
+        self.assertTrue(((back - x.float()).abs() <= step).all())
+
+    def test_quantised_elements_times_their_scales_are_near_the_originals(self):
+        x = torch.randn(2, 200, 3, 64, dtype=torch.bfloat16) * torch.rand(2, 200, 3, 1).bfloat16() * 100
+        bits, scale = tandem.quantize(x)
+        self.assertEqual((bits.dtype, tuple(scale.shape)), (torch.float8_e4m3fn, (2, 2, 3)))
+        self.assert_quantised(x, times(bits, scale, 128))
+        columns, scale = tandem.quantize(x, by_column=True, block=64)
+        self.assertEqual(tuple(columns.shape), (2, 64, 3, 208))
+        self.assert_quantised(x, times(by_key(columns, 200), scale, 64))
+
+    def test_given_scales_are_read(self):
+        x = torch.randn(1, 5, 2, 16)
+        scale = torch.full((1, 1, 2), 0.25)
+        into = torch.empty(1, 5, 2, 16, dtype=torch.float8_e4m3fn)
+        bits, same = tandem.quantize(x, scale=scale, block=0, out=into)
+        self.assertTrue(bits is into and same is scale)
+        self.assertTrue(torch.equal(bits.float(), (x * 4).to(torch.float8_e4m3fn).float()))
+
+    def test_a_forward_over_quantised_tensors_is_near_that_over_the_originals(self):
+        q, k, v = (torch.randn(2, s, h, 32, dtype=torch.bfloat16) for s, h in ((70, 4), (150, 2), (150, 2)))
+        q8, q_scale = tandem_torch.quantize(q, hadamard=3)
+        k8, k_scale = tandem_torch.quantize(k, hadamard=3)
+        v8, v_scale = tandem_torch.quantize(v, by_column=True)
+        out, lse = tandem_torch.attention_eight_bit(
+            q8, k8, v8, q_descale=q_scale, k_descale=k_scale, v_descale=v_scale, values_by_column=True, causal=True,
+            return_lse=True)
+        self.assertEqual(out.dtype, torch.bfloat16)
+        seen = torch.ones(70, 150).tril(80).bool()
+        expected, expected_lse = attention64(q, k, v, seen)
+        self.assert_near(out, expected, 0.2)
+        self.assert_near(lse, expected_lse, 0.05)
+        self.assertLess((out - expected).square().mean().sqrt(), 0.03)
+
+    def test_scales_per_tensor_per_head_and_per_block_multiply(self):
+        q, k, v = (torch.randn(2, s, h, 32).to(torch.float8_e4m3fn) for s, h in ((70, 4), (150, 2), (150, 2)))
+        scales = {"q": torch.rand(1, 1) + 0.5, "k": torch.rand(2, 2) + 0.5, "v": torch.rand(2, 5, 2) + 0.5}
+        expected, _ = attention64(*(times(x, scales[name], 32) for name, x in (("q", q), ("k", k), ("v", v))),
+                                  torch.ones(70, 150).bool())
+        out = torch.empty(2, 70, 4, 32)
+        tandem.forward(q, k, v, out=out, descale_block=32, **{f"{name}_descale": x for name, x in scales.items()})
+        self.assert_near(out, expected, 1e-4)
+        numbers = [x.view(torch.uint8).numpy() for x in (q, k, v)]
+        with self.assertRaisesRegex(tandem.TandemError, "q is uint8; allowed are .*float8_e4m3fn"):
+            tandem.forward(*numbers, out=out.numpy())
+
+    def test_what_contradicts_itself_is_refused_in_the_words_of_python(self):
+        q = torch.randn(1, 5, 2, 16).to(torch.float8_e4m3fn)
+        for pattern, options in ((r"^TANDEM_INVALID_ARGUMENT: q_descale.shape\[2\]", {"q_descale": torch.ones(1, 3)}),
+                                 ("k_descale has 1 dimensions", {"k_descale": torch.ones(1)}),
+                                 (r"v.shape\[1\] is 5", {"values_by_column": True})):
+            with self.assertRaisesRegex(tandem.TandemError, pattern):
+                tandem.forward(q, q, q, **options)
+        with self.assertRaisesRegex(tandem.TandemError, "a descale is given, but q.dtype"):
+            tandem.forward(*[torch.randn(1, 5, 2, 16)] * 3, k_descale=torch.ones(1, 1))
+
+    def test_operators_are_those_that_torch_compile_expects(self):
+        x = torch.randn(1, 20, 2, 16)
+        bits, scale = tandem_torch.quantize(x)
+        torch.library.opcheck(torch.ops.tandem.quantize, (x, True, 128, 5))
+        torch.library.opcheck(torch.ops.tandem.quantize_by, (x, scale, False, 128, None))
+        torch.library.opcheck(torch.ops.tandem.forward_eight_bit,
+                              (bits, bits, bits, scale, None, None, 128, False, -1, 0, 0.0, 0.0, torch.float16),
+                              test_utils=("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,148 @@
+// The cost model of the forward, by itself, and the way of a call that it decides.
+#include "forward/cost.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <limits>
+
+#include "api/hopper_route.h"
+#include "forward/plan.h"
+#include "tests/support/forward_case.h"
+
+namespace tandem::test {
+namespace {
+
+using forward::CostEstimate;
+using forward::ForwardVariant;
+
+ForwardCase shape(std::int64_t batch, std::int64_t heads, std::int64_t q_len, std::int64_t k_len,
+                  std::int64_t head_dim) {
+  ForwardCase c;
+  c.batch = batch, c.q_heads = c.kv_heads = heads, c.q_len = q_len, c.k_len = k_len, c.head_dim = head_dim;
+  return c;
+}
+
+CostEstimate cost_of(const ForwardCase& c) { return forward::estimate_chosen(shapes_of(c)); }
+
+TEST(Cost, CountsTilesAndKeyBlocks) {
+  ForwardCase c = shape(2, 3, 1000, 1000, 128);
+  c.block_m = 128, c.block_n = 128;
+  const CostEstimate full = cost_of(c);
+  EXPECT_EQ(full.tiles, 2 * 3 * 8);
+  EXPECT_EQ(full.key_blocks, 8);
+  EXPECT_NEAR(full.rounds, 48. / 132, 1e-9);
+  c.mask = core::Mask::causal();
+  EXPECT_EQ(cost_of(c).key_blocks, 4.5) << "1 to 8 blocks";
+  c.mask = core::Mask{99, 0};
+  EXPECT_NEAR(cost_of(c).key_blocks, 2, 0.2);
+  c.mask = core::Mask::full();
+  c.block_m = 64, c.block_n = 64;
+  EXPECT_EQ(cost_of(c).tiles, 2 * 3 * 16);
+  EXPECT_NEAR(cost_of(c).rounds, 96. / 264, 1e-9) << "two blocks on a multiprocessor";
+}
+
+TEST(Cost, FullAttentionPaysForWholeRoundsAndCausalForWhatItHas) {
+  ForwardCase c = shape(1, 132, 128, 1024, 128);
+  c.block_m = 128, c.block_n = 128;
+  const double one_round = cost_of(c).compute_us;
+  c.q_heads = c.kv_heads = 133;
+  EXPECT_NEAR(cost_of(c).compute_us, 2 * one_round, 1e-6);
+  c = shape(1, 50, 2048, 2048, 128);
+  c.block_m = 128, c.block_n = 128;
+  const double full = cost_of(c).compute_us;
+  c.mask = core::Mask::causal();
+  EXPECT_LT(cost_of(c).compute_us, 0.62 * full);
+}
+
+TEST(Cost, MoreKeysNeverCostLess) {
+  for (const std::int64_t head_dim : {64, 96, 128, 192, 256}) {
+    double last = 0;
+    for (std::int64_t keys = 1; keys <= 70000; keys += 1 + keys / 7) {
+      const double us = cost_of(shape(4, 16, 1024, keys, head_dim)).us();
+      EXPECT_GE(us, last) << keys << " keys at head dim " << head_dim;
+      last = us;
+    }
+  }
+}
+
+TEST(Cost, NoOtherCandidateIsCheaper) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    Random random(seed);
+    const auto draw = [&random](std::uint64_t most) {
+      return 1 + static_cast<std::int64_t>(random() % most);
+    };
+    ForwardCase c = shape(draw(40), draw(40), draw(3000), draw(3000), 8 * draw(32));
+    if (random() % 2 == 0) c.mask = core::Mask::causal();
+    if (random() % 4 == 0) c.mask = core::Mask{draw(500), 0};
+    const core::ForwardProblem problem = shapes_of(c);
+    const double chosen = cost_of(c).compute_us;
+    const auto candidates = forward::candidates_of(problem);
+    EXPECT_GE(candidates.size(), 1U) << c;
+    for (const forward::Candidate* other : candidates)
+      EXPECT_GE(forward::estimate(problem, other->variant, forward::usual_sm_count).compute_us, chosen) << c;
+  }
+}
+
+TEST(Cost, IsKnownInLessThanAMicrosecondForEachCandidate) {
+  ForwardCase c = shape(4, 16, 8192, 8192, 128);
+  c.mask = core::Mask::causal();
+  const core::ForwardProblem problem = shapes_of(c);
+  const ForwardVariant& variant = *forward::choose_variant(problem);
+  double least = std::numeric_limits<double>::infinity(), sum = 0;
+  for (int i = 0; i < 2000; ++i) {  // others use the machine: the quickest counts
+    const auto start = std::chrono::steady_clock::now();
+    for (int j = 0; j < 10; ++j) sum += forward::estimate(problem, variant, 132 - j % 2).compute_us;
+    const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
+    least = std::min(least, taken.count() / 10);
+  }
+  EXPECT_GT(sum, 0);
+#ifdef NDEBUG
+  EXPECT_LT(least, 1);
+#endif
+}
+
+TEST(Route, FewQueriesOnLongKeysGoThroughDecode) {
+  for (const auto& [batch, heads, kv_heads, q_len, k_len, head_dim] :
+       std::initializer_list<std::array<std::int64_t, 6>>{{2, 64, 8, 1, 19980, 64},
+                                                          {10, 28, 4, 1, 13260, 256},
+                                                          {4, 16, 16, 8, 8192, 128},
+                                                          {4, 8, 1, 1, 1101, 96}}) {
+    ForwardCase c = shape(batch, heads, q_len, k_len, head_dim);
+    c.kv_heads = kv_heads;
+    EXPECT_EQ(api::route_of(shapes_of(c)).way, api::Way::step) << c;
+  }
+}
+
+TEST(Route, ManyQueriesStayInOneKernel) {
+  for (const std::int64_t q_len : {600, 4096})
+    EXPECT_EQ(api::route_of(shapes_of(shape(4, 16, q_len, 8192, 128))).way, api::Way::one_kernel) << q_len;
+  EXPECT_EQ(api::route_of(shapes_of(shape(64, 16, 1, 64, 128))).way, api::Way::one_kernel) << "few keys";
+}
+
+TEST(Route, TilesThatLeaveMostOfTheChipEmptyShareTheirKeys) {
+  ForwardCase c = shape(1, 8, 200, 65536, 128);
+  c.kv_heads = 2;
+  const api::Route route = api::route_of(shapes_of(c));
+  EXPECT_EQ(route.way, api::Way::parts);
+  EXPECT_GT(route.splits, 4);
+  EXPECT_LT(route.parts_us, route.one_kernel_us / 4);
+}
+
+TEST(Route, SinksStayInOneKernel) {
+  const float sinks[8] = {};
+  core::ForwardProblem problem = shapes_of(shape(2, 8, 1, 20000, 64));
+  ASSERT_EQ(api::route_of(problem).way, api::Way::step);
+  problem.sinks = sinks;
+  EXPECT_EQ(api::route_of(problem).way, api::Way::one_kernel);
+}
+
+TEST(Route, WhatIsAskedForByNameIsNotRouted) {
+  ForwardCase c = shape(2, 8, 1, 20000, 64);
+  c.turn = TANDEM_TURN_PINGPONG;
+  EXPECT_EQ(api::route_of(shapes_of(c)).way, api::Way::one_kernel);
+}
+
+}  // namespace
+}  // namespace tandem::test

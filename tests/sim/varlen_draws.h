@@ -1,0 +1,23 @@
+// Random batches for a forward variant of variable lengths on the software Hopper.
+#pragma once
+
+#include <cstdint>
+
+#include "apps/sim/forward_sim.h"
+#include "tests/sim/runs.h"
+#include "tests/support/forward_case.h"
+#include "tests/support/varlen_case.h"
+
+namespace tandem::test {
+
+inline VarlenCase draw_varlen_case(const forward::ForwardVariant& variant, std::uint64_t seed) {
+  Random random(seed * 1000 + static_cast<std::uint64_t>(variant.head_dim) + (variant.softcap ? 1 : 0));
+  VarlenCase c = draw_varlen_case(random, {variant.block_m, variant.block_n});
+  c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
+  c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 4));
+  if (variant.mask == forward::MaskKind::prefix) c.mask.left = core::Mask::unlimited;
+  if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
+  return c;
+}
+
+}  // namespace tandem::test

@@ -1,0 +1,74 @@
+// What the batches of variable lengths that the tests draw have: no feature of the interface may be missing.
+#include "tests/sim/varlen_draws.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "tests/sim/coverage.h"
+
+namespace tandem {
+namespace {
+
+using forward::ForwardVariant;
+using forward::MaskKind;
+using test::Coverage;
+using test::VarlenCase;
+
+std::string kind_of(const ForwardVariant& v) { return v.mask == MaskKind::prefix ? "prefix" : "band"; }
+
+void count_sequences(Coverage& coverage, const ForwardVariant& v, const VarlenCase& c) {
+  const std::string kind = kind_of(v);
+  for (std::size_t i = 0; i < c.q_lens.size(); ++i) {
+    const std::int64_t q_len = c.q_lens[i], k_len = c.k_lens[i];
+    test::count_mask(coverage, kind, {c.mask, q_len, k_len, v.mask == MaskKind::band});
+    test::count_edges(coverage, kind, "queries", q_len, v.block_m);
+    test::count_edges(coverage, kind, "keys", k_len, v.block_n);
+    coverage.count(kind, "a sequence without queries", q_len == 0 && k_len > 0);
+    coverage.count(kind, "a sequence without keys", q_len > 0 && k_len == 0);
+    coverage.count(kind, "several tiles a sequence", q_len > v.block_m);
+    coverage.count(kind, "more key blocks than stages", k_len > v.block_n * v.kv_stages);
+  }
+}
+
+void count_layout(Coverage& coverage, const ForwardVariant& v, const VarlenCase& c) {
+  const std::string kind = kind_of(v);
+  coverage.count(kind, "one sequence", c.q_lens.size() == 1);
+  coverage.count(kind, "several sequences", c.q_lens.size() > 2);
+  coverage.count(kind, "queries packed", c.q_packed);
+  coverage.count(kind, "queries in entries", !c.q_packed);
+  coverage.count(kind, "keys packed", c.keys == test::KeyLayout::packed);
+  coverage.count(kind, "keys in entries", c.keys == test::KeyLayout::entries);
+  for (std::int64_t size = 16; size <= 256; size *= 2)
+    coverage.count(kind, "pages of " + std::to_string(size),
+                   c.keys == test::KeyLayout::paged && c.page_size == size);
+  const std::int64_t group = c.q_heads / c.kv_heads;
+  for (const std::int64_t heads : {1, 2, 4})
+    coverage.count(kind, "groups of " + std::to_string(heads), group == heads);
+  coverage.count(kind, "several groups", c.kv_heads > 1 && group > 1);
+  coverage.count(kind, "head dim of the variant", c.head_dim == v.head_dim);
+  coverage.count(kind, "head dim below the variant's", c.head_dim < v.head_dim);
+  if (v.mask == MaskKind::band) coverage.count(kind, "softcap", c.softcap > 0);
+  coverage.count(kind, "sinks", c.sinks);
+  coverage.count(kind, "no sinks", !c.sinks);
+  coverage.count(kind, "lse", c.lse);
+  coverage.count(kind, "no lse", !c.lse);
+}
+
+TEST(VarlenDraws, HaveEveryFeatureForEveryKindOfMask) {
+  Coverage coverage;
+  std::size_t place = 0;
+  for (const ForwardVariant& v : sim::forward_variants(forward::Lengths::varlen)) {
+    const std::string test =
+        "EachSequenceEqualsItsOracleUnderEveryPolicy/" + test::test_name<ForwardVariant>({v, place++});
+    for (std::uint64_t number = 1; number <= test::drawn_runs(); ++number) {
+      const VarlenCase c = test::draw_varlen_case(v, test::seed_of(test, number));
+      count_sequences(coverage, v, c);
+      count_layout(coverage, v, c);
+    }
+  }
+  std::cout << coverage;
+  EXPECT_EQ(coverage.missing(), "");
+}
+
+}  // namespace
+}  // namespace tandem
