@@ -9,14 +9,21 @@ namespace tandem::api {
 
 using core::Status;
 
-Status choose_backend(tandem_backend asked, const core::Tensor& q, bool idle, tandem_backend* chosen) {
+namespace {
+
+/// Device or managed memory. A library without CUDA cannot know.
+bool is_device_memory(const void* address) { return hopper != nullptr && hopper->is_device_memory(address); }
+
+}  // namespace
+
+Status choose_backend(tandem_backend asked, const core::Tensor& tensor, bool idle, tandem_backend* chosen) {
   *chosen = asked;
   if (asked != TANDEM_BACKEND_AUTO) return {};
-  if (q.data == nullptr && !idle)
+  if (tensor.data == nullptr && !idle)
     return invalid(
         "q.data is NULL, but backend TANDEM_BACKEND_AUTO follows the memory that q.data lies in; set q.data, "
         "or ask for one backend");
-  *chosen = is_device_memory(q.data) ? TANDEM_BACKEND_HOPPER : TANDEM_BACKEND_CPU;
+  *chosen = is_device_memory(tensor.data) ? TANDEM_BACKEND_HOPPER : TANDEM_BACKEND_CPU;
   return {};
 }
 
@@ -32,6 +39,17 @@ Status check_workspace(const Lent& lent, Workspace workspace, std::size_t needed
   if (reinterpret_cast<std::uintptr_t>(workspace.data) % alignment != 0)
     return invalid(lent.name, " is ", workspace.data, ", which is not aligned to ", alignment, " bytes");
   return {};
+}
+
+Status check_answer(const std::size_t* bytes) {
+  return bytes != nullptr ? Status() : invalid("bytes is NULL; pass the address of a size_t");
+}
+
+Status hopper_absent() {
+  return unsupported(
+      "backend TANDEM_BACKEND_HOPPER is not in this library: it was built without the Hopper kernels; build "
+      "with "
+      "`cmake --preset hopper`, or use TANDEM_BACKEND_CPU with host memory");
 }
 
 Status check_host_memory(const core::TensorList& tensors) {

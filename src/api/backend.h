@@ -1,4 +1,4 @@
-// What every call decides and checks before a backend gets it.
+// What every call decides and checks before a backend gets it, and what a backend is.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,31 @@
 
 namespace tandem::api {
 
+/// A backend's functions for an operation. Each may count on what is said of the one above it.
+template <typename Problem>
+struct Backend {
+  /// OK if it serves the problem; else names what was asked. nullptr: it serves all. Touches no memory of the
+  /// call and no device.
+  core::Status (*supports)(const Problem&) = nullptr;
+  /// Bytes that `run` needs for a problem that writes something. nullptr: none.
+  std::size_t (*workspace)(const Problem&) = nullptr;
+  /// Runs or enqueues. The workspace is checked.
+  core::Status (*run)(const Problem&, void* workspace, void* stream) = nullptr;
+  /// Whether `run` also does with no workspace at all. nullptr: never.
+  bool (*runs_without)(const Problem&) = nullptr;
+};
+
 /// Memory that a caller lends: the workspace of one call, or a plan.
 struct Workspace {
   void* data;
   std::size_t bytes;
+
+  bool lent() const { return data != nullptr || bytes != 0; }
 };
 
-/// AUTO follows q's memory; `idle` calls, which touch no memory, need no q for that.
-core::Status choose_backend(tandem_backend asked, const core::Tensor& q, bool idle, tandem_backend* chosen);
+/// AUTO follows the memory of `tensor`; `idle` calls, which touch no memory, need none for that.
+core::Status choose_backend(tandem_backend asked, const core::Tensor& tensor, bool idle,
+                            tandem_backend* chosen);
 
 /// What a caller calls some memory that it lends, and the function that says how much is needed.
 struct Lent {
@@ -26,6 +43,8 @@ struct Lent {
 
 /// Large enough, there and aligned.
 core::Status check_workspace(const Lent& lent, Workspace workspace, std::size_t needed);
+/// Where the answer to a query goes.
+core::Status check_answer(const std::size_t* bytes);
 
 /// Reading device memory on the host would crash the caller's process.
 core::Status check_host_memory(const core::TensorList& tensors);

@@ -8,7 +8,8 @@
 #include <tandem/study.h>
 #include <tandem/tandem.h>
 
-#include "api/dispatch.h"
+#include "api/calls.h"
+#include "api/operations.h"
 
 namespace tandem::api {
 namespace {
@@ -54,35 +55,38 @@ tandem_status guarded(Body&& body) noexcept {
 extern "C" {
 
 tandem_status tandem_forward_workspace(const tandem_forward_args* args, size_t* bytes) {
-  return tandem::api::guarded([&] { return tandem::api::query_forward_workspace(args, bytes); });
+  return tandem::api::guarded(
+      [&] { return tandem::api::query_workspace(tandem::api::forward_operation, args, bytes); });
 }
 
 tandem_status tandem_forward(const tandem_forward_args* args, void* workspace, size_t workspace_bytes,
                              void* stream) {
   return tandem::api::guarded([&] {
-    return tandem::api::run_forward(args, {workspace, workspace_bytes}, stream);
+    return tandem::api::run(tandem::api::forward_operation, args, {workspace, workspace_bytes}, stream);
   });
 }
 
 tandem_status tandem_backward_workspace(const tandem_backward_args* args, size_t* bytes) {
-  return tandem::api::guarded([&] { return tandem::api::query_backward_workspace(args, bytes); });
+  return tandem::api::guarded(
+      [&] { return tandem::api::query_workspace(tandem::api::backward_operation, args, bytes); });
 }
 
 tandem_status tandem_backward(const tandem_backward_args* args, void* workspace, size_t workspace_bytes,
                               void* stream) {
   return tandem::api::guarded([&] {
-    return tandem::api::run_backward(args, {workspace, workspace_bytes}, stream);
+    return tandem::api::run(tandem::api::backward_operation, args, {workspace, workspace_bytes}, stream);
   });
 }
 
 tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes) {
-  return tandem::api::guarded([&] { return tandem::api::query_decode_workspace(args, bytes); });
+  return tandem::api::guarded(
+      [&] { return tandem::api::query_workspace(tandem::api::decode_operation, args, bytes); });
 }
 
 tandem_status tandem_decode(const tandem_decode_args* args, void* workspace, size_t workspace_bytes,
                             void* stream) {
   return tandem::api::guarded([&] {
-    return tandem::api::run_decode(args, {workspace, workspace_bytes}, stream);
+    return tandem::api::run(tandem::api::decode_operation, args, {workspace, workspace_bytes}, stream);
   });
 }
 
@@ -98,11 +102,13 @@ tandem_status tandem_decode_plan(const tandem_decode_args* args, void* plan, siz
 }
 
 tandem_status tandem_quantize(const tandem_quantize_args* args, void* stream) {
-  return tandem::api::guarded([&] { return tandem::api::run_quantize(args, stream); });
+  return tandem::api::guarded(
+      [&] { return tandem::api::run(tandem::api::quantize_operation, args, {}, stream); });
 }
 
 tandem_status tandem_merge(const tandem_merge_args* args, void* stream) {
-  return tandem::api::guarded([&] { return tandem::api::run_merge(args, stream); });
+  return tandem::api::guarded(
+      [&] { return tandem::api::run(tandem::api::merge_operation, args, {}, stream); });
 }
 
 tandem_status tandem_explain_forward(const tandem_forward_args* args, char* text, size_t size) {

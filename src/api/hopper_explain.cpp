@@ -1,7 +1,6 @@
 #include <cstdio>
 #include <string>
 
-#include "api/hopper.h"
 #include "api/hopper_route.h"
 #include "forward/cost.h"
 #include "forward/plan.h"
@@ -49,7 +48,7 @@ std::string explanation(const ForwardProblem& problem) {
 
 }  // namespace
 
-Status hopper_explanation(const ForwardProblem& problem, std::string* words) {
+Status explain(const ForwardProblem& problem, std::string* words) {
   if (Status status = forward::supported(problem); !status.ok()) return status;
   *words = explanation(forward::for_kernels(problem));
   return {};

@@ -2,7 +2,10 @@
 // decoding step. By cost, in plain C++.
 #pragma once
 
+#include <string>
+
 #include "core/problem.h"
+#include "core/status.h"
 
 namespace tandem::api {
 
@@ -19,5 +22,8 @@ struct Route {
 Route route_of(const core::ForwardProblem& problem);
 
 const char* name_of(Way way);
+
+/// The way and the kernels that were weighed, in words; or why there is none.
+core::Status explain(const core::ForwardProblem& problem, std::string* words);
 
 }  // namespace tandem::api
