@@ -6,6 +6,7 @@ import importlib.util
 import io
 import re
 import sys
+import types
 import unittest
 from pathlib import Path
 
@@ -26,6 +27,16 @@ def examples():
             yield heading, code
 
 
+def run(heading, code):
+    """As a module that can be found by its name, as a script of a user can: torch.compile looks names up so."""
+    module = types.ModuleType("tandem_tutorial_example")
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(code, f"{PAGE.name}, {heading}", "exec"), vars(module))
+    finally:
+        del sys.modules[module.__name__]
+
+
 class TutorialTest(unittest.TestCase):
     def test_every_example_runs(self):
         ran = 0
@@ -33,7 +44,7 @@ class TutorialTest(unittest.TestCase):
             needed = [name for name in ("torch", "transformers") if re.search(rf"^(import|from) {name}\b", code, re.M)]
             if all(importlib.util.find_spec(name) for name in needed):
                 with self.subTest(heading), contextlib.redirect_stdout(io.StringIO()) as printed:
-                    exec(compile(code, f"{PAGE.name}, {heading}", "exec"), {"__name__": "example"})
+                    run(heading, code)
                 self.assertTrue(printed.getvalue(), f"{heading} prints nothing")
                 ran += 1
         self.assertGreaterEqual(ran, len(MOST_LINES))
