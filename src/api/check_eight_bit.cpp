@@ -101,9 +101,13 @@ Status check_shapes_of_8_bit(const tandem_forward_args& args, const tandem_scale
   return check_columns({"v", &args.v}, {"k", &args.k}, args.q.shape[3]);
 }
 
+std::int64_t tokens_of_block(std::int64_t block) {
+  return block == 0 ? std::numeric_limits<std::int64_t>::max() : block;
+}
+
 core::Scales resolve_scales(const Tensor& scales, std::int64_t block) {
   if (scales.data == nullptr) return {};
-  return {scales, block == 0 ? std::numeric_limits<std::int64_t>::max() : block};
+  return {scales, tokens_of_block(block)};
 }
 
 core::Quantisation resolve_scales(const tandem_scales& scales) {

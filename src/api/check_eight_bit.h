@@ -38,7 +38,8 @@ core::Status check_layout_of_values(const char* name, const tandem_value_layout&
 /// Of values by column: `tokens` has the keys.
 core::Status check_columns(const Named& values, const Named& tokens, std::int64_t head_dim);
 
-/// As the backends take them.
+/// As the backends take them: block 0 is one of all tokens.
+std::int64_t tokens_of_block(std::int64_t block);
 core::Scales resolve_scales(const core::Tensor& scales, std::int64_t block);
 core::Quantisation resolve_scales(const tandem_scales& scales);
 

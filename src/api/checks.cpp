@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "api/extent.h"
 #include "core/dtype.h"
 
 namespace tandem::api {
 
+using core::ListedTensor;
 using core::Mask;
+using core::Region;
+using core::Role;
 using core::Status;
 using core::Tensor;
 
@@ -31,25 +35,30 @@ Status check_window_side(const char* name, std::int64_t keys, int kind) {
   return {};
 }
 
-Status check_address(const Named& argument) {
-  const Tensor& tensor = *argument.tensor;
-  if (is_empty(tensor)) return {};
-  if (tensor.data == nullptr)
-    return argument.array
-               ? invalid(argument.name, " is NULL, but this call needs it")
-               : invalid(argument.address(), " is NULL; only a tensor without elements may have no memory");
-  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
-  const std::size_t alignment = core::size_of(tensor.dtype);
-  if (address % alignment != 0)
-    return invalid(argument.address(), " is ", tensor.data, ", which is not aligned to its elements of ",
-                   alignment, " bytes");
+Status check_address(const ListedTensor& argument) {
+  const Region& region = argument.region;
+  if (is_empty(region)) return {};
+  if (region.data == nullptr)
+    return argument.is_array ? invalid(argument.name, " is NULL, but this call needs it")
+                             : invalid(argument.address_name(),
+                                       " is NULL; only a tensor without elements may have no memory");
+  const auto address = reinterpret_cast<std::uintptr_t>(region.data);
+  if (address % static_cast<std::uintptr_t>(region.element_bytes) != 0)
+    return invalid(argument.address_name(), " is ", region.data, ", which is not aligned to its elements of ",
+                   region.element_bytes, " bytes");
   Extent extent{};
-  extent_of(tensor, &extent);
+  extent_of(region, &extent);
   const bool wraps = address < std::uintptr_t{0} - static_cast<std::uintptr_t>(extent.low) && extent.low < 0;
   if (wraps || address + static_cast<std::uintptr_t>(extent.high) < address)
-    return invalid(argument.address(), " is ", tensor.data, ", from where ", argument.name,
-                   argument.array ? "'s size leads" : ".shape and .stride lead", " out of the address space");
+    return invalid(argument.address_name(), " is ", region.data, ", from where ", argument.name,
+                   argument.is_array ? "'s size leads" : ".shape and .stride lead",
+                   " out of the address space");
   return {};
+}
+
+/// "[2, 3, 4, 8]": of the caller's four dimensions.
+std::string of_tensor(const std::int64_t (&numbers)[Region::dimensions]) {
+  return text("[", numbers[1], ", ", numbers[2], ", ", numbers[3], ", ", numbers[4], "]");
 }
 
 }  // namespace
@@ -78,7 +87,7 @@ Status read_study(const tandem_study* given, tandem_study* known) {
 }
 
 void drop_unused_strides(Tensor& tensor) {
-  if (is_empty(tensor)) {
+  if (std::ranges::find(tensor.shape, 0) != std::end(tensor.shape)) {
     std::fill_n(tensor.stride, 3, tensor.shape[3]);
     tensor.stride[3] = 1;
   }
@@ -210,49 +219,54 @@ Status check_heads(const Tensor& q, const Named& k) {
 
 // ---- Memory
 
-Status check_strides(std::span<const Named> tensors) {
-  for (const auto& [name, tensor, array] : tensors) {
-    if (tensor->shape[3] != 1 && tensor->stride[3] != 1)
-      return invalid(name, ".stride[3] (head dim) is ", tensor->stride[3],
+Status check_strides(const core::TensorList& tensors) {
+  for (const auto& [name, role, region, is_array] : tensors) {
+    constexpr int last = Region::dimensions - 1;
+    if (region.shape[last] != 1 && region.stride[last] != 1)
+      return invalid(name, ".stride[3] (head dim) is ", region.stride[last],
                      "; it has to be 1: the last dimension is contiguous");
-    if (Extent extent{}; !extent_of(*tensor, &extent))
-      return invalid(name, ".shape is [", tensor->shape[0], ", ", tensor->shape[1], ", ", tensor->shape[2],
-                     ", ", tensor->shape[3], "] with ", name, ".stride [", tensor->stride[0], ", ",
-                     tensor->stride[1], ", ", tensor->stride[2], ", ", tensor->stride[3],
-                     "]; its size and its offsets in bytes have to fit in 63 bits");
+    if (Extent extent{}; !extent_of(region, &extent))
+      return invalid(name, ".shape is ", of_tensor(region.shape), " with ", name, ".stride ",
+                     of_tensor(region.stride), "; its size and its offsets in bytes have to fit in 63 bits");
   }
   return {};
 }
 
-Status check_distinct(std::span<const Named> outputs) {
-  for (const auto& [name, tensor, array] : outputs)
-    if (overlaps_itself(*tensor))
-      return invalid(name, ".stride is [", tensor->stride[0], ", ", tensor->stride[1], ", ",
-                     tensor->stride[2], ", ", tensor->stride[3], "], which gives two elements of ", name,
+Status check_distinct(const core::TensorList& tensors) {
+  for (const auto& [name, role, region, is_array] : tensors)
+    if (role != Role::input && overlaps_itself(region))
+      return invalid(name, ".stride is ", of_tensor(region.stride), ", which gives two elements of ", name,
                      " the same address; an output's elements have to be distinct");
   return {};
 }
 
-Status check_addresses(std::span<const Named> tensors) {
-  for (const Named& argument : tensors)
+Status check_addresses(const core::TensorList& tensors) {
+  for (const ListedTensor& argument : tensors)
     if (Status s = check_address(argument); !s.ok()) return s;
   return {};
 }
 
-Status check_overlaps(std::span<const Named> inputs, std::span<const Named> outputs) {
-  const auto check = [](const Named& output, const Named& other) -> Status {
-    if (!overlap(*output.tensor, *other.tensor)) return {};
-    return invalid(output.address(), " is ", output.tensor->data, ", whose elements overlap those of ",
-                   other.name, " (", other.address(), " is ", other.tensor->data,
+Status check_overlaps(const core::TensorList& tensors) {
+  const auto check = [](const ListedTensor& output, const ListedTensor& other) -> Status {
+    if (!overlap(output.region, other.region)) return {};
+    return invalid(output.address_name(), " is ", output.region.data, ", whose elements overlap those of ",
+                   other.name, " (", other.address_name(), " is ", other.region.data,
                    "); an output needs memory of its own");
   };
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    for (const Named& input : inputs)
-      if (Status s = check(outputs[i], input); !s.ok()) return s;
-    for (const Named& earlier : outputs.first(i))
-      if (Status s = check(outputs[i], earlier); !s.ok()) return s;
+  for (const ListedTensor& output : tensors) {
+    if (output.role == Role::input) continue;
+    for (const ListedTensor& other : tensors)
+      if (other.role == Role::input || &other < &output)
+        if (Status s = check(output, other); !s.ok()) return s;
   }
   return {};
+}
+
+Status check_tensors(const core::TensorList& tensors, bool need_data) {
+  if (Status s = check_strides(tensors); !s.ok()) return s;
+  if (Status s = check_distinct(tensors); !s.ok() || !need_data) return s;
+  if (Status s = check_addresses(tensors); !s.ok()) return s;
+  return check_overlaps(tensors);
 }
 
 // ---- What the arguments mean

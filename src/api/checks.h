@@ -22,9 +22,6 @@ namespace tandem::api {
 struct Named {
   const char* name;
   const core::Tensor* tensor;
-  bool array = false;  ///< the caller passes an address and no tandem_tensor
-
-  std::string address() const { return array ? name : std::string(name) + ".data"; }
 };
 
 /// The number behind a C enum. A caller may store any number there, which C++ may not read as the enum.
@@ -87,13 +84,6 @@ struct VarlenTensors {
 };
 core::Status read_varlen(const tandem_varlen* given, tandem_varlen* known);
 core::Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors);
-/// What it points to, as tensors of 4-byte elements.
-struct VarlenArrays {
-  core::Tensor cu_seqlens_q, cu_seqlens_k, seqused_k, page_table;
-
-  explicit VarlenArrays(const tandem_varlen& varlen);
-  ShortList<Named> named() const;  ///< those that are not NULL
-};
 core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors);
 
 core::Status check_backend(const tandem_backend& backend);
@@ -117,14 +107,18 @@ core::Status check_agreements(std::span<const Agreement> agreements);
 core::Status check_columns_of_lse(const Named& lse);
 core::Status check_heads(const core::Tensor& q, const Named& k);
 
+/// The checks of memory go by the list of a call's tensors, once its problem is known.
+///
 /// The last dimension is contiguous, and offsets in bytes fit in 63 bits.
-core::Status check_strides(std::span<const Named> tensors);
-/// No two elements of one tensor share an address.
-core::Status check_distinct(std::span<const Named> outputs);
+core::Status check_strides(const core::TensorList& tensors);
+/// No two elements of one output share an address.
+core::Status check_distinct(const core::TensorList& tensors);
 /// Not NULL where there are elements, aligned, and within the address space.
-core::Status check_addresses(std::span<const Named> tensors);
+core::Status check_addresses(const core::TensorList& tensors);
 /// No output shares an address with an input or with another output.
-core::Status check_overlaps(std::span<const Named> inputs, std::span<const Named> outputs);
+core::Status check_overlaps(const core::TensorList& tensors);
+/// All of them, the last two where the call's data has to be there.
+core::Status check_tensors(const core::TensorList& tensors, bool need_data);
 
 /// The simplest band with the same meaning for `q_len` queries and up to `k_len` keys: a side that hides
 /// nothing is unlimited.

@@ -1,29 +1,27 @@
 #include "api/extent.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
-
-#include "core/dtype.h"
 
 namespace tandem::api {
 namespace {
 
-using core::Tensor;
+using core::Region;
 
-std::int64_t element_size(const Tensor& tensor) {
-  return static_cast<std::int64_t>(core::size_of(tensor.dtype));
-}
+/// All dimensions but the contiguous last one.
+constexpr int outer = Region::dimensions - 1;
 
-/// Addresses [begin, end) of a tensor whose extent is known to fit.
+/// Addresses [begin, end) of a region whose extent is known to fit.
 struct Range {
   std::uintptr_t begin, end;
 };
 
-Range range_of(const Tensor& tensor) {
+Range range_of(const Region& region) {
   Extent extent{};
-  extent_of(tensor, &extent);
-  const auto data = reinterpret_cast<std::uintptr_t>(tensor.data);
+  extent_of(region, &extent);
+  const auto data = reinterpret_cast<std::uintptr_t>(region.data);
   return {data + static_cast<std::uintptr_t>(extent.low), data + static_cast<std::uintptr_t>(extent.high)};
 }
 
@@ -99,37 +97,39 @@ class Sums {
 
 /// Whether each stride steps over all that the smaller ones reach: the usual tensor, and none that overlaps
 /// itself.
-bool is_nested(const Tensor& tensor) {
-  int order[3] = {2, 1, 0};  // from the smallest stride on, as most tensors have it already
-  const auto stride = [&](int i) { return tensor.shape[i] == 1 ? 0 : tensor.stride[i]; };
-  for (int i : {0, 1, 0})
-    if (stride(order[i]) > stride(order[i + 1])) std::swap(order[i], order[i + 1]);
-  std::int64_t reach = tensor.shape[3];
+bool is_nested(const Region& region) {
+  const auto stride = [&](int i) { return region.shape[i] == 1 ? 0 : region.stride[i]; };
+  int order[outer];  // from the smallest stride on, which is from the last dimension on for most
+  for (int n = 0; n < outer; ++n) {
+    int place = n;
+    for (const int i = outer - 1 - n; place > 0 && stride(order[place - 1]) > stride(i); --place)
+      order[place] = order[place - 1];
+    order[place] = outer - 1 - n;
+  }
+  std::int64_t reach = region.shape[outer];
   for (const int i : order) {
-    if (tensor.shape[i] == 1) continue;
-    if (tensor.stride[i] < reach) return false;
-    reach += (tensor.shape[i] - 1) * tensor.stride[i];
+    if (region.shape[i] == 1) continue;
+    if (region.stride[i] < reach) return false;
+    reach += (region.shape[i] - 1) * region.stride[i];
   }
   return true;
 }
 
 }  // namespace
 
-bool is_empty(const Tensor& tensor) {
-  return std::any_of(tensor.shape, tensor.shape + 4, [](std::int64_t size) { return size == 0; });
-}
+bool is_empty(const Region& region) { return std::ranges::find(region.shape, 0) != std::end(region.shape); }
 
-bool extent_of(const Tensor& tensor, Extent* extent) {
+bool extent_of(const Region& region, Extent* extent) {
   *extent = {0, 0};
-  if (is_empty(tensor)) return true;
-  const std::int64_t bytes = element_size(tensor);
+  if (is_empty(region)) return true;
+  const std::int64_t bytes = region.element_bytes;
   std::int64_t count = bytes;
   Extent offsets{0, bytes};
-  for (int i = 0; i < 4; ++i) {
-    if (__builtin_mul_overflow(count, tensor.shape[i], &count)) return false;
+  for (int i = 0; i < Region::dimensions; ++i) {
+    if (__builtin_mul_overflow(count, region.shape[i], &count)) return false;
     std::int64_t reach = 0;
-    if (tensor.shape[i] == 1) continue;
-    if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.stride[i], &reach)) return false;
+    if (region.shape[i] == 1) continue;
+    if (__builtin_mul_overflow(region.shape[i] - 1, region.stride[i], &reach)) return false;
     if (__builtin_mul_overflow(reach, bytes, &reach)) return false;
     std::int64_t& end = reach < 0 ? offsets.low : offsets.high;
     if (__builtin_add_overflow(end, reach, &end)) return false;
@@ -138,35 +138,35 @@ bool extent_of(const Tensor& tensor, Extent* extent) {
   return true;
 }
 
-bool overlaps_itself(const Tensor& tensor) {
-  if (is_empty(tensor) || is_nested(tensor)) return false;
-  // Two rows of shape[3] contiguous elements each meet where they are less than that apart. Of the dimensions
+bool overlaps_itself(const Region& region) {
+  if (is_empty(region) || is_nested(region)) return false;
+  // Two rows of contiguous elements meet where they are less than their length apart. Of the dimensions
   // in which they differ the i-th is the first, and the second row is the one ahead there.
-  const std::int64_t row = tensor.shape[3];
-  for (int i = 0; i < 3; ++i) {
-    if (tensor.shape[i] == 1) continue;
+  const std::int64_t row = region.shape[outer];
+  for (int i = 0; i < outer; ++i) {
+    if (region.shape[i] == 1) continue;
     Sums distances(1 - row, row - 1);
-    distances.shift(tensor.stride[i]);
-    distances.add(tensor.stride[i], tensor.shape[i] - 2);
-    for (int j = i + 1; j < 3; ++j) {
-      distances.shift(Wide{tensor.stride[j]} * (1 - tensor.shape[j]));
-      distances.add(tensor.stride[j], 2 * (Wide{tensor.shape[j]} - 1));
+    distances.shift(region.stride[i]);
+    distances.add(region.stride[i], region.shape[i] - 2);
+    for (int j = i + 1; j < outer; ++j) {
+      distances.shift(Wide{region.stride[j]} * (1 - region.shape[j]));
+      distances.add(region.stride[j], 2 * (Wide{region.shape[j]} - 1));
     }
     if (distances.meet()) return true;
   }
   return false;
 }
 
-bool overlap(const Tensor& a, const Tensor& b) {
+bool overlap(const Region& a, const Region& b) {
   if (is_empty(a) || is_empty(b)) return false;
   const Range own = range_of(a), other = range_of(b);
   if (own.end <= other.begin || other.end <= own.begin) return false;
   // The distance of a row of a from a row of b, in bytes, where the rows meet.
-  Sums distances(1 - a.shape[3] * element_size(a), b.shape[3] * element_size(b) - 1);
+  Sums distances(1 - a.shape[outer] * a.element_bytes, b.shape[outer] * b.element_bytes - 1);
   distances.shift(Wide{reinterpret_cast<std::uintptr_t>(a.data)} - reinterpret_cast<std::uintptr_t>(b.data));
-  for (int i = 0; i < 3; ++i) {
-    distances.add(Wide{a.stride[i]} * element_size(a), a.shape[i] - 1);
-    distances.add(-Wide{b.stride[i]} * element_size(b), b.shape[i] - 1);
+  for (int i = 0; i < outer; ++i) {
+    distances.add(Wide{a.stride[i]} * a.element_bytes, a.shape[i] - 1);
+    distances.add(-Wide{b.stride[i]} * b.element_bytes, b.shape[i] - 1);
   }
   return distances.meet();
 }

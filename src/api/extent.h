@@ -1,28 +1,28 @@
-// Extent: the bytes that a strided tensor covers, and what can be said about two elements sharing one.
+// Extent: the bytes that strided elements cover, and what can be said about two of them sharing one.
 #pragma once
 
 #include <cstdint>
 
-#include "core/problem.h"
+#include "core/tensor_list.h"
 
 namespace tandem::api {
 
-/// Bytes from the tensor's data pointer: its elements lie in [low, high). Empty as low == high.
+/// Bytes from a region's data pointer: its elements lie in [low, high). Empty as low == high.
 struct Extent {
   std::int64_t low, high;
 };
 
 /// False if the number of bytes or an offset does not fit 64 bits.
-bool extent_of(const core::Tensor& tensor, Extent* extent);
+bool extent_of(const core::Region& region, Extent* extent);
 
-bool is_empty(const core::Tensor& tensor);
+bool is_empty(const core::Region& region);
 
 /// True if two elements share an address. Where finding out would take more than some thousands of steps
 /// (sizes of thousands with strides that don't nest), false too.
-bool overlaps_itself(const core::Tensor& tensor);
+bool overlaps_itself(const core::Region& region);
 
-/// True if the two tensors share an address; false too, as above. Interleaved tensors, for example packed q,
+/// True if the two regions share an address; false too, as above. Interleaved tensors, for example packed q,
 /// k and v, do not.
-bool overlap(const core::Tensor& a, const core::Tensor& b);
+bool overlap(const core::Region& a, const core::Region& b);
 
 }  // namespace tandem::api

@@ -31,20 +31,11 @@ Status read(const tandem_forward_args* given, Args* known) {
 
 bool wants_lse(const Args& args) { return args.lse.data != nullptr; }
 
-ShortList<Named> inputs_of(const Args& args) {
+ShortList<Named> named_tensors(const Args& args) {
   ShortList<Named> all = {{"q", &args.q}, {"k", &args.k}, {"v", &args.v}};
   for (const Named& scales : scales_of(args.own_scales)) all.push_back(scales);
-  return all;
-}
-
-ShortList<Named> outputs_of(const Args& args) {
-  if (wants_lse(args)) return {{"o", &args.o}, {"lse", &args.lse}};
-  return {{"o", &args.o}};
-}
-
-ShortList<Named> tensors_of(const Args& args) {
-  ShortList<Named> all = inputs_of(args);
-  for (const Named& output : outputs_of(args)) all.push_back(output);
+  all.push_back({"o", &args.o});
+  if (wants_lse(args)) all.push_back({"lse", &args.lse});
   return all;
 }
 
@@ -82,7 +73,7 @@ Status check_dtypes(const Args& args) {
 }
 
 Status check_shapes(const Args& args) {
-  if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
+  if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
   if (Status s = check_head_dim(args.q); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k}, v{"v", &args.v}, o{"o", &args.o}, lse{"lse", &args.lse};
   const bool by_column = args.is_8_bit() && args.own_scales.v_layout == TANDEM_VALUES_BY_COLUMN;
@@ -104,20 +95,26 @@ Status check_shapes(const Args& args) {
   return args.is_8_bit() ? check_shapes_of_8_bit(args, args.own_scales) : Status();
 }
 
-Status check_layouts(const Args& args) {
-  if (Status s = check_strides(tensors_of(args)); !s.ok()) return s;
-  return check_distinct(outputs_of(args));
-}
-
-Status check_memory(const Args& args) {
-  const VarlenArrays arrays(args.own_varlen);
-  ShortList<Named> inputs = inputs_of(args), all = tensors_of(args);
-  for (const Named& array : arrays.named()) inputs.push_back(array), all.push_back(array);
-  const Tensor sinks{const_cast<float*>(args.sinks), TANDEM_FP32, {1, 1, 1, args.q.shape[2]}, {0, 0, 0, 1}};
-  const Named named_sinks{"sinks", &sinks, true};
-  if (args.sinks != nullptr) inputs.push_back(named_sinks), all.push_back(named_sinks);
-  if (Status s = check_addresses(all); !s.ok()) return s;
-  return check_overlaps(inputs, outputs_of(args));
+core::ForwardProblem problem_of(const Args& args) {
+  const core::Varlen varlen =
+      args.has_varlen() ? resolve_varlen(args.own_varlen, {args.q, args.k}) : core::Varlen{};
+  const std::int64_t q_len = varlen.given ? varlen.max_seqlen_q : args.q.shape[1],
+                     k_len = varlen.given ? varlen.max_seqlen_k : args.k.shape[1];
+  return {.q = args.q,
+          .k = args.k,
+          .v = args.v,
+          .o = args.o,
+          .lse = wants_lse(args) ? args.lse : Tensor{},
+          .mask = resolve_mask(args.own_mask, q_len, k_len),
+          .scale = resolve_scale(args.scale, args.q.shape[3]),
+          .softcap = args.softcap,
+          .varlen = varlen,
+          .sinks = args.sinks,
+          .overlap = args.own_study.overlap,
+          .turn = args.own_study.turn,
+          .block_m = args.own_study.block_m,
+          .block_n = args.own_study.block_n,
+          .quantisation = resolve_scales(args.own_scales)};
 }
 
 }  // namespace
@@ -128,30 +125,10 @@ Status validate(const tandem_forward_args* args, bool need_data, core::ForwardPr
   for (Tensor* tensor : {&known.q, &known.k, &known.v, &known.o, &known.lse, &known.own_scales.q,
                          &known.own_scales.k, &known.own_scales.v})
     drop_unused_strides(*tensor);
-  for (const auto check : {check_options, check_dtypes, check_shapes, check_layouts})
+  for (const auto check : {check_options, check_dtypes, check_shapes})
     if (Status s = check(known); !s.ok()) return s;
-  if (need_data)
-    if (Status s = check_memory(known); !s.ok()) return s;
-  const core::Varlen varlen =
-      known.has_varlen() ? resolve_varlen(known.own_varlen, {known.q, known.k}) : core::Varlen{};
-  const std::int64_t q_len = varlen.given ? varlen.max_seqlen_q : known.q.shape[1],
-                     k_len = varlen.given ? varlen.max_seqlen_k : known.k.shape[1];
-  *problem = {.q = known.q,
-              .k = known.k,
-              .v = known.v,
-              .o = known.o,
-              .lse = wants_lse(known) ? known.lse : Tensor{},
-              .mask = resolve_mask(known.own_mask, q_len, k_len),
-              .scale = resolve_scale(known.scale, known.q.shape[3]),
-              .softcap = known.softcap,
-              .varlen = varlen,
-              .sinks = known.sinks,
-              .overlap = known.own_study.overlap,
-              .turn = known.own_study.turn,
-              .block_m = known.own_study.block_m,
-              .block_n = known.own_study.block_n,
-              .quantisation = resolve_scales(known.own_scales)};
-  return {};
+  *problem = problem_of(known);
+  return check_tensors(tensors_of(*problem), need_data);
 }
 
 }  // namespace tandem::api

@@ -21,20 +21,11 @@ Status read(const tandem_backward_args* given, Args* known) {
 
 bool has_dlse(const Args& args) { return args.dlse.data != nullptr; }
 
-ShortList<Named> inputs_of(const Args& args) {
-  ShortList<Named> inputs = {{"q", &args.q}, {"k", &args.k},     {"v", &args.v},
-                             {"o", &args.o}, {"lse", &args.lse}, {"dout", &args.dout}};
-  if (has_dlse(args)) inputs.push_back({"dlse", &args.dlse});
-  return inputs;
-}
-
-ShortList<Named> outputs_of(const Args& args) {
-  return {{"dq", &args.dq}, {"dk", &args.dk}, {"dv", &args.dv}};
-}
-
-ShortList<Named> tensors_of(const Args& args) {
-  ShortList<Named> all = inputs_of(args);
-  for (const Named& output : outputs_of(args)) all.push_back(output);
+ShortList<Named> named_tensors(const Args& args) {
+  ShortList<Named> all = {{"q", &args.q}, {"k", &args.k},     {"v", &args.v},
+                          {"o", &args.o}, {"lse", &args.lse}, {"dout", &args.dout}};
+  if (has_dlse(args)) all.push_back({"dlse", &args.dlse});
+  all.append({{"dq", &args.dq}, {"dk", &args.dk}, {"dv", &args.dv}});
   return all;
 }
 
@@ -64,7 +55,7 @@ Status check_dtypes(const Args& args) {
 }
 
 Status check_shapes(const Args& args) {
-  if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
+  if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
   if (Status s = check_head_dim(args.q); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k};
   ShortList<Agreement> agreements = {{k, q, 0}, {k, q, 3}};
@@ -82,16 +73,6 @@ Status check_shapes(const Args& args) {
   return check_heads(args.q, k);
 }
 
-Status check_layouts(const Args& args) {
-  if (Status s = check_strides(tensors_of(args)); !s.ok()) return s;
-  return check_distinct(outputs_of(args));
-}
-
-Status check_memory(const Args& args) {
-  if (Status s = check_addresses(tensors_of(args)); !s.ok()) return s;
-  return check_overlaps(inputs_of(args), outputs_of(args));
-}
-
 }  // namespace
 
 Status validate_backward(const tandem_backward_args* args, bool need_data, core::BackwardProblem* problem) {
@@ -100,10 +81,8 @@ Status validate_backward(const tandem_backward_args* args, bool need_data, core:
   for (Tensor* tensor : {&known.q, &known.k, &known.v, &known.o, &known.lse, &known.dout, &known.dlse,
                          &known.dq, &known.dk, &known.dv})
     drop_unused_strides(*tensor);
-  for (const auto check : {check_options, check_dtypes, check_shapes, check_layouts})
+  for (const auto check : {check_options, check_dtypes, check_shapes})
     if (Status s = check(known); !s.ok()) return s;
-  if (need_data)
-    if (Status s = check_memory(known); !s.ok()) return s;
   *problem = {.q = known.q,
               .k = known.k,
               .v = known.v,
@@ -118,7 +97,7 @@ Status validate_backward(const tandem_backward_args* args, bool need_data, core:
               .scale = resolve_scale(known.scale, known.q.shape[3]),
               .softcap = known.softcap,
               .deterministic = known.deterministic == 1};
-  return {};
+  return check_tensors(tensors_of(*problem), need_data);
 }
 
 }  // namespace tandem::api

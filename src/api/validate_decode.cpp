@@ -6,20 +6,20 @@ namespace tandem::api {
 namespace {
 
 using core::DecodeProblem;
+using core::Region;
+using core::Role;
 using core::Status;
 using core::Tensor;
 
 constexpr std::int64_t max_q_len = 8, split_unit = 64, rotary_unit = 16;
 
-/// The caller's arguments, what they point to, and what it passes as plain addresses as tensors too, for the
-/// checks of memory.
+/// The caller's arguments, and what they point to.
 struct Known {
   tandem_decode_args args;
   tandem_cache cache;
   tandem_rotary rotary;
   tandem_mask mask;
   tandem_study study;
-  Tensor lengths, batch_index, page_table, cos, sin;
 
   bool lse() const { return args.lse.data != nullptr; }
   bool appends() const { return args.k_new.data != nullptr; }
@@ -39,57 +39,12 @@ Status read(const tandem_decode_args* given, Known* known) {
   return read_study(known->args.study, &known->study);
 }
 
-/// `rows` rows of `columns` contiguous elements, `stride` apart.
-Tensor table(const void* data, tandem_dtype dtype, std::int64_t rows, std::int64_t columns,
-             std::int64_t stride) {
-  return {const_cast<void*>(data), dtype, {1, 1, rows, columns}, {0, 0, rows == 1 ? 0 : stride, 1}};
-}
-
-/// What is only read.
-ShortList<Named> input_tensors(const Known& known) {
-  ShortList<Named> inputs = {{"q", &known.args.q}};
-  if (!known.appends()) {
-    inputs.append({{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}});
-  } else {
-    inputs.append({{"k_new", &known.args.k_new}, {"v_new", &known.args.v_new}});
-  }
-  return inputs;
-}
-
-ShortList<Named> outputs_of(const Known& known) {
-  ShortList<Named> outputs;
-  if (known.appends()) outputs.append({{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}});
-  outputs.push_back({"o", &known.args.o});
-  if (known.lse()) outputs.push_back({"lse", &known.args.lse});
-  return outputs;
-}
-
-ShortList<Named> tensors_of(const Known& known) {
-  ShortList<Named> all = input_tensors(known);
-  for (const Named& output : outputs_of(known)) all.push_back(output);
+ShortList<Named> named_tensors(const Known& known) {
+  ShortList<Named> all = {{"q", &known.args.q}};
+  if (known.appends()) all.append({{"k_new", &known.args.k_new}, {"v_new", &known.args.v_new}});
+  all.append({{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}, {"o", &known.args.o}});
+  if (known.lse()) all.push_back({"lse", &known.args.lse});
   return all;
-}
-
-/// What is passed as an address. Its elements of 4 bytes pass for fp32.
-ShortList<Named> arrays_of(const Known& known) {
-  ShortList<Named> arrays = {{"cache.lengths", &known.lengths, true}};
-  if (known.cache.batch_index != nullptr) arrays.push_back({"cache.batch_index", &known.batch_index, true});
-  if (known.paged()) arrays.push_back({"cache.page_table", &known.page_table, true});
-  if (known.has_rotary()) arrays.append({{"rotary.cos", &known.cos, true}, {"rotary.sin", &known.sin, true}});
-  return arrays;
-}
-
-void add_arrays(Known& known) {
-  const tandem_cache& cache = known.cache;
-  const std::int64_t batch = known.args.q.shape[0];
-  known.lengths = table(cache.lengths, TANDEM_FP32, 1, batch, 0);
-  known.batch_index = table(cache.batch_index, TANDEM_FP32, 1, batch, 0);
-  // How many rows a batch index points into is not known.
-  known.page_table = table(cache.page_table, TANDEM_FP32, cache.batch_index != nullptr ? 1 : batch,
-                           cache.pages_per_sequence, cache.page_table_stride);
-  const tandem_rotary& rotary = known.rotary;
-  known.cos = table(rotary.cos, rotary.dtype, rotary.positions, rotary.dim / 2, rotary.dim / 2);
-  known.sin = table(rotary.sin, rotary.dtype, rotary.positions, rotary.dim / 2, rotary.dim / 2);
 }
 
 // ---- Options and types
@@ -204,7 +159,7 @@ Status check_append(const Known& known) {
 
 Status check_shapes(const Known& known) {
   const tandem_decode_args& args = known.args;
-  if (Status s = check_sizes(tensors_of(known)); !s.ok()) return s;
+  if (Status s = check_sizes(named_tensors(known)); !s.ok()) return s;
   if (args.q.shape[1] < 1 || args.q.shape[1] > max_q_len)
     return invalid("q.shape[1] (sequence length) is ", args.q.shape[1], "; a decoding step has 1 to ",
                    max_q_len, " queries; tandem_forward takes more");
@@ -222,18 +177,17 @@ Status check_shapes(const Known& known) {
 
 // ---- Memory
 
-Status check_layouts(const Known& known) {
-  if (Status s = check_strides(tensors_of(known)); !s.ok()) return s;
-  if (Status s = check_strides(arrays_of(known)); !s.ok()) return s;
-  return check_distinct(outputs_of(known));
-}
-
-Status check_memory(const Known& known) {
-  ShortList<Named> inputs = input_tensors(known);
-  for (const Named& array : arrays_of(known)) inputs.push_back(array);
-  if (Status s = check_addresses(inputs); !s.ok()) return s;
-  if (Status s = check_addresses(outputs_of(known)); !s.ok()) return s;
-  return check_overlaps(inputs, outputs_of(known));
+/// With what a call may not do without, where it is missing: a problem's list has not got that.
+core::TensorList needed_tensors(const Known& known, const DecodeProblem& problem) {
+  core::TensorList list = tensors_of(problem);
+  if (problem.lengths == nullptr)
+    list.add_array("cache.lengths", Role::input, Region::of(nullptr, 4, 1, problem.batch(), 0));
+  const tandem_rotary& rotary = known.rotary;
+  if (known.has_rotary() && rotary.cos == nullptr)
+    list.add_array("rotary.cos", Role::input,
+                   Region::of(nullptr, static_cast<std::int64_t>(core::size_of(rotary.dtype)),
+                              rotary.positions, rotary.dim / 2, rotary.dim / 2));
+  return list;
 }
 
 DecodeProblem problem_of(const Known& known) {
@@ -277,12 +231,8 @@ Status validate_decode(const tandem_decode_args* args, bool need_data, DecodePro
     drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes, check_rotary})
     if (Status s = check(known); !s.ok()) return s;
-  add_arrays(known);
-  if (Status s = check_layouts(known); !s.ok()) return s;
-  if (need_data)
-    if (Status s = check_memory(known); !s.ok()) return s;
   *problem = problem_of(known);
-  return {};
+  return check_tensors(needed_tensors(known, *problem), need_data);
 }
 
 }  // namespace tandem::api

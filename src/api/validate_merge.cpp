@@ -8,6 +8,8 @@
 namespace tandem::api {
 namespace {
 
+using core::Region;
+using core::Role;
 using core::Status;
 using core::Tensor;
 using Args = tandem_merge_args;
@@ -16,18 +18,9 @@ constexpr StructName args_name{"args", "tandem_merge_args", TANDEM_SIZE_UP_TO(ta
 
 bool wants_lse(const Args& args) { return args.lse.data != nullptr; }
 
-ShortList<Named> inputs_of(const Args& args) {
-  return {{"o_parts", &args.o_parts}, {"lse_parts", &args.lse_parts}};
-}
-
-ShortList<Named> outputs_of(const Args& args) {
-  if (wants_lse(args)) return {{"o", &args.o}, {"lse", &args.lse}};
-  return {{"o", &args.o}};
-}
-
-ShortList<Named> tensors_of(const Args& args) {
-  ShortList<Named> all = inputs_of(args);
-  for (const Named& output : outputs_of(args)) all.push_back(output);
+ShortList<Named> named_tensors(const Args& args) {
+  ShortList<Named> all = {{"o_parts", &args.o_parts}, {"lse_parts", &args.lse_parts}, {"o", &args.o}};
+  if (wants_lse(args)) all.push_back({"lse", &args.lse});
   return all;
 }
 
@@ -49,7 +42,7 @@ Status check_dtypes(const Args& args) {
 
 Status check_shapes(const Args& args) {
   if (args.parts < 0) return invalid("parts is ", args.parts, "; it has to be 0 or more");
-  if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
+  if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
   if (const std::int64_t d = args.o.shape[3]; d == 0 || d % 8 != 0)
     return invalid("o.shape[3] (head dim) is ", d, "; it has to be a multiple of 8, and more than 0");
   const Named o_parts{"o_parts", &args.o_parts}, o{"o", &args.o};
@@ -90,8 +83,19 @@ std::vector<Parts> parts_of(const Args& args) {
           {{"lse_parts", &args.lse_parts}, "lse_part_stride", args.lse_part_stride, args.parts}};
 }
 
+core::TensorList outputs_of(const Args& args) {
+  core::TensorList list;
+  list.add("o", Role::output, args.o);
+  if (wants_lse(args)) list.add("lse", Role::output, args.lse);
+  return list;
+}
+
 Status check_layouts(const Args& args) {
-  if (Status s = check_strides(tensors_of(args)); !s.ok()) return s;
+  core::TensorList of_a_part;
+  of_a_part.add("o_parts", Role::input, args.o_parts);
+  of_a_part.add("lse_parts", Role::input, args.lse_parts);
+  if (Status s = check_strides(of_a_part); !s.ok()) return s;
+  if (Status s = check_strides(outputs_of(args)); !s.ok()) return s;
   for (const Parts& parts : parts_of(args))
     if (Tensor last; parts.count > 1 && !parts.part(parts.count - 1, &last))
       return invalid(parts.stride_name, " is ", parts.stride, " with ", parts.count,
@@ -99,20 +103,23 @@ Status check_layouts(const Args& args) {
   return check_distinct(outputs_of(args));
 }
 
+/// One part at a time, so that an error says which.
 Status check_memory(const Args& args) {
-  if (Status s = check_addresses(outputs_of(args)); !s.ok()) return s;
-  if (Status s = check_overlaps({}, outputs_of(args)); !s.ok()) return s;
-  if (is_empty(args.o)) return {};  // nor do parts have memory then, however many there are
+  const core::TensorList outputs = outputs_of(args);
+  if (Status s = check_addresses(outputs); !s.ok()) return s;
+  if (Status s = check_overlaps(outputs); !s.ok()) return s;
+  if (is_empty(Region::of(args.o))) return {};  // nor do parts have memory then, however many there are
   for (const Parts& parts : parts_of(args)) {
     for (std::int64_t i = 0; i < parts.count; ++i) {
       Tensor part;
       parts.part(i, &part);
-      const Named named{parts.named.name, &part};
+      core::TensorList own;
+      own.add(parts.named.name, Role::input, part);
       if (i == 0 || i == parts.count - 1)
-        if (Status s = check_addresses({&named, 1}); !s.ok()) return s;
-      for (const Named& output : outputs_of(args))
-        if (overlap(part, *output.tensor))
-          return invalid(output.address(), " is ", output.tensor->data,
+        if (Status s = check_addresses(own); !s.ok()) return s;
+      for (const core::ListedTensor& output : outputs)
+        if (overlap(Region::of(part), output.region))
+          return invalid(output.address_name(), " is ", output.region.data,
                          ", whose elements overlap those of part ", i, " of ", parts.named.name,
                          "; an output needs memory of its own");
     }

@@ -35,18 +35,8 @@ Status check_dtypes(const Args& args) {
   return {};
 }
 
-ShortList<Named> tensors_of(const Args& args) {
+ShortList<Named> named_tensors(const Args& args) {
   return {{"x", &args.x}, {"out", &args.out}, {"scale", &args.scale}};
-}
-
-ShortList<Named> inputs_of(const Args& args) {
-  if (args.scale_given) return {{"x", &args.x}, {"scale", &args.scale}};
-  return {{"x", &args.x}};
-}
-
-ShortList<Named> outputs_of(const Args& args) {
-  if (args.scale_given) return {{"out", &args.out}};
-  return {{"out", &args.out}, {"scale", &args.scale}};
 }
 
 Status check_head_dim_of_x(const Args& args) {
@@ -59,7 +49,7 @@ Status check_head_dim_of_x(const Args& args) {
 }
 
 Status check_shapes(const Args& args) {
-  if (Status s = check_sizes(tensors_of(args)); !s.ok()) return s;
+  if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
   if (Status s = check_head_dim_of_x(args); !s.ok()) return s;
   const Named x{"x", &args.x}, out{"out", &args.out};
   ShortList<Agreement> agreements = {{out, x, 0}, {out, x, 2}};
@@ -70,16 +60,6 @@ Status check_shapes(const Args& args) {
   return check_shape_of_scales({{"scale", &args.scale}, "block", args.block, x, {args.x.shape[2]}});
 }
 
-Status check_layouts(const Args& args) {
-  if (Status s = check_strides(tensors_of(args)); !s.ok()) return s;
-  return check_distinct(outputs_of(args));
-}
-
-Status check_memory(const Args& args) {
-  if (Status s = check_addresses(tensors_of(args)); !s.ok()) return s;
-  return check_overlaps(inputs_of(args), outputs_of(args));
-}
-
 }  // namespace
 
 Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem* problem) {
@@ -87,16 +67,16 @@ Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem
   if (Status s = read_struct(args_name, args, &known); !s.ok()) return s;
   if (Status s = check_backend(known.backend); !s.ok()) return s;
   for (Tensor* tensor : {&known.x, &known.out, &known.scale}) drop_unused_strides(*tensor);
-  for (const auto check : {check_options, check_dtypes, check_shapes, check_layouts, check_memory})
+  for (const auto check : {check_options, check_dtypes, check_shapes})
     if (Status s = check(known); !s.ok()) return s;
   *problem = {.x = known.x,
               .out = known.out,
               .by_column = known.layout == TANDEM_VALUES_BY_COLUMN,
-              .scale = resolve_scales(known.scale, known.block),
+              .scale = {known.scale, tokens_of_block(known.block)},
               .scale_given = known.scale_given == 1,
               .hadamard = known.hadamard == 1,
               .seed = known.seed};
-  return {};
+  return check_tensors(tensors_of(*problem), /*need_data=*/true);
 }
 
 }  // namespace tandem::api

@@ -8,10 +8,6 @@ namespace {
 using core::Status;
 using core::Tensor;
 
-Tensor table(const void* data, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
-  return {const_cast<void*>(data), TANDEM_FP32, {1, 1, rows, columns}, {0, 0, rows == 1 ? 0 : stride, 1}};
-}
-
 Status check_bound(const char* name, std::int64_t bound) {
   if (bound >= 0 && bound <= core::Mask::max_length) return {};
   return invalid("varlen.", name, " is ", bound, "; it has to be from 0 (not known) to ",
@@ -77,23 +73,6 @@ Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {
   if (Status s = check_entries("q", tensors.q, varlen.cu_seqlens_q, varlen.batch); !s.ok()) return s;
   if (varlen.page_table != nullptr) return check_pages(varlen, tensors.k);
   return check_entries("k", tensors.k, varlen.cu_seqlens_k, varlen.batch);
-}
-
-VarlenArrays::VarlenArrays(const tandem_varlen& varlen)
-    : cu_seqlens_q(table(varlen.cu_seqlens_q, 1, varlen.batch + 1, 0)),
-      cu_seqlens_k(table(varlen.cu_seqlens_k, 1, varlen.batch + 1, 0)),
-      seqused_k(table(varlen.seqused_k, 1, varlen.batch, 0)),
-      page_table(
-          table(varlen.page_table, varlen.batch, varlen.pages_per_sequence, varlen.page_table_stride)) {}
-
-ShortList<Named> VarlenArrays::named() const {
-  ShortList<Named> arrays;
-  for (const Named& array : {Named{"varlen.cu_seqlens_q", &cu_seqlens_q, true},
-                             {"varlen.cu_seqlens_k", &cu_seqlens_k, true},
-                             {"varlen.seqused_k", &seqused_k, true},
-                             {"varlen.page_table", &page_table, true}})
-    if (array.tensor->data != nullptr) arrays.push_back(array);
-  return arrays;
 }
 
 core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {

@@ -50,7 +50,8 @@ struct DecodeProblem {
   std::int64_t q_heads() const { return q.shape[2]; }
   std::int64_t head_dim() const { return q.shape[3]; }
   tandem_dtype dtype() const { return q.dtype; }
-  std::int64_t new_len() const { return k_new.data == nullptr ? 0 : k_new.shape[1]; }
+  bool appends() const { return k_new.data != nullptr; }  ///< maybe 0 tokens
+  std::int64_t new_len() const { return appends() ? k_new.shape[1] : 0; }
   std::int64_t kv_heads() const { return k_cache.shape[2]; }
   /// Query heads that share one key/value head; 1 where there are no heads.
   std::int64_t group() const { return kv_heads() == 0 ? 1 : q_heads() / kv_heads(); }
@@ -64,7 +65,7 @@ struct DecodeProblem {
 /// Where a batch index says which rows of the page table are whose, how many it has is not known: the list
 /// has one.
 inline TensorList tensors_of(const DecodeProblem& p) {
-  const Role cache = p.new_len() > 0 ? Role::updated : Role::input;
+  const Role cache = p.appends() ? Role::updated : Role::input;
   TensorList list;
   list.add("q", Role::input, p.q);
   if (p.new_len() > 0) {

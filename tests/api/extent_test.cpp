@@ -8,44 +8,47 @@
 #include <sstream>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/tensor_list.h"
 
 namespace tandem::test {
 namespace {
 
+using core::Region;
 using core::Tensor;
 
 /// Offsets of all elements from the data pointer.
-std::vector<std::int64_t> offsets_of(const Tensor& t) {
-  std::vector<std::int64_t> offsets;
-  for (std::int64_t b = 0; b < t.shape[0]; ++b)
-    for (std::int64_t s = 0; s < t.shape[1]; ++s)
-      for (std::int64_t h = 0; h < t.shape[2]; ++h)
-        for (std::int64_t d = 0; d < t.shape[3]; ++d)
-          offsets.push_back(b * t.stride[0] + s * t.stride[1] + h * t.stride[2] + d * t.stride[3]);
+std::vector<std::int64_t> offsets_of(const Region& r) {
+  std::vector<std::int64_t> offsets = {0};
+  for (int i = 0; i < Region::dimensions; ++i) {
+    std::vector<std::int64_t> with_this;
+    for (const std::int64_t offset : offsets)
+      for (std::int64_t index = 0; index < r.shape[i]; ++index)
+        with_this.push_back(offset + index * r.stride[i]);
+    offsets = with_this;
+  }
   std::sort(offsets.begin(), offsets.end());
   return offsets;
 }
 
-class RandomTensors : public ::testing::Test {
+class RandomRegions : public ::testing::Test {
  protected:
-  RandomTensors() : seed_(std::random_device()()), random_(seed_) {}
+  RandomRegions() : seed_(std::random_device()()), random_(seed_) {}
 
   std::int64_t between(std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
-  Tensor tensor() {
-    Tensor t{nullptr, TANDEM_FP32, {}, {}};
-    for (int i = 0; i < 4; ++i) {
-      t.shape[i] = between(1, 4);
-      t.stride[i] = t.shape[i] == 1 ? 0 : i == 3 ? 1 : between(-24, 24);
+  Region region() {
+    Region r{nullptr, {}, {}, sizeof(float)};
+    for (int i = 0; i < Region::dimensions; ++i) {
+      r.shape[i] = i == 0 && between(0, 1) == 0 ? 1 : between(1, i == 0 ? 3 : 4);
+      r.stride[i] = r.shape[i] == 1 ? 0 : i == Region::dimensions - 1 ? 1 : between(-24, 24);
     }
-    return t;
+    return r;
   }
-  std::string describe(const Tensor& t) const {
+  std::string describe(const Region& r) const {
     std::ostringstream text;
     text << "seed " << seed_ << ", shape and stride";
-    for (int i = 0; i < 4; ++i) text << " " << t.shape[i] << ":" << t.stride[i];
+    for (int i = 0; i < Region::dimensions; ++i) text << " " << r.shape[i] << ":" << r.stride[i];
     return text.str();
   }
 
@@ -53,9 +56,9 @@ class RandomTensors : public ::testing::Test {
   std::mt19937 random_;
 };
 
-TEST_F(RandomTensors, ExtentIsFromTheFirstByteToTheLast) {
+TEST_F(RandomRegions, ExtentIsFromTheFirstByteToTheLast) {
   for (int i = 0; i < 2000; ++i) {
-    const Tensor t = tensor();
+    const Region t = region();
     const auto offsets = offsets_of(t);
     api::Extent extent{};
     ASSERT_TRUE(api::extent_of(t, &extent));
@@ -64,19 +67,19 @@ TEST_F(RandomTensors, ExtentIsFromTheFirstByteToTheLast) {
   }
 }
 
-TEST_F(RandomTensors, SelfOverlapIsFoundWhereThereIsOneAndOnlyThere) {
+TEST_F(RandomRegions, SelfOverlapIsFoundWhereThereIsOneAndOnlyThere) {
   for (int i = 0; i < 20000; ++i) {
-    const Tensor t = tensor();
+    const Region t = region();
     const auto offsets = offsets_of(t);
     const bool truth = std::adjacent_find(offsets.begin(), offsets.end()) != offsets.end();
     ASSERT_EQ(api::overlaps_itself(t), truth) << describe(t);
   }
 }
 
-TEST_F(RandomTensors, OverlapOfTwoIsFoundWhereThereIsOneAndOnlyThere) {
+TEST_F(RandomRegions, OverlapOfTwoIsFoundWhereThereIsOneAndOnlyThere) {
   std::vector<float> memory(4000);
   for (int i = 0; i < 20000; ++i) {
-    Tensor a = tensor(), b = tensor();
+    Region a = region(), b = region();
     const std::int64_t start_a = 1000, start_b = 1000 + between(-40, 40);
     a.data = &memory[static_cast<std::size_t>(start_a)];
     b.data = &memory[static_cast<std::size_t>(start_b)];
@@ -94,7 +97,7 @@ TEST(Extent, OfTensorsThatShareSomeBytesOfAnElement) {
   for (std::size_t start = 80; start < 120; ++start) {
     const Tensor halves{&memory[start], TANDEM_BF16, {1, 3, 1, 1}, {0, 16, 0, 1}};
     const std::size_t within = (start + 16 - 100 % 16) % 16;
-    EXPECT_EQ(api::overlap(wide, halves), within < 2) << start;
+    EXPECT_EQ(api::overlap(Region::of(wide), Region::of(halves)), within < 2) << start;
   }
 }
 
@@ -106,8 +109,8 @@ TEST(Extent, OfLargeTensorsTakesNoTimeWorthMentioning) {
   b.data = memory.data() + 4;
   b.stride[1] = 1013;
   const auto start = std::chrono::steady_clock::now();
-  api::overlap(a, b);
-  api::overlaps_itself(a);
+  api::overlap(Region::of(a), Region::of(b));
+  api::overlaps_itself(Region::of(a));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }
 
@@ -117,7 +120,8 @@ TEST(Extent, OfContiguousTensorsFindsEveryOverlap) {
     return Tensor{&memory[start], TANDEM_FP32, {2, 3, 2, 8}, {48, 16, 8, 1}};
   };
   for (std::size_t start = 0; start < 300; ++start)
-    EXPECT_EQ(api::overlap(at(100), at(start)), start > 100 - 96 && start < 100 + 96) << start;
+    EXPECT_EQ(api::overlap(Region::of(at(100)), Region::of(at(start))), start > 100 - 96 && start < 100 + 96)
+        << start;
 }
 
 }  // namespace

@@ -184,6 +184,12 @@ TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {
          c.varlen.page_table = c.varlen.seqused_k = numbers, c.varlen.cu_seqlens_k = nullptr;
          c.varlen.page_table_stride = -1;
        }},
+      {"varlen.page_table.stride",
+       [](Call& c) {
+         c.varlen.page_table = c.varlen.seqused_k = numbers, c.varlen.cu_seqlens_k = nullptr;
+         c.varlen.pages_per_sequence = 1;
+         c.varlen.page_table_stride = INT64_MAX / 2;  // of words of 4 bytes
+       }},
       {"varlen.cu_seqlens_q",
        [](Call& c) {
          c.varlen.cu_seqlens_q =
