@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <new>
 
 #include "tests/fuzz/backward_oracle.h"
 #include "tests/fuzz/hostile.h"
@@ -12,6 +11,7 @@ namespace tandem::fuzz {
 namespace {
 
 struct Call {
+  static constexpr std::size_t most_changes = 3;
   Arena arena = Arena(arena_bytes);
   tandem_mask mask{};
   tandem_backward_args args{};
@@ -52,43 +52,15 @@ void make_valid(Call& call, Draws& draws) {
   args.mask = draws.below(3) == 0 ? nullptr : &call.mask;
 }
 
-/// Spoils one thing, or changes it to another that is right.
 void change(Call& call, Draws& draws) {
-  tandem_backward_args& args = call.args;
-  const std::vector<tandem_tensor*> tensors = call.tensors();
-  tandem_tensor& tensor = *tensors[draws.below(tensors.size())];
-  static constexpr float factors[] = {-1, 1e-45f, 1e-30f, 1e38f, 3e38f, HUGE_VALF, NAN, 1};
-  switch (draws.below(11)) {
+  switch (change_one({call.tensors(), call.args.backend, call.arena}, 3, draws)) {
     case 0:
+      return change_kind(call.mask, draws);
     case 1:
-      tensor.shape[draws.below(4)] = odd_number(draws);
-      break;
+      return change_window(call.mask, draws);
     case 2:
-    case 3:
-      tensor.stride[draws.below(4)] = odd_number(draws);
-      break;
-    case 4:
-      tensor.data = draws.below(2) == 0 ? nullptr : &call.arena[draws.below(arena_bytes)];
-      break;
-    case 5:
-      if (void* const other = tensors[draws.below(tensors.size())]->data)
-        tensor.data = static_cast<std::byte*>(other) + 2 * draws.below(32);
-      break;
-    case 6:
-      store(tensor.dtype, static_cast<int>(draws.between(-1, 5)));
-      break;
-    case 7:
-      store(args.backend, draws.one_of({-1, 0, 1, 3, 4, 17}));
-      break;
-    case 8:
-      store(call.mask.kind, static_cast<int>(draws.between(-1, 4)));
-      break;
-    case 9:
-      (draws.below(2) == 0 ? call.mask.window_left : call.mask.window_right) = odd_number(draws);
-      break;
-    default:
-      (draws.below(2) == 0 ? args.scale : args.softcap) = draws.one_of(factors);
-      if (draws.below(4) == 0) args.deterministic = static_cast<std::int32_t>(draws.between(-1, 2));
+      change_factor(call.args, draws);
+      if (draws.below(4) == 0) call.args.deterministic = static_cast<std::int32_t>(draws.between(-1, 2));
   }
 }
 
@@ -128,7 +100,7 @@ void compare(const tandem_tensor& result, const Gradient& expected, const char* 
         }
 }
 
-void run(Call& call) {
+void run(Call& call, std::size_t /*changes*/) {
   const Verdict verdict = judge(call.args);
   if (verdict == Verdict::unknown || (verdict == Verdict::valid && !may_run(call))) return;
   if (verdict == Verdict::valid) write_forward(call);
@@ -136,9 +108,8 @@ void run(Call& call) {
   std::size_t bytes = 0;
   const tandem_status asked = tandem_backward_workspace(&call.args, &bytes);
   if (verdict == Verdict::valid && asked != TANDEM_OK) fail("the workspace of a valid call is refused");
-  void* workspace = bytes == 0 ? nullptr : ::operator new (bytes, std::align_val_t{256});
-  const tandem_status status = tandem_backward(&call.args, workspace, bytes, nullptr);
-  if (workspace != nullptr) ::operator delete (workspace, std::align_val_t{256});
+  const Lent workspace(bytes);
+  const tandem_status status = tandem_backward(&call.args, workspace.data(), bytes, nullptr);
   if (verdict == Verdict::valid) {
     if (status != TANDEM_OK) fail("a valid call is refused");
     const Gradients expected = differentiate(call.args);  // inputs are apart from outputs
@@ -158,12 +129,5 @@ void run(Call& call) {
 }  // namespace tandem::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tandem::fuzz;
-  Draws draws(data, size);
-  Call call;
-  fill(call.arena, draws);
-  make_valid(call, draws);
-  for (std::size_t changes = draws.below(4); changes > 0; --changes) change(call, draws);
-  run(call);
-  return 0;
+  return tandem::fuzz::try_input<tandem::fuzz::Call>(data, size);
 }

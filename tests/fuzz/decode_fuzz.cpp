@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include <tandem/tandem.h>
@@ -19,7 +18,8 @@ namespace {
 
 constexpr std::int64_t sequences = 2, slots = 3;
 
-struct Step {
+struct Call {
+  static constexpr std::size_t most_changes = 2;
   Arena arena = Arena(arena_bytes);
   std::vector<std::int32_t> lengths, page_table, batch_index;
   tandem_mask mask{};
@@ -30,15 +30,13 @@ struct Step {
   std::int64_t capacity() const { return cache.k.shape[1] * (cache.page_table == nullptr ? 1 : slots); }
 };
 
-constexpr std::int32_t wild[] = {-1, INT32_MIN, INT32_MAX, 1 << 20};
-
 /// Often `usual`, sometimes a number that nothing has.
 std::int32_t mostly(Draws& draws, std::int64_t usual) {
   return draws.below(8) == 0 ? draws.one_of(wild) : static_cast<std::int32_t>(usual);
 }
 
 /// Pages of their own for each sequence, so that none appends where another reads; some do not exist.
-void make_places(Step& step, Draws& draws, bool paged) {
+void make_places(Call& step, Draws& draws, bool paged) {
   for (std::int64_t i = 0; i < sequences; ++i)
     step.lengths.push_back(mostly(draws, draws.between(0, step.cache.k.shape[1] * 2)));
   step.cache.lengths = step.lengths.data();
@@ -51,7 +49,7 @@ void make_places(Step& step, Draws& draws, bool paged) {
   step.cache.batch_index = step.batch_index.data();
 }
 
-void make_valid(Step& step, Draws& draws) {
+void make_valid(Call& step, Draws& draws) {
   const std::int64_t kv_heads = draws.between(1, 2), group = draws.between(1, 3), d = 8 * draws.between(1, 2);
   const std::int64_t q_len = draws.between(1, 3), tokens = draws.between(4, 9), added = draws.between(0, 3);
   const bool paged = draws.below(2) == 0;
@@ -79,32 +77,17 @@ void make_valid(Step& step, Draws& draws) {
   args.mask = draws.below(2) == 0 ? nullptr : &step.mask;
 }
 
-void spoil(Step& step, Draws& draws) {
+void change(Call& step, Draws& draws) {
+  static constexpr Part parts[] = {Part::shape,  Part::shape, Part::stride,
+                                   Part::stride, Part::data,  Part::dtype};
   tandem_decode_args& args = step.args;
   tandem_tensor* const tensors[] = {&args.q,     &step.cache.k, &step.cache.v, &args.k_new,
                                     &args.v_new, &args.o,       &args.lse};
   tandem_tensor& tensor = *draws.one_of(tensors);
-  switch (draws.below(8)) {
-    case 0:
-    case 1:
-      tensor.shape[draws.below(4)] = odd_number(draws);
-      break;
-    case 2:
-    case 3:
-      tensor.stride[draws.below(4)] = odd_number(draws);
-      break;
-    case 4:
-      tensor.data = draws.below(2) == 0 ? nullptr : &step.arena[draws.below(arena_bytes)];
-      break;
-    case 5:
-      store(tensor.dtype, static_cast<int>(draws.between(-1, 5)));
-      break;
-    case 6:
-      args.split_size = odd_number(draws);
-      break;
-    default:
-      (draws.below(2) == 0 ? step.mask.window_left : step.mask.window_right) = odd_number(draws);
-  }
+  const std::size_t what = draws.below(std::size(parts) + 2);
+  if (what < std::size(parts)) return change(tensor, parts[what], step.arena, draws);
+  if (what > std::size(parts)) return change_window(step.mask, draws);
+  args.split_size = odd_number(draws);
 }
 
 std::byte* at(const tandem_tensor& t, std::int64_t b, std::int64_t s, std::int64_t h) {
@@ -114,7 +97,7 @@ std::byte* at(const tandem_tensor& t, std::int64_t b, std::int64_t s, std::int64
 }
 
 /// Token `token` of sequence b in a cache, or nullptr where its page does not exist.
-std::byte* token_at(const Step& step, const tandem_tensor& cache, std::int64_t b, std::int64_t token,
+std::byte* token_at(const Call& step, const tandem_tensor& cache, std::int64_t b, std::int64_t token,
                     std::int64_t h) {
   const std::int64_t row = step.cache.batch_index == nullptr ? b : step.cache.batch_index[b];
   if (step.cache.page_table == nullptr) return at(cache, row, token, h);
@@ -128,7 +111,7 @@ struct Gathered {
   tandem_forward_args args{};
 };
 
-Gathered gather(const Step& step, std::int64_t b, std::int64_t keys) {
+Gathered gather(const Call& step, std::int64_t b, std::int64_t keys) {
   const tandem_tensor& cache = step.cache.k;
   const std::int64_t heads = cache.shape[2], d = cache.shape[3];
   const std::size_t row_bytes = static_cast<std::size_t>(d) * size_of(cache.dtype);
@@ -158,7 +141,7 @@ bool same_row(const tandem_tensor& q, const std::byte* a, const std::byte* b) {
 }
 
 /// The cache after the step holds what was appended; o and lse are those of the keys that it holds then.
-void compare(const Step& step) {
+void compare(const Call& step) {
   const tandem_decode_args& args = step.args;
   const double tolerance = tolerance_of(args.o.dtype);
   for (std::int64_t b = 0; b < sequences; ++b) {
@@ -186,7 +169,7 @@ void compare(const Step& step) {
 }
 
 /// Whether all that the step may touch lies in the arena and in its tables.
-bool may_run(const Step& step) {
+bool may_run(const Call& step) {
   const tandem_decode_args& args = step.args;
   for (const tandem_tensor* t : {&args.q, &step.cache.k, &step.cache.v, &args.o})
     if (!lies_within(step.arena, *t)) return false;
@@ -195,16 +178,16 @@ bool may_run(const Step& step) {
   return args.q.shape[0] <= sequences && step.cache.k.shape[1] <= 100'000 && step.added() <= 100'000;
 }
 
-void run(Step& step, bool spoiled) {
+void run(Call& step, std::size_t changes) {
+  const bool spoiled = changes > 0;
   std::size_t bytes = 0;
   const tandem_status asked = tandem_decode_workspace(&step.args, &bytes);
   if (!spoiled && asked != TANDEM_OK) fail("the workspace of a valid step is refused");
   if (asked != TANDEM_OK || !may_run(step)) return;
   const Arena before = step.arena;
-  void* workspace = bytes == 0 ? nullptr : ::operator new (bytes, std::align_val_t{256});
-  if (workspace != nullptr) std::memset(workspace, 0, bytes);
-  const tandem_status status = tandem_decode(&step.args, workspace, bytes, nullptr);
-  if (workspace != nullptr) ::operator delete (workspace, std::align_val_t{256});
+  const Lent workspace(bytes);
+  if (bytes > 0) std::memset(workspace.data(), 0, bytes);
+  const tandem_status status = tandem_decode(&step.args, workspace.data(), bytes, nullptr);
   if (status == TANDEM_OK) {
     if (!spoiled) compare(step);
     restore(step.arena, before, step.args.o);
@@ -221,13 +204,5 @@ void run(Step& step, bool spoiled) {
 }  // namespace tandem::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tandem::fuzz;
-  Draws draws(data, size);
-  Step step;
-  fill(step.arena, draws);
-  make_valid(step, draws);
-  const std::size_t changes = draws.below(3);
-  for (std::size_t i = 0; i < changes; ++i) spoil(step, draws);
-  run(step, changes > 0);
-  return 0;
+  return tandem::fuzz::try_input<tandem::fuzz::Call>(data, size);
 }

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <vector>
 
 #include <tandem/tandem.h>
@@ -21,6 +20,7 @@ namespace {
 
 /// A call whose tensors lie in one arena.
 struct Call {
+  static constexpr std::size_t most_changes = 3;
   Arena arena = Arena(arena_bytes);
   tandem_mask mask{};
   tandem_forward_args args{};
@@ -50,44 +50,16 @@ void make_valid(Call& call, Draws& draws) {
   args.mask = draws.below(3) == 0 ? nullptr : &call.mask;
 }
 
-/// Spoils one thing, or changes it to another that is right.
 void change(Call& call, Draws& draws) {
   tandem_forward_args& args = call.args;
-  tandem_tensor* const tensors[] = {&args.q, &args.k, &args.v, &args.o, &args.lse};
-  tandem_tensor& tensor = *draws.one_of(tensors);
-  static constexpr float factors[] = {-1, 1e-45f, 1e-30f, 1e38f, 3e38f, HUGE_VALF, NAN, 1};
-  switch (draws.below(12)) {
+  switch (change_one({{&args.q, &args.k, &args.v, &args.o, &args.lse}, args.backend, call.arena}, 4, draws)) {
     case 0:
+      return change_kind(call.mask, draws);
     case 1:
-      tensor.shape[draws.below(4)] = odd_number(draws);
-      break;
+      return change_window(call.mask, draws);
     case 2:
-    case 3:
-      tensor.stride[draws.below(4)] = odd_number(draws);
-      break;
-    case 4:
-      tensor.data = draws.below(2) == 0 ? nullptr : &call.arena[draws.below(arena_bytes)];
-      break;
-    case 5:
-      if (void* const other = draws.one_of(tensors)->data)
-        tensor.data = static_cast<std::byte*>(other) + 2 * draws.below(32);
-      break;
-    case 6:
-      store(tensor.dtype, static_cast<int>(draws.between(-1, 5)));
-      break;
-    case 7:
-      store(args.backend, draws.one_of({-1, 0, 1, 3, 4, 17}));
-      break;
-    case 8:
-      store(call.mask.kind, static_cast<int>(draws.between(-1, 4)));
-      break;
-    case 9:
-      (draws.below(2) == 0 ? call.mask.window_left : call.mask.window_right) = odd_number(draws);
-      break;
-    case 10:
-      (draws.below(2) == 0 ? args.scale : args.softcap) = draws.one_of(factors);
-      break;
-    default:  // keys that are all one row, as many as one likes
+      return change_factor(args, draws);
+    case 3:  // keys that are all one row, as many as one likes
       args.k.shape[1] = args.v.shape[1] = odd_number(draws);
       args.k.stride[1] = args.v.stride[1] = 0;
   }
@@ -157,16 +129,15 @@ void compare_outputs(Call& call, const Call& before, tandem_forward_args inputs)
       }
 }
 
-void run(Call& call) {
+void run(Call& call, std::size_t /*changes*/) {
   const Verdict verdict = judge(call.args);
   if (verdict == Verdict::unknown || (verdict == Verdict::valid && !may_run(call))) return;
   const Call before = call;
   std::size_t bytes = 0;
   const tandem_status asked = tandem_forward_workspace(&call.args, &bytes);
   if (verdict == Verdict::valid && asked != TANDEM_OK) fail(call, "the workspace of a valid call is refused");
-  void* workspace = bytes == 0 ? nullptr : ::operator new (bytes, std::align_val_t{256});
-  const tandem_status status = tandem_forward(&call.args, workspace, bytes, nullptr);
-  if (workspace != nullptr) ::operator delete (workspace, std::align_val_t{256});
+  const Lent workspace(bytes);
+  const tandem_status status = tandem_forward(&call.args, workspace.data(), bytes, nullptr);
   if (verdict == Verdict::valid) {
     if (status != TANDEM_OK) fail(call, "a valid call is refused");
     compare_outputs(call, before, call.args);
@@ -180,12 +151,5 @@ void run(Call& call) {
 }  // namespace tandem::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tandem::fuzz;
-  Draws draws(data, size);
-  Call call;
-  fill(call.arena, draws);
-  make_valid(call, draws);
-  for (std::size_t changes = draws.below(4); changes > 0; --changes) change(call, draws);
-  run(call);
-  return 0;
+  return tandem::fuzz::try_input<tandem::fuzz::Call>(data, size);
 }

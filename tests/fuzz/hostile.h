@@ -1,4 +1,5 @@
-// What the fuzzers of calls share: decisions from bytes, an arena of numbers, tensors in it.
+// What the fuzzers of calls share: decisions from bytes, an arena of numbers, tensors in it, what spoils
+// them.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <new>
 #include <vector>
 
 #include "tests/fuzz/forward_oracle.h"
@@ -89,6 +92,88 @@ void store(Enum& field, int number) {
   std::memcpy(&field, &number, sizeof number);
 }
 
+/// What can be changed of a tensor.
+enum class Part { shape, stride, data, dtype };
+
+/// To anything, valid or not.
+inline void change(tandem_tensor& tensor, Part part, Arena& arena, Draws& draws) {
+  switch (part) {
+    case Part::shape:
+      tensor.shape[draws.below(4)] = odd_number(draws);
+      break;
+    case Part::stride:
+      tensor.stride[draws.below(4)] = odd_number(draws);
+      break;
+    case Part::data:
+      tensor.data = draws.below(2) == 0 ? nullptr : &arena[draws.below(arena_bytes)];
+      break;
+    case Part::dtype:
+      store(tensor.dtype, static_cast<int>(draws.between(-1, 5)));
+  }
+}
+
+/// What every call has.
+struct CommonArguments {
+  std::vector<tandem_tensor*> tensors;
+  tandem_backend& backend;
+  Arena& arena;
+};
+
+/// Where something else is to be changed, the caller's own.
+constexpr std::size_t is_changed = SIZE_MAX;
+
+/// Spoils one thing, or changes it to another that is right; or returns which of `own` other things the
+/// caller has to change.
+inline std::size_t change_one(const CommonArguments& call, std::size_t own, Draws& draws) {
+  static constexpr Part parts[] = {Part::shape, Part::shape, Part::stride, Part::stride, Part::data};
+  constexpr std::size_t others = std::size(parts), common = others + 3;
+  tandem_tensor& tensor = *call.tensors[draws.below(call.tensors.size())];
+  const std::size_t what = draws.below(common + own);
+  if (what >= common) return what - common;
+  if (what < others) {
+    change(tensor, parts[what], call.arena, draws);
+  } else if (what == others) {
+    if (void* const other = call.tensors[draws.below(call.tensors.size())]->data)
+      tensor.data = static_cast<std::byte*>(other) + 2 * draws.below(32);
+  } else if (what == others + 1) {
+    change(tensor, Part::dtype, call.arena, draws);
+  } else {
+    store(call.backend, draws.one_of({-1, 0, 1, 3, 4, 17}));
+  }
+  return is_changed;
+}
+
+inline void change_kind(tandem_mask& mask, Draws& draws) {
+  store(mask.kind, static_cast<int>(draws.between(-1, 4)));
+}
+inline void change_window(tandem_mask& mask, Draws& draws) {
+  (draws.below(2) == 0 ? mask.window_left : mask.window_right) = odd_number(draws);
+}
+template <typename Args>
+void change_factor(Args& args, Draws& draws) {
+  static constexpr float factors[] = {-1, 1e-45f, 1e-30f, 1e38f, 3e38f, HUGE_VALF, NAN, 1};
+  (draws.below(2) == 0 ? args.scale : args.softcap) = draws.one_of(factors);
+}
+
+/// Numbers that no length, page or index is.
+constexpr std::int32_t wild[] = {-1, INT32_MIN, INT32_MAX, 1 << 20};
+
+/// A workspace of so many bytes, of which sanitizers watch the ends; 0: NULL.
+class Lent {
+ public:
+  explicit Lent(std::size_t bytes)
+      : data_(bytes == 0 ? nullptr : ::operator new (bytes, std::align_val_t{256})) {}
+  ~Lent() {
+    if (data_ != nullptr) ::operator delete (data_, std::align_val_t{256});
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_;
+};
+
 inline bool lies_within(const Arena& arena, const tandem_tensor& tensor) {
   const auto rows = rows_of(tensor, 100'000);
   const Wide begin = reinterpret_cast<std::uintptr_t>(arena.data());
@@ -121,6 +206,20 @@ inline bool near(double value, double expected, double tolerance) {
   if (std::isnan(expected)) return std::isnan(value);
   if (std::isinf(expected)) return value == expected || std::isnan(value);  // a weight may round to 0
   return std::abs(value - expected) <= tolerance * std::max(1.0, std::abs(expected));
+}
+
+/// One input: a valid call, up to Call::most_changes changes, and what comes of it. `make_valid`, `change`
+/// and `run`, which is told how many changes there were, are the fuzzer's.
+template <typename Call>
+int try_input(const std::uint8_t* data, std::size_t size) {
+  Draws draws(data, size);
+  Call call;
+  fill(call.arena, draws);
+  make_valid(call, draws);
+  const std::size_t changes = draws.below(Call::most_changes + 1);
+  for (std::size_t i = 0; i < changes; ++i) change(call, draws);
+  run(call, changes);
+  return 0;
 }
 
 }  // namespace tandem::fuzz

@@ -14,6 +14,7 @@ namespace tandem::fuzz {
 namespace {
 
 struct Call {
+  static constexpr std::size_t most_changes = 3;
   Arena arena = Arena(arena_bytes);
   tandem_merge_args args{};
 
@@ -39,37 +40,14 @@ void make_valid(Call& call, Draws& draws) {
   if (draws.below(3) != 0) args.lse = place(call.arena, TANDEM_FP32, {b, s, heads, 1}, draws, begin);
 }
 
-/// Spoils one thing, or changes it to another that is right.
 void change(Call& call, Draws& draws) {
   tandem_merge_args& args = call.args;
-  tandem_tensor* const tensors[] = {&args.o_parts, &args.lse_parts, &args.o, &args.lse};
-  tandem_tensor& tensor = *draws.one_of(tensors);
-  switch (draws.below(10)) {
+  switch (change_one({{&args.o_parts, &args.lse_parts, &args.o, &args.lse}, args.backend, call.arena}, 2,
+                     draws)) {
     case 0:
-    case 1:
-      tensor.shape[draws.below(4)] = odd_number(draws);
-      break;
-    case 2:
-    case 3:
-      tensor.stride[draws.below(4)] = odd_number(draws);
-      break;
-    case 4:
-      tensor.data = draws.below(2) == 0 ? nullptr : &call.arena[draws.below(arena_bytes)];
-      break;
-    case 5:
-      if (void* const other = draws.one_of(tensors)->data)
-        tensor.data = static_cast<std::byte*>(other) + 2 * draws.below(32);
-      break;
-    case 6:
-      store(tensor.dtype, static_cast<int>(draws.between(-1, 5)));
-      break;
-    case 7:
-      store(args.backend, draws.one_of({-1, 0, 1, 3, 4, 17}));
-      break;
-    case 8:
       args.parts = odd_number(draws);
       break;
-    default:
+    case 1:
       (draws.below(2) == 0 ? args.o_part_stride : args.lse_part_stride) = odd_number(draws);
   }
 }
@@ -175,7 +153,7 @@ void compare(const Call& call) {
       }
 }
 
-void run(Call& call) {
+void run(Call& call, std::size_t /*changes*/) {
   const Verdict verdict = judge(call);
   if (verdict != Verdict::invalid && !may_run(call)) return;
   const Arena before = call.arena;
@@ -194,12 +172,5 @@ void run(Call& call) {
 }  // namespace tandem::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tandem::fuzz;
-  Draws draws(data, size);
-  Call call;
-  fill(call.arena, draws);
-  make_valid(call, draws);
-  for (std::size_t changes = draws.below(4); changes > 0; --changes) change(call, draws);
-  run(call);
-  return 0;
+  return tandem::fuzz::try_input<tandem::fuzz::Call>(data, size);
 }

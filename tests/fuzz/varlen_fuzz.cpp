@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include <tandem/tandem.h>
@@ -20,14 +19,13 @@ namespace {
 constexpr std::int64_t most_sequences = 3, slots = 4;
 
 struct Call {
+  static constexpr std::size_t most_changes = 2;
   Arena arena = Arena(arena_bytes);
   std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k, used, page_table;
   tandem_mask mask{};
   tandem_varlen varlen{};
   tandem_forward_args args{};
 };
-
-constexpr std::int32_t wild[] = {-1, INT32_MIN, INT32_MAX, 1 << 20};
 
 /// Lengths one behind the other; returns their end.
 std::int64_t make_packed(std::vector<std::int32_t>& cu_seqlens, std::int64_t batch, Draws& draws) {
@@ -89,7 +87,7 @@ void make_valid(Call& call, Draws& draws) {
   args.mask = draws.below(3) == 0 ? nullptr : &call.mask;
 }
 
-void spoil(Call& call, Draws& draws) {
+void change(Call& call, Draws& draws) {
   tandem_forward_args& args = call.args;
   tandem_varlen& varlen = call.varlen;
   tandem_tensor* const tensors[] = {&args.q, &args.k, &args.v, &args.o, &args.lse};
@@ -97,26 +95,17 @@ void spoil(Call& call, Draws& draws) {
   std::int64_t* const numbers[] = {&varlen.max_seqlen_q, &varlen.max_seqlen_k, &varlen.page_table_stride};
   std::vector<std::int32_t>* const tables[] = {&call.cu_seqlens_q, &call.cu_seqlens_k, &call.used};
   std::vector<std::int32_t>& table = *draws.one_of(tables);
-  switch (draws.below(8)) {
+  static constexpr Part parts[] = {Part::shape, Part::stride, Part::data, Part::dtype};
+  const std::size_t what = draws.below(std::size(parts) + 4);
+  if (what < std::size(parts)) return change(tensor, parts[what], call.arena, draws);
+  switch (what - std::size(parts)) {
     case 0:
-      tensor.shape[draws.below(4)] = odd_number(draws);
-      break;
-    case 1:
-      tensor.stride[draws.below(4)] = odd_number(draws);
-      break;
-    case 2:
-      tensor.data = draws.below(2) == 0 ? nullptr : &call.arena[draws.below(arena_bytes)];
-      break;
-    case 3:
-      store(tensor.dtype, static_cast<int>(draws.between(-1, 5)));
-      break;
-    case 4:
       *draws.one_of(numbers) = odd_number(draws);
       break;
-    case 5:  // fewer, since the tables have no more
+    case 1:  // fewer, since the tables have no more
       varlen.batch = draws.between(-1, varlen.batch);
       break;
-    case 6:
+    case 2:
       if (!table.empty()) table[draws.below(table.size())] = draws.one_of(wild);
       break;
     default:
@@ -209,15 +198,15 @@ bool may_run(const Call& call) {
          args.q.shape[2] <= 100;
 }
 
-void run(Call& call, bool spoiled) {
+void run(Call& call, std::size_t changes) {
+  const bool spoiled = changes > 0;
   std::size_t bytes = 0;
   const tandem_status asked = tandem_forward_workspace(&call.args, &bytes);
   if (!spoiled && asked != TANDEM_OK) fail("the workspace of a valid call is refused");
   if (asked != TANDEM_OK || !may_run(call)) return;
   const Arena before = call.arena;
-  void* workspace = bytes == 0 ? nullptr : ::operator new (bytes, std::align_val_t{256});
-  const tandem_status status = tandem_forward(&call.args, workspace, bytes, nullptr);
-  if (workspace != nullptr) ::operator delete (workspace, std::align_val_t{256});
+  const Lent workspace(bytes);
+  const tandem_status status = tandem_forward(&call.args, workspace.data(), bytes, nullptr);
   if (!spoiled) {
     if (status != TANDEM_OK) fail("a valid call is refused");
     compare(call, before);  // rows of no sequence stay as they are
@@ -232,13 +221,5 @@ void run(Call& call, bool spoiled) {
 }  // namespace tandem::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tandem::fuzz;
-  Draws draws(data, size);
-  Call call;
-  fill(call.arena, draws);
-  make_valid(call, draws);
-  const std::size_t changes = draws.below(3);
-  for (std::size_t i = 0; i < changes; ++i) spoil(call, draws);
-  run(call, changes > 0);
-  return 0;
+  return tandem::fuzz::try_input<tandem::fuzz::Call>(data, size);
 }
