@@ -60,11 +60,11 @@ void add_query(const tandem_backward_args& args, std::int64_t b, std::int64_t i,
   const Numbers q = row_of(args.q, b, i, h), o = row_of(args.o, b, i, h), dout = row_of(args.dout, b, i, h);
   Sum delta = dot(dout, o);
   if (args.dlse.data != nullptr) delta.add(-value(args.dlse, row_at(args.dlse, b, i, h), 0));
-  all.finite = all.finite && std::isfinite(lse) && std::isfinite(delta.value) && all_finite(q) &&
-               all_finite(dout) && all_finite(o);
+  all.comparable = all.comparable && std::isfinite(lse) && std::isfinite(delta.value) && all_finite(q) &&
+                   all_finite(dout) && all_finite(o);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     const Numbers k = row_of(args.k, b, j, kv_head), v = row_of(args.v, b, j, kv_head);
-    all.finite = all.finite && all_finite(k) && all_finite(v);
+    all.comparable = all.comparable && all_finite(k) && all_finite(v);
     const Sum product = dot(q, k);
     const double x = scale * product.value, reach = 1 + scale * product.magnitude;
     const double capped = args.softcap > 0 ? args.softcap * std::tanh(x / args.softcap) : x;
@@ -73,7 +73,10 @@ void add_query(const tandem_backward_args& args, std::int64_t b, std::int64_t i,
     const Sum dp = dot(dout, v);
     const double dx = p * (dp.value - delta.value) * slope;
     const double dx_reach = p * reach * (dp.magnitude + delta.magnitude) * scale;
-    all.finite = all.finite && std::isfinite(p) && std::isfinite(dx) && std::isfinite(dx_reach);
+    // Of larger scores fp32's error is not small beside 1, and p any number.
+    constexpr double largest_reach = 1e6;
+    all.comparable = all.comparable && reach < largest_reach && std::isfinite(p) && std::isfinite(dx) &&
+                     std::isfinite(dx_reach);
     add_row(all.dv, place(args.v, b, j, kv_head), {p, p * reach}, dout);
     add_row(all.dq, place(args.q, b, i, h), {dx * scale, dx_reach}, k);
     add_row(all.dk, place(args.k, b, j, kv_head), {dx * scale, dx_reach}, q);

@@ -15,7 +15,7 @@ struct Gradient {
 };
 struct Gradients {
   Gradient dq, dk, dv;
-  bool finite = true;  ///< of all numbers that count
+  bool comparable = true;  ///< all numbers that count are finite, and scores of a size that fp32 resolves
 };
 /// Those of a valid call.
 Gradients differentiate(const tandem_backward_args& args);
