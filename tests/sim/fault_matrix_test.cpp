@@ -47,6 +47,40 @@ TEST_P(MatrixFaults, MatricesLoadedBeforeTheirBarrier) {
   });
 }
 
+TEST_P(MatrixFaults, NoneWhereLanesThatAWaitHasPartedLoadMatrices) {
+  // ldmatrix.sync waits for the warp's other lanes by itself; .aligned only asks that all come there.
+  expect_none([&] {
+    init();
+    if (hw::warp_index() == 3 && hw::elect_one()) load_expected(shared().a);
+    if (hw::warp_index() != 0) return;
+    hw::barrier_wait(shared().full, 0);
+    std::uint32_t matrices[4];
+    hw::load_matrices(matrices, &shared().a[hw::lane_index()][0]);
+    sink = static_cast<float>(matrices[0]);
+  });
+}
+
+TEST_P(MatrixFaults, MatricesLoadedByEachPartOfAWarpBehindItsOwnWait) {
+  expect(
+      Rule::divergence,
+      [&] {
+        init();
+        if (hw::warp_index() == 3 && hw::elect_one()) load_expected(shared().a);
+        if (hw::warp_index() != 0) return;
+        std::uint32_t matrices[4];
+        if (hw::lane_index() % 2 == 0) {
+          hw::barrier_wait(shared().full, 0);
+          hw::load_matrices(matrices, &shared().a[hw::lane_index()][0]);
+        } else {
+          hw::barrier_wait(shared().full, 0);
+          hw::load_matrices(matrices, &shared().a[hw::lane_index()][0]);
+          sink = 2;
+        }
+        sink = static_cast<float>(matrices[0]);
+      },
+      "at another place");
+}
+
 TEST_P(MatrixFaults, MatricesLoadedThatOtherLanesJustStored) {
   expect(Rule::shared_race, [] {
     store_rows();

@@ -17,17 +17,29 @@
 namespace tandem::hw::sim {
 
 const char* name_of(Rule rule) {
-  static constexpr std::array names = {"use-before-wait",      "operand-overwritten",
-                                       "wrong-phase",          "transaction-mismatch",
-                                       "missing-proxy-fence",  "missing-barrier-fence",
-                                       "missing-wgmma-fence",  "divergence",
-                                       "inactive-lane",        "register-pool",
-                                       "shared-race",          "global-race",
-                                       "early-access",         "uninitialised-shared",
-                                       "uninitialised-global", "shared-bounds",
-                                       "global-bounds",        "deadlock",
-                                       "bad-barrier",          "bad-descriptor",
-                                       "bad-argument",         "unfinished"};
+  static constexpr std::array names = {"use-before-wait",
+                                       "operand-overwritten",
+                                       "wrong-phase",
+                                       "transaction-mismatch",
+                                       "missing-proxy-fence",
+                                       "missing-barrier-fence",
+                                       "missing-wgmma-fence",
+                                       "divergence",
+                                       "inactive-lane",
+                                       "register-pool",
+                                       "shared-race",
+                                       "global-race",
+                                       "early-access",
+                                       "uninitialised-shared",
+                                       "uninitialised-global",
+                                       "shared-bounds",
+                                       "global-bounds",
+                                       "array-bounds",
+                                       "deadlock",
+                                       "bad-barrier",
+                                       "bad-descriptor",
+                                       "bad-argument",
+                                       "unfinished"};
   static_assert(names.size() == static_cast<std::size_t>(Rule::unfinished) + 1);
   return names[static_cast<std::size_t>(rule)];
 }

@@ -25,6 +25,7 @@ enum class Rule {
   uninitialised_global,  ///< in a buffer that nobody has written before the launch
   shared_bounds,
   global_bounds,
+  array_bounds,  ///< an index lies outside of its array: of registers, or of stages
   deadlock,
   bad_barrier,     ///< not initialised, too many arrivals, touched as memory
   bad_descriptor,  ///< of a matrix or a tensor

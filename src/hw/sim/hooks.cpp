@@ -1,6 +1,12 @@
 // Ordinary memory accesses of kernels. Kernel code is compiled with -fsanitize=thread, whose calls arrive
 // here instead of in the sanitizer's own library: every load and store that is not provably private is seen,
-// with its code address, at a few nanoseconds each.
+// with its code address, at a few nanoseconds each. The same with -fsanitize=bounds-strict, for indices that
+// lie outside of their array.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
 #include "hw/sim/machine_state.h"
 
 namespace tandem::hw::sim {
@@ -47,6 +53,36 @@ void touch(const void* address, std::size_t bytes, bool write, const void* code,
     machine.global.access(address, bytes, write ? Use::store : Use::load);
   }
   machine.in_hook = false;
+}
+
+/// What the compiler says of an index that it checks: libubsan's layout.
+struct IndexCheck {
+  struct Type {
+    std::uint16_t kind;
+    std::uint16_t info;  ///< of an integer: 2 * log2 of its bits, plus 1 where it is signed
+    char name[1];        ///< with quotes, and so long as it needs
+  };
+  const char* file;
+  std::uint32_t line, column;
+  const Type *array, *index;
+
+  std::string text(std::uintptr_t value) const {
+    const int unused = 64 - (1 << (index->info >> 1));
+    const bool is_signed = (index->info & 1) != 0 && unused >= 0;
+    const auto extended =
+        is_signed ? static_cast<std::int64_t>(value << unused) >> unused : static_cast<std::int64_t>(value);
+    return "uses index " + std::to_string(extended) + " of an array of type " + array->name;
+  }
+};
+
+/// The chip's registers have no neighbours: an index beyond them is some other value, or local memory.
+void meet_index(const IndexCheck& check, std::uintptr_t value, const void* code) {
+  if (machine.running == nullptr) {  // not a kernel's: what it shares with the host, such as a plan
+    std::fprintf(stderr, "%s:%u %s\n", check.file, check.line, check.text(value).c_str());
+    std::abort();
+  }
+  machine.running->code = code;
+  fail(Rule::array_bounds, check.text(value));
 }
 
 }  // namespace
@@ -110,6 +146,10 @@ void __tsan_write_range(void* address, unsigned long bytes) {
 TANDEM_ATOMICS(8, unsigned char)
 TANDEM_ATOMICS(32, unsigned int)
 TANDEM_ATOMICS(64, unsigned long)
+void __ubsan_handle_out_of_bounds(void* check, void* index) {
+  tandem::hw::sim::meet_index(*static_cast<const tandem::hw::sim::IndexCheck*>(check),
+                              reinterpret_cast<std::uintptr_t>(index), __builtin_return_address(0));
+}
 void __tsan_vptr_update(void*, void*) {}
 void __tsan_vptr_read(void*) {}
 void __tsan_init() {}
