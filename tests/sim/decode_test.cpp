@@ -351,6 +351,15 @@ TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
   expect_correct(run(GetParam(), c, workspace_, machine), before);
 }
 
+TEST_P(DecodeSharesOnSim, ABlockReadsMorePagesThanItsProducerKeeps) {
+  DecodeCase c = step_of(GetParam(), {4 * GetParam().block_n + 1});
+  c.page_size = 1;
+  SCOPED_TRACE(testing::PrintToString(c));
+  sim::Machine machine;
+  machine.multiprocessors = 1;
+  expect_correct(run(GetParam(), c, workspace_, machine), DecodeTensors(c));
+}
+
 TEST_P(DecodeSharesOnSim, AShareEndsOneStreamAndBeginsAnother) {
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
   c.lengths = {500, 300}, c.new_len = 0, c.capacity = 512, c.page_size = 0, c.split_size = 0;
