@@ -1,13 +1,11 @@
 // Every way to call tandem_decode wrongly: its status, the words of its message, and outputs and cache left
 // alone.
-#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <limits>
 #include <string>
 #include <vector>
 
-#include "tests/api/request.h"
+#include "tests/api/mistake.h"
 
 namespace tandem::test {
 namespace {
@@ -15,36 +13,15 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::int64_t huge = std::int64_t{1} << 62;
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-struct Mistake {
-  std::string name;
-  std::function<void(DecodeRequest&)> make;
-  std::vector<std::string> words;  ///< the argument, its value, what is allowed
-  tandem_status status = TANDEM_INVALID_ARGUMENT;
-};
-
-void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+using Mistake = test::Mistake<DecodeRequest>;
 
 class DecodeMistakes : public ::testing::TestWithParam<Mistake> {};
 
-TEST_P(DecodeMistakes, AreNamedAndLeaveTheOutputsAndTheCacheAlone) {
-  DecodeRequest request;
-  GetParam().make(request);
-  EXPECT_EQ(request.run(), GetParam().status);
-  for (const std::string& words : GetParam().words) EXPECT_THAT(tandem_last_error(), HasSubstr(words));
-  EXPECT_TRUE(request.outputs_untouched());
-}
+TEST_P(DecodeMistakes, AreNamedAndLeaveTheOutputsAndTheCacheAlone) { expect_refused(GetParam()); }
 
 std::vector<Mistake> option_mistakes() {
   return {
-      {"StructSizeOfZero",
-       [](DecodeRequest& r) { r.args.struct_size = 0; },
-       {"args->struct_size is 0", "sizeof"}},
-      {"StructOfALaterVersion",
-       [](DecodeRequest& r) { r.args.struct_size += 8; },
-       {"args->struct_size is " + std::to_string(sizeof(tandem_decode_args) + 8), tandem_version()},
-       TANDEM_UNSUPPORTED},
       {"NoCache", [](DecodeRequest& r) { r.args.cache = nullptr; }, {"cache is NULL", "tandem_cache"}},
       {"CacheWithoutItsSize",
        [](DecodeRequest& r) { r.cache.struct_size = 0; },
@@ -52,29 +29,10 @@ std::vector<Mistake> option_mistakes() {
       {"RotaryOlderThanTheFirst",
        [](DecodeRequest& r) { r.rotary.struct_size = 44; },
        {"rotary->struct_size is 44", "sizeof"}},
-      {"MaskOlderThanTheFirst",
-       [](DecodeRequest& r) { r.mask.struct_size = 24; },
-       {"mask->struct_size is 24", "sizeof"}},
       {"StudyOfALaterVersion",
        [](DecodeRequest& r) { r.study.struct_size += 8; },
        {"study->struct_size is "},
        TANDEM_UNSUPPORTED},
-      {"Backend",
-       [](DecodeRequest& r) { store(r.args.backend, 17); },
-       {"backend is 17", "TANDEM_BACKEND_AUTO"}},
-      {"MaskKind", [](DecodeRequest& r) { store(r.mask.kind, 3); }, {"mask.kind is 3", "TANDEM_MASK_FULL"}},
-      {"CausalMaskWithWindow",
-       [](DecodeRequest& r) {
-         r.mask = {sizeof(tandem_mask), TANDEM_MASK_CAUSAL, 0, -1};
-       },
-       {"mask.window_right is -1", "set it to 0"}},
-      {"WindowLeft",
-       [](DecodeRequest& r) {
-         r.mask = {sizeof(tandem_mask), TANDEM_MASK_WINDOW, -2, 0};
-       },
-       {"mask.window_left is -2", "TANDEM_UNLIMITED"}},
-      {"Scale", [](DecodeRequest& r) { r.args.scale = -0.5f; }, {"scale is -0.5", "> 0"}},
-      {"Softcap", [](DecodeRequest& r) { r.args.softcap = nan; }, {"softcap is nan", "finite"}},
       {"SplitSizeNegative",
        [](DecodeRequest& r) { r.args.split_size = -64; },
        {"split_size is -64", "multiple of 64"}},
@@ -286,13 +244,16 @@ std::vector<Mistake> memory_mistakes() {
   };
 }
 
-std::string name_of(const ::testing::TestParamInfo<Mistake>& info) { return info.param.name; }
-
-INSTANTIATE_TEST_SUITE_P(Option, DecodeMistakes, ::testing::ValuesIn(option_mistakes()), name_of);
-INSTANTIATE_TEST_SUITE_P(Dtype, DecodeMistakes, ::testing::ValuesIn(dtype_mistakes()), name_of);
-INSTANTIATE_TEST_SUITE_P(Shape, DecodeMistakes, ::testing::ValuesIn(shape_mistakes()), name_of);
-INSTANTIATE_TEST_SUITE_P(Cache, DecodeMistakes, ::testing::ValuesIn(cache_mistakes()), name_of);
-INSTANTIATE_TEST_SUITE_P(Memory, DecodeMistakes, ::testing::ValuesIn(memory_mistakes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Common, DecodeMistakes, ::testing::ValuesIn(common_mistakes<DecodeRequest>()),
+                         by_name);
+INSTANTIATE_TEST_SUITE_P(Mask, DecodeMistakes, ::testing::ValuesIn(mask_mistakes<DecodeRequest>()), by_name);
+INSTANTIATE_TEST_SUITE_P(Factor, DecodeMistakes, ::testing::ValuesIn(factor_mistakes<DecodeRequest>()),
+                         by_name);
+INSTANTIATE_TEST_SUITE_P(Option, DecodeMistakes, ::testing::ValuesIn(option_mistakes()), by_name);
+INSTANTIATE_TEST_SUITE_P(Dtype, DecodeMistakes, ::testing::ValuesIn(dtype_mistakes()), by_name);
+INSTANTIATE_TEST_SUITE_P(Shape, DecodeMistakes, ::testing::ValuesIn(shape_mistakes()), by_name);
+INSTANTIATE_TEST_SUITE_P(Cache, DecodeMistakes, ::testing::ValuesIn(cache_mistakes()), by_name);
+INSTANTIATE_TEST_SUITE_P(Memory, DecodeMistakes, ::testing::ValuesIn(memory_mistakes()), by_name);
 
 // ---- Mistakes outside the struct
 

@@ -1,7 +1,6 @@
 // tandem_merge as users see it, in C and in C++: what it does, and every way to call it wrongly.
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -10,7 +9,7 @@
 #include <tandem/attention.hpp>
 #include <tandem/tandem.h>
 
-#include "tests/api/request.h"
+#include "tests/api/mistake.h"
 #include "tests/support/merge_case.h"
 
 namespace tandem::test {
@@ -26,35 +25,22 @@ MergeCase small_merge() {
       .in = TANDEM_FP16, .out = TANDEM_BF16, .parts = 3, .batch = 2, .length = 3, .heads = 4, .head_dim = 16};
 }
 
-struct Mistake {
-  std::string name;
-  std::function<void(Args&)> make;
-  std::vector<std::string> words;  ///< the argument, its value, what is allowed
-  tandem_status status = TANDEM_INVALID_ARGUMENT;
-};
-
-void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+using Mistake = test::Mistake<Args>;
 
 class MergeMistakes : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(MergeMistakes, AreNamedAndLeaveTheOutputsAlone) {
   const MergeTensors t(small_merge());
   Args args = to_c(t.problem());
-  GetParam().make(args);
-  EXPECT_EQ(tandem_merge(&args, nullptr), GetParam().status);
-  for (const std::string& words : GetParam().words) EXPECT_THAT(tandem_last_error(), HasSubstr(words));
+  expect_refused(GetParam(), args, [&args] { return tandem_merge(&args, nullptr); });
   EXPECT_TRUE(t.o.untouched() && t.lse.untouched());
 }
+
+INSTANTIATE_TEST_SUITE_P(Common, MergeMistakes, ::testing::ValuesIn(common_mistakes<Args>()), by_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Options, MergeMistakes,
     testing::Values(
-        Mistake{"StructSizeOfZero", [](Args& a) { a.struct_size = 0; }, {"args->struct_size is 0", "sizeof"}},
-        Mistake{"StructOfALaterVersion",
-                [](Args& a) { a.struct_size += 8; },
-                {"args->struct_size is ", tandem_version()},
-                TANDEM_UNSUPPORTED},
-        Mistake{"Backend", [](Args& a) { store(a.backend, 17); }, {"backend is 17", "TANDEM_BACKEND_AUTO"}},
         Mistake{"Parts", [](Args& a) { a.parts = -1; }, {"parts is -1", "0 or more"}},
         Mistake{"DtypeOfParts", [](Args& a) { store(a.o_parts.dtype, 5); }, {"o_parts.dtype is 5 (unknown)"}},
         Mistake{"DtypeOfO", [](Args& a) { store(a.o.dtype, 0); }, {"o.dtype is 0", "TANDEM_FP32"}},
@@ -62,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
                 [](Args& a) { a.lse_parts.dtype = TANDEM_BF16; },
                 {"lse_parts.dtype is 1 (bf16)", "TANDEM_FP32"}},
         Mistake{"DtypeOfLse", [](Args& a) { a.lse.dtype = TANDEM_FP16; }, {"lse.dtype is 2 (fp16)"}}),
-    [](const auto& info) { return info.param.name; });
+    by_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, MergeMistakes,
@@ -76,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"BatchOfLse", [](Args& a) { a.lse.shape[0] = 1; }, {"lse.shape[0] (batch) is 1"}},
         Mistake{"ColumnsOfLseParts", [](Args& a) { a.lse_parts.shape[3] = 2; }, {"lse_parts.shape[3] is 2"}},
         Mistake{"ColumnsOfLse", [](Args& a) { a.lse.shape[3] = 0; }, {"lse.shape[3] is 0"}}),
-    [](const auto& info) { return info.param.name; });
+    by_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Memory, MergeMistakes,
@@ -104,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
                   std::memcpy(a.o.stride, a.o_parts.stride, sizeof(a.o.stride));
                 },
                 {"o.data is ", "overlap those of part 2 of o_parts"}}),
-    [](const auto& info) { return info.param.name; });
+    by_name);
 
 TEST(TandemMerge, WithoutArgumentsSaysSo) {
   EXPECT_EQ(tandem_merge(nullptr, nullptr), TANDEM_INVALID_ARGUMENT);

@@ -1,11 +1,10 @@
 // tandem_quantize as callers see it: the right call, and every wrong one with its words.
-#include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
 
-#include "tests/api/request.h"
+#include "tests/api/mistake.h"
 #include "tests/support/quantize_case.h"
 
 namespace tandem::test {
@@ -93,26 +92,19 @@ TEST(Quantize, OfNothingWritesNothing) {
   }
 }
 
-struct Mistake {
-  std::string name;
-  std::function<void(Args&)> make;
-  std::vector<std::string> words;
-};
-void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+using Mistake = test::Mistake<Args>;
+
 class QuantizeMistakes : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(QuantizeMistakes, AreNamedAndLeaveTheOutputsAlone) {
   QuantizeTensors t(small_quantisation());
   Args args = to_c(t.problem());
   args.backend = TANDEM_BACKEND_CPU;
-  GetParam().make(args);
-  EXPECT_EQ(tandem_quantize(&args, nullptr), TANDEM_INVALID_ARGUMENT);
-  for (const std::string& words : GetParam().words) EXPECT_THAT(tandem_last_error(), HasSubstr(words));
+  expect_refused(GetParam(), args, [&args] { return tandem_quantize(&args, nullptr); });
   EXPECT_TRUE(t.out.untouched() && t.scale.untouched());
 }
 
 const std::vector<Mistake> mistakes = {
-    {"StructSizeOfZero", [](Args& a) { a.struct_size = 0; }, {"args->struct_size is 0"}},
     {"Layout", [](Args& a) { store(a.layout, 3); }, {"layout is 3", "TANDEM_VALUES_BY_KEY"}},
     {"ScaleGiven", [](Args& a) { a.scale_given = 2; }, {"scale_given is 2", "0 or 1"}},
     {"Hadamard", [](Args& a) { a.hadamard = -1; }, {"hadamard is -1"}},
@@ -132,8 +124,8 @@ const std::vector<Mistake> mistakes = {
     {"NoMemoryForScales", [](Args& a) { a.scale.data = nullptr; }, {"scale.data is NULL"}},
     {"OutputOverInput", [](Args& a) { a.out.data = a.x.data; }, {"out.data", "overlap"}},
 };
-INSTANTIATE_TEST_SUITE_P(All, QuantizeMistakes, ::testing::ValuesIn(mistakes),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Common, QuantizeMistakes, ::testing::ValuesIn(common_mistakes<Args>()), by_name);
+INSTANTIATE_TEST_SUITE_P(All, QuantizeMistakes, ::testing::ValuesIn(mistakes), by_name);
 
 }  // namespace
 }  // namespace tandem::test
