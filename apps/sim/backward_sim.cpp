@@ -20,7 +20,7 @@ hw::sim::Report simulate_backward(const core::BackwardProblem& problem, const ba
                                   const Machine& machine) {
   constexpr std::size_t alignment = 256;
   constexpr std::uint32_t not_a_number = 0x7fc0dead;
-  const std::size_t bytes = backward::workspace_layout(backward::crop(problem).problem, choice).end;
+  const std::size_t bytes = backward::workspace_layout(backward::crop(problem), choice).end;
   std::vector<std::uint32_t> words((bytes + alignment) / sizeof not_a_number, not_a_number);
   const auto address = reinterpret_cast<std::uintptr_t>(words.data());
   char* workspace = reinterpret_cast<char*>(words.data()) + (alignment - address % alignment) % alignment;

@@ -159,6 +159,9 @@ struct BackwardOptions {
   /// b, sq, q_heads, 1: the gradient of lse, if it has one.
   std::optional<Tensor<const float>> dlse = std::nullopt;
   bool deterministic = false;  ///< the same bits in every run
+  /// q_heads numbers each: the forward's sinks, and where their gradients are wanted.
+  const float* sinks = nullptr;
+  float* dsinks = nullptr;
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   /// In the backend's memory, aligned to 256; attention_backward_workspace says how much.
   std::span<std::byte> workspace = {};
@@ -193,6 +196,8 @@ tandem_backward_args backward_args(const BackwardInputs<T>& in, const Gradients<
   args.mask = &options.mask.c_mask();
   args.scale = options.scale;
   args.softcap = options.softcap;
+  args.sinks = options.sinks;
+  args.dsinks = options.dsinks;
   return args;
 }
 
@@ -282,6 +287,7 @@ struct DecodeOptions {
   std::int64_t split_size = 0;
   const void* plan = nullptr;           ///< of attention_decode_plan, for the same shapes and lengths
   const tandem_study* study = nullptr;  ///< of tandem/study.h: which Hopper kernel serves
+  const float* sinks = nullptr;         ///< as in ForwardOptions
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   /// In the backend's memory, aligned to 256, zeroed once before its first use; attention_decode_workspace
   /// says how much.
@@ -314,6 +320,7 @@ tandem_decode_args decode_args(const Input<T>& q, const tandem_cache& cache, con
   args.split_size = options.split_size;
   args.plan = options.plan;
   args.study = options.study;
+  args.sinks = options.sinks;
   return args;
 }
 

@@ -189,6 +189,10 @@ TANDEM_API tandem_status tandem_forward(const tandem_forward_args* args, void* w
  * where p is 0 for what the mask hides. o and lse are the forward's; they may also be those of a call over
  * more keys, of which k and v are a part: then dk and dv are that part's, and dq its share of a sum.
  *
+ * Of a forward with sinks lse has them in it, so that these gradients need nothing else. Those of the sinks
+ * are, for each head, the sum over all batch entries and queries, also those that the mask hides all keys of,
+ *   dsink = sum(exp(sink - lse) * (dlse - rowsum(dout * o))).
+ *
  * Zero-initialise it, set struct_size = sizeof(tandem_backward_args), then fill in what is needed. */
 typedef struct tandem_backward_args {
   size_t struct_size;      /* sizeof(tandem_backward_args) of the header that the caller was compiled with */
@@ -208,18 +212,23 @@ typedef struct tandem_backward_args {
   const tandem_mask* mask; /* of the forward. NULL: every query sees every key */
   float scale;             /* of the forward. > 0; 0 means 1 / sqrt(d) */
   float softcap;           /* of the forward. > 0: scores are capped; 0: off */
+  const float* sinks; /* of the forward: q_heads numbers in the memory of the backend; read where dsinks is
+                         not NULL only */
+  float* dsinks; /* q_heads numbers in the memory of the backend; written, always the same bits. NULL: not
+                    wanted */
 } tandem_backward_args;
 
 /* Bytes of workspace that tandem_backward needs for these arguments, in the memory of the backend that serves
  * them (docs/backward.md says how many). Data pointers may be NULL here if backend is not AUTO; only whether
- * dlse.data is NULL counts. */
+ * dlse.data and dsinks are NULL counts. */
 TANDEM_API tandem_status tandem_backward_workspace(const tandem_backward_args* args, size_t* bytes);
 
 /* Runs one backward call. workspace, stream: as in tandem_forward.
  *
  * Empty problems are no errors. A query that sees no key, or whose lse is -inf, gets dq = 0 and has no part
- * in dk and dv; a key that nobody sees gets dk = dv = 0. Rows that the mask hides altogether may hold NaN;
- * where lse is -inf for another reason, Hopper needs finite q and dout. */
+ * in dk and dv; a key that nobody sees gets dk = dv = 0. Rows that the mask hides altogether may hold NaN,
+ * but in o, dout and dlse where dsinks is wanted; where lse is -inf for another reason, Hopper needs finite q
+ * and dout. A row whose lse is -inf has no part in dsinks. */
 TANDEM_API tandem_status tandem_backward(const tandem_backward_args* args, void* workspace,
                                          size_t workspace_bytes, void* stream);
 
@@ -286,6 +295,8 @@ typedef struct tandem_decode_args {
   const void* plan; /* what tandem_decode_plan made for the same shapes and lengths; NULL: this call balances
                        for itself */
   const tandem_study* study; /* NULL: the kernel that measures best */
+  const float* sinks; /* q_heads numbers in the memory of the backend, NULL: none. As in tandem_forward_args;
+                         a query that sees no other key gets o = 0 and lse = the sink */
 } tandem_decode_args;
 
 /* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves

@@ -9,153 +9,12 @@
 
 #include <tandem/tandem.h>
 
+#include "arguments.h"
 #include "dlpack.h"
 #include "known_sizes.h"
 
 namespace tandem::native {
 namespace {
-
-using Object = void;
-
-/// What is used of CPython, of libtandem and of the framework. Mirrored in tandem/_native.py.
-struct Table {
-  Object* none;
-  Object* (*from_long)(long);
-  long long (*as_long_long)(Object*);
-  double (*as_double)(Object*);
-  Object* (*error_occurred)();
-  void (*clear_error)();
-  void* (*save_thread)();
-  void (*restore_thread)(void*);
-  decltype(&tandem_forward_workspace) forward_workspace;
-  decltype(&tandem_forward) forward;
-  decltype(&tandem_decode_workspace) decode_workspace;
-  decltype(&tandem_decode) decode;
-  decltype(&tandem_backward_workspace) backward_workspace;
-  decltype(&tandem_backward) backward;
-  const Exchange* exchange;
-};
-
-Table table;
-
-inline constexpr long not_here = -1;
-
-/// Arguments in their order. Where one is not as expected, `ok` becomes false and the rest is of no meaning.
-class Arguments {
- public:
-  Arguments(Object* const* objects, std::ptrdiff_t count) : objects_(objects), left_(count) {}
-
-  bool ok = true;
-  Device device{};  ///< of all tensors
-
-  /// b, s, h, d; or, if it may be packed, rows, h, d, as a batch of one. An absent one is all zeros.
-  tandem_tensor tensor(bool may_be_packed = false) {
-    View view;
-    if (!next_view(&view)) return {};
-    const bool packed = may_be_packed && view.ndim == 3;
-    ok = ok && (packed || view.ndim == 4) && dtype_of(view.dtype) != 0 && is_row(view);
-    return ok ? described(view, packed ? 1 : 0) : tandem_tensor{};
-  }
-
-  /// b, s, h of fp32; or rows, h.
-  tandem_tensor rows(bool may_be_packed = false) {
-    View view;
-    if (!next_view(&view)) return {};
-    const bool packed = may_be_packed && view.ndim == 2;
-    ok = ok && (packed || view.ndim == 3) && dtype_of(view.dtype) == TANDEM_FP32;
-    return ok ? described(view, packed ? 1 : 0) : tandem_tensor{};
-  }
-
-  /// int32 of `dims` dimensions, the last one contiguous; false where there is none.
-  bool numbers(int dims, View* view) {
-    if (!next_view(view)) return false;
-    const auto [code, bits, lanes] = view->dtype;
-    ok = ok && view->ndim == dims && code == type_int && bits == 32 && lanes == 1 && is_row(*view);
-    return ok;
-  }
-
-  /// A contiguous matrix of a floating-point type; false where there is none.
-  bool matrix(View* view) {
-    if (!next_view(view)) return false;
-    ok = ok && view->ndim == 2 && dtype_of(view->dtype) != 0 && is_row(*view) &&
-         (view->shape[0] <= 1 || view->strides[0] == view->shape[1]);
-    return ok;
-  }
-
-  std::int64_t integer() {
-    Object* object = next();
-    if (object == nullptr) return 0;
-    const long long value = table.as_long_long(object);
-    return value == -1 && table.error_occurred() != nullptr ? fail() : value;
-  }
-
-  float real() {
-    Object* object = next();
-    if (object == nullptr) return 0;
-    const double value = table.as_double(object);
-    return value == -1 && table.error_occurred() != nullptr ? static_cast<float>(fail())
-                                                            : static_cast<float>(value);
-  }
-
-  static tandem_dtype dtype_of(DataType type) {
-    if (type.lanes != 1) return {};
-    if (type.code == type_bfloat && type.bits == 16) return TANDEM_BF16;
-    if (type.code == type_float && type.bits == 16) return TANDEM_FP16;
-    return type.code == type_float && type.bits == 32 ? TANDEM_FP32 : tandem_dtype{};
-  }
-
- private:
-  Object* const* objects_;
-  std::ptrdiff_t left_;
-  bool has_device_ = false;
-
-  int fail() {
-    if (table.error_occurred() != nullptr) table.clear_error();
-    ok = false;
-    return 0;
-  }
-
-  Object* next() {
-    if (!ok || left_ == 0) {
-      ok = false;
-      return nullptr;
-    }
-    --left_;
-    return *objects_++;
-  }
-
-  static bool is_row(const View& view) {
-    const int last = view.ndim - 1;
-    return view.shape[last] <= 1 || view.strides[last] == 1;
-  }
-
-  bool next_view(View* view) {
-    Object* object = next();
-    if (object == nullptr || object == table.none) return false;
-    if (table.exchange->view_of(object, view) != 0 || view->strides == nullptr) {
-      fail();
-      return false;
-    }
-    if (view->device.type == device_cuda_host) view->device.type = device_cpu;
-    if (!has_device_) device = view->device, has_device_ = true;
-    ok = ok && view->device.type == device.type && view->device.id == device.id;
-    return ok;
-  }
-
-  /// With so many dimensions of size 1 in front, and the missing ones behind.
-  static tandem_tensor described(const View& view, int in_front) {
-    tandem_tensor t{};
-    t.data = static_cast<char*>(view.data) + view.byte_offset;
-    t.dtype = dtype_of(view.dtype);
-    for (int i = 0; i < 4; ++i) {
-      const int own = i - in_front;
-      const bool exists = own >= 0 && own < view.ndim;
-      t.shape[i] = exists ? view.shape[own] : 1;
-      t.stride[i] = exists ? view.strides[own] : 1;
-    }
-    return t;
-  }
-};
 
 /// Memory of the framework for one call: on a device it goes back to the framework's allocator as soon as the
 /// call is enqueued, which lends it to later work of the same stream only.
@@ -267,6 +126,7 @@ long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   if (ragged && !read_lengths(given, &call)) return not_here;
   const std::int64_t left = given.integer(), right = given.integer();
   args.scale = given.real(), args.softcap = given.real();
+  args.sinks = given.floats(args.q.shape[2]);
   void* stream = nullptr;
   if (!given.ok || !stream_of(given.device, &stream)) return not_here;
   const auto [mask, hides] = mask_of(left, right);
@@ -277,7 +137,8 @@ long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   std::uint64_t key[words] = {};
   const tandem_varlen& varlen = call.varlen;
   const int which = (varlen.cu_seqlens_q != nullptr) + 2 * (varlen.cu_seqlens_k != nullptr) +
-                    4 * (varlen.seqused_k != nullptr) + 8 * (varlen.page_table != nullptr) + 16 * ragged;
+                    4 * (varlen.seqused_k != nullptr) + 8 * (varlen.page_table != nullptr) + 16 * ragged +
+                    32 * (args.sinks != nullptr);
   KeyWriter(key)
       .add(args.q)
       .add(args.k)
@@ -312,6 +173,7 @@ long backward(Object* const* objects, std::ptrdiff_t count) {
   args.lse = given.rows(), args.dlse = given.rows();
   const std::int64_t left = given.integer(), right = given.integer();
   args.scale = given.real(), args.softcap = given.real(), args.deterministic = given.integer() != 0;
+  args.sinks = given.floats(args.q.shape[2]), args.dsinks = given.floats(args.q.shape[2]);
   void* stream = nullptr;
   if (!given.ok || !stream_of(given.device, &stream)) return not_here;
   const auto [mask, hides] = mask_of(left, right);
@@ -328,7 +190,7 @@ long backward(Object* const* objects, std::ptrdiff_t count) {
       .add(right)
       .add(args.scale)
       .add(args.softcap)
-      .add(std::int64_t{args.deterministic})
+      .add(std::int64_t{args.deterministic} + 2 * (args.dsinks != nullptr))
       .add(std::int64_t{given.device.type} << 32 | given.device.id);
   std::size_t bytes = 0;
   if (tandem_status status = known.find(key, args, table.backward_workspace, &bytes); status != TANDEM_OK)
@@ -409,6 +271,7 @@ long decode(Object* const* objects, std::ptrdiff_t count) {
   parts.rotary.interleaved = given.integer() != 0;
   const std::int64_t left = given.integer(), right = given.integer();
   args.scale = given.real(), args.softcap = given.real(), args.split_size = given.integer();
+  args.sinks = given.floats(args.q.shape[2]);
   void* stream = nullptr;
   if (!given.ok || (args.k_new.data == nullptr) != (args.v_new.data == nullptr) ||
       !stream_of(given.device, &stream))
@@ -472,7 +335,8 @@ TANDEM_SHOWN void tandem_python_lend(std::int64_t device, void* stream, void* da
   lent.push_back({device, stream, data, bytes});
 }
 
-/// q, k, v, out, lse or None; keys to the left and to the right, scale, softcap. Returns a status, or -1.
+/// q, k, v, out, lse or None; keys to the left and to the right, scale, softcap, sinks or None. Returns a
+/// status, or -1.
 TANDEM_SHOWN void* tandem_python_forward(void*, void* const* objects, std::ptrdiff_t count) {
   return tandem::native::table.from_long(tandem::native::forward(objects, count, false));
 }
@@ -484,14 +348,14 @@ TANDEM_SHOWN void* tandem_python_forward_varlen(void*, void* const* objects, std
 }
 
 /// q, k, v, out, dout, dq, dk, dv, lse, dlse or None; keys to the left and to the right, scale, softcap,
-/// deterministic.
+/// deterministic, sinks and dsinks or None both.
 TANDEM_SHOWN void* tandem_python_backward(void*, void* const* objects, std::ptrdiff_t count) {
   return tandem::native::table.from_long(tandem::native::backward(objects, count));
 }
 
 /// q, k_cache, v_cache, k_new or None, v_new or None, out, lse or None; lengths, page_table or None,
 /// batch_index or None; cos or None, sin or None, interleaved; keys to the left and to the right, scale,
-/// softcap, split_size.
+/// softcap, split_size, sinks or None.
 TANDEM_SHOWN void* tandem_python_decode(void*, void* const* objects, std::ptrdiff_t count) {
   return tandem::native::table.from_long(tandem::native::decode(objects, count));
 }

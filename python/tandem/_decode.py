@@ -5,7 +5,7 @@ import ctypes
 
 from ._arrays import arrays_of, describe, table
 from ._library import DTYPES, Cache, DecodeArgs, Rotary, TandemError, check, library
-from ._options import as_backend, as_int64, as_mask, as_scale, as_study, check_together, pointer_to, sized
+from ._options import as_backend, as_int64, as_mask, as_scale, as_sinks, as_study, check_together, pointer_to, sized
 
 
 class DecodeWorkspace:
@@ -65,14 +65,14 @@ class _Step:
 
     def __init__(self, q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=None, batch_index=None,
                  rotary=None, rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0,
-                 return_lse=False, out=None, split_size=0, plan=None, study=None, backend="auto"):
+                 return_lse=False, out=None, split_size=0, plan=None, study=None, backend="auto", sinks=None):
         args = sized(DecodeArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window)),
                      scale=as_scale(scale), softcap=softcap, split_size=as_int64("split_size", split_size), study=pointer_to(as_study(study)))
         self.arrays = arrays = arrays_of(q)
         self.out = arrays.empty(q.shape) if out is None else out
         self.lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
         given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "lengths": lengths, "k_new": k_new, "v_new": v_new,
-                 "page_table": page_table, "batch_index": batch_index, "out": self.out, "plan": plan}
+                 "page_table": page_table, "batch_index": batch_index, "out": self.out, "plan": plan, "sinks": sinks}
         self.tensors = tensors = {name: x for name, x in given.items() if x is not None}
         if rotary is not None:
             tensors["rotary[0]"], tensors["rotary[1]"] = rotary
@@ -85,6 +85,7 @@ class _Step:
         args.rotary = pointer_to(_rotary(arrays, rotary, rotary_interleaved))
         if return_lse:
             args.lse = describe(arrays, "lse", self.lse)
+        args.sinks = as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0)
         if plan is not None:
             args.plan = arrays.pointer(plan)
         self.args = args
@@ -114,7 +115,7 @@ def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
     i and i + dim / 2, or 2i and 2i + 1 with rotary_interleaved. split_size: a multiple of 64 keys, for results that are
     the same to the bit in any batch. plan: of decode_plan. study: as in forward, a dict of kernel ("plain", "shared_p"
     or "register_p"). workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale, softcap, return_lse,
-    out and backend as in forward.
+    sinks, out and backend as in forward.
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.

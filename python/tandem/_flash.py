@@ -25,6 +25,7 @@ class Options(NamedTuple):
     chunk: int
     softcap: float
     deterministic: bool
+    sinks: Optional[torch.Tensor] = None  # of transformers' models; FlashAttention-3's functions have none
 
     @classmethod
     def of(cls, q, scale, causal, window, *, attention_chunk, softcap, deterministic=False):
@@ -38,7 +39,8 @@ class Options(NamedTuple):
         return self.window is not None
 
     def keywords(self):
-        return {"scale": self.scale, "window": self.window, "softcap": self.softcap, "return_lse": True}
+        own = {"scale": self.scale, "window": self.window, "softcap": self.softcap, "return_lse": True}
+        return own if self.sinks is None else own | {"sinks": self.sinks}
 
 
 def _padded(x, head_dim):

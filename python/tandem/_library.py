@@ -58,7 +58,8 @@ class BackwardArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int), ("deterministic", ctypes.c_int32),
                 ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor), ("dout", Tensor),
                 ("dlse", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor), ("mask", ctypes.POINTER(Mask)),
-                ("scale", ctypes.c_float), ("softcap", ctypes.c_float)]
+                ("scale", ctypes.c_float), ("softcap", ctypes.c_float), ("sinks", ctypes.c_void_p),
+                ("dsinks", ctypes.c_void_p)]
 
 
 class Cache(ctypes.Structure):
@@ -78,7 +79,7 @@ class DecodeArgs(ctypes.Structure):
                 ("q", Tensor), ("cache", ctypes.POINTER(Cache)), ("k_new", Tensor), ("v_new", Tensor),
                 ("rotary", ctypes.POINTER(Rotary)), ("o", Tensor), ("lse", Tensor), ("mask", ctypes.POINTER(Mask)),
                 ("scale", ctypes.c_float), ("softcap", ctypes.c_float), ("split_size", ctypes.c_int64),
-                ("plan", ctypes.c_void_p), ("study", ctypes.POINTER(Study))]
+                ("plan", ctypes.c_void_p), ("study", ctypes.POINTER(Study)), ("sinks", ctypes.c_void_p)]
 
 
 class MergeArgs(ctypes.Structure):

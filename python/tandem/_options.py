@@ -74,13 +74,13 @@ def as_scale(scale):
     return scale
 
 
-def as_sinks(arrays, sinks, heads):
+def as_sinks(arrays, sinks, heads, name="sinks"):
     """The address of a number for each query head, or None."""
     if sinks is None:
         return None
-    address, shape, _ = table(arrays, "sinks", sinks, ("float32",), ("q_heads",))
+    address, shape, _ = table(arrays, name, sinks, ("float32",), ("q_heads",))
     if shape != (heads,):
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"sinks has {shape[0]} numbers; {heads} are needed, one a head of q")
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {shape[0]} numbers; {heads} are needed, one a head of q")
     return address
 
 

@@ -70,12 +70,13 @@ constinit const Operation<tandem_forward_args, ForwardProblem> forward_operation
     .cpu = {.workspace = forward_workspace, .run = sequence_by_sequence<forward_on_cpu>},
     .on_hopper = &Hopper::forward};
 
-// Without queries there are still dk and dv to write, and without keys dq.
+// Without queries there are still dk and dv to write, without keys dq, and dsinks even without a batch.
 constinit const Operation<tandem_backward_args, BackwardProblem> backward_operation = {
     .validate = validate_backward,
     .writes_nothing =
         [](const BackwardProblem& p) {
-          return p.batch() == 0 || p.q_heads() == 0 || (p.q_len() == 0 && p.k_len() == 0);
+          const bool empty = p.batch() == 0 || (p.q_len() == 0 && p.k_len() == 0);
+          return p.q_heads() == 0 || (empty && p.dsinks == nullptr);
         },
     .followed = &BackwardProblem::q,
     .workspace = {"workspace", "workspace_bytes", "tandem_backward_workspace"},

@@ -40,6 +40,8 @@ Status check_options(const Args& args) {
   if (args.deterministic != 0 && args.deterministic != 1)
     return invalid("deterministic is ", args.deterministic, "; it has to be 0 or 1");
   if (Status s = check_mask(args.own_mask); !s.ok()) return s;
+  if (args.dsinks != nullptr && args.sinks == nullptr)
+    return invalid("sinks is NULL, but dsinks is not; pass the sinks of the forward, or dsinks NULL");
   return check_scales(args.scale, args.softcap);
 }
 
@@ -96,7 +98,9 @@ Status validate_backward(const tandem_backward_args* args, bool need_data, core:
               .mask = resolve_mask(known.own_mask, known.q.shape[1], known.k.shape[1]),
               .scale = resolve_scale(known.scale, known.q.shape[3]),
               .softcap = known.softcap,
-              .deterministic = known.deterministic == 1};
+              .deterministic = known.deterministic == 1,
+              .sinks = known.sinks,
+              .dsinks = known.dsinks};
   return check_tensors(tensors_of(*problem), need_data);
 }
 

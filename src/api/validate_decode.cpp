@@ -217,6 +217,7 @@ DecodeProblem problem_of(const Known& known) {
   problem.softcap = args.softcap;
   problem.split_size = args.split_size;
   problem.plan = args.plan;
+  problem.sinks = args.sinks;
   problem.kernel = known.study.kernel;
   return problem;
 }

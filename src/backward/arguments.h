@@ -54,6 +54,15 @@ struct PrepareArguments {
   Extent extent;
 };
 
+/// Of the sinks' gradients: the statistics of all rows, those that see no key apart.
+struct SinksArguments {
+  Statistics seeing, unseeing;
+  int seeing_rows, unseeing_rows;  ///< of a head of a batch entry, padded
+  int batch, q_heads;
+  const float* sinks;  ///< of each query head
+  float* dsinks;
+};
+
 /// Of the postprocessing.
 struct FinishArguments {
   const float* dq_sums;

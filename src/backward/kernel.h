@@ -5,6 +5,7 @@
 #include "backward/prepare.h"
 #include "backward/queries_kernel.h"
 #include "backward/roles_kernel.h"
+#include "backward/sinks.h"
 #include "backward/table.h"
 
 namespace tandem::backward {
@@ -43,6 +44,11 @@ template <RowsVariant V>
 struct PrepareBody {
   static constexpr int shared_bytes = 0;
   static TANDEM_DEVICE void run(const PrepareArguments& args) { prepare_kernel<V.operand, V.head_dim>(args); }
+};
+template <SinksVariant V>
+struct SinksBody {
+  static constexpr int shared_bytes = sizeof(SinksShared);
+  static TANDEM_DEVICE void run(const SinksArguments& args) { sinks_kernel(args); }
 };
 template <RowsVariant V>
 struct FinishBody {

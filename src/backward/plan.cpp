@@ -79,9 +79,14 @@ core::TileScheduler make_schedule(const core::BackwardProblem& problem, const Ba
       tiles, heads, batch, sm_count, static_cast<int>(std::max<std::int64_t>(1, cached_bytes / of_head)));
 }
 
+/// Rows of statistics.
+std::int64_t padded_rows(const core::BackwardProblem& problem, std::int64_t q_len) {
+  return problem.batch() * problem.q_heads() * round_up(q_len, query_padding);
+}
+
 /// Blocks of the kernels before and after the products: 64 queries each.
 std::int64_t row_blocks(const core::BackwardProblem& problem) {
-  return problem.batch() * problem.q_heads() * round_up(problem.q_len(), query_padding) / part_rows;
+  return padded_rows(problem, problem.q_len()) / part_rows;
 }
 
 /// The sums of dQ as a tensor of fp32 rows of 32 that parts are boxes of.
@@ -157,17 +162,22 @@ Cropped crop(const core::BackwardProblem& problem) {
   return cropped;
 }
 
-WorkspaceLayout workspace_layout(const core::BackwardProblem& problem, const Choice& choice) {
+WorkspaceLayout workspace_layout(const Cropped& cropped, const Choice& choice) {
   constexpr std::size_t alignment = 256;
   const auto aligned = [](std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
-  const auto rows = static_cast<std::size_t>(problem.batch() * problem.q_heads() *
-                                             round_up(problem.q_len(), query_padding));
-  const std::size_t statistics = aligned(rows * sizeof(float));
-  const std::size_t sums =
-      choice.adds_dq() ? rows / part_rows * static_cast<std::size_t>(parts_of_rows(choice.keys.head_dim)) *
-                             part_elements * sizeof(float)
-                       : 0;
-  return {0, statistics, 2 * statistics, 2 * statistics + aligned(sums)};
+  const core::BackwardProblem& problem = cropped.problem;
+  const auto statistics = [&](std::int64_t q_len) {
+    return aligned(static_cast<std::size_t>(padded_rows(problem, q_len)) * sizeof(float));
+  };
+  const std::size_t sums = choice.adds_dq()
+                               ? static_cast<std::size_t>(row_blocks(problem)) *
+                                     static_cast<std::size_t>(parts_of_rows(choice.keys.head_dim)) *
+                                     part_elements * sizeof(float)
+                               : 0;
+  const std::size_t seeing = statistics(problem.q_len()),
+                    unseeing = problem.dsinks == nullptr ? 0 : statistics(cropped.unseeing_queries),
+                    behind_sums = 2 * seeing + aligned(sums);
+  return {0, seeing, 2 * seeing, behind_sums, behind_sums + unseeing, behind_sums + 2 * unseeing};
 }
 
 Call::Call(const core::BackwardProblem& problem, const Choice& choice, int sm_count, void* workspace)
@@ -175,12 +185,13 @@ Call::Call(const core::BackwardProblem& problem, const Choice& choice, int sm_co
       cropped_(crop(problem)),
       choice_(choice),
       sm_count_(sm_count),
-      layout_(workspace_layout(cropped_.problem, choice)),
+      layout_(workspace_layout(cropped_, choice)),
       workspace_(workspace) {
   const auto at = [workspace](std::size_t offset) {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + offset);
   };
   statistics_ = {at(layout_.lse_log2), at(layout_.delta)};
+  unseeing_statistics_ = {at(layout_.unseeing_lse_log2), at(layout_.unseeing_delta)};
   dq_sums_ = choice.adds_dq() ? at(layout_.dq_sums) : nullptr;
 }
 
@@ -188,20 +199,52 @@ core::Region Call::workspace() const {
   return core::Region::of(workspace_, 1, 1, static_cast<std::int64_t>(layout_.end), 0);
 }
 
-Step<PrepareFamily> Call::prepare() const {
-  const core::BackwardProblem& p = cropped_.problem;
+Step<PrepareFamily> Call::prepare_rows(const core::BackwardProblem& p, const Statistics& statistics,
+                                       float* dq_sums) const {
   const Extent extent = extent_of(p);
-  Step<PrepareFamily> step{
-      {{choice_.keys.operand, choice_.keys.head_dim},
-       static_cast<int>(row_blocks(p)),
-       {view_of(p.o), view_of(p.dout), view_of(p.lse), view_of(p.dlse), statistics_, dq_sums_,
-        core::Divisor(extent.padded_q_len / part_rows), core::Divisor(extent.q_heads), extent}},
-      {}};
+  const int blocks = std::max(extent.padded_q_len / part_rows, 1);
+  Step<PrepareFamily> step{{{choice_.keys.operand, choice_.keys.head_dim},
+                            static_cast<int>(row_blocks(p)),
+                            {view_of(p.o), view_of(p.dout), view_of(p.lse), view_of(p.dlse), statistics,
+                             dq_sums, core::Divisor(blocks), core::Divisor(extent.q_heads), extent}},
+                           {}};
   step.memory.add("o", core::Role::input, p.o);
   step.memory.add("dout", core::Role::input, p.dout);
   step.memory.add("lse", core::Role::input, p.lse);
   if (p.dlse.data != nullptr) step.memory.add("dlse", core::Role::input, p.dlse);
+  return step;
+}
+
+Step<PrepareFamily> Call::prepare() const {
+  Step<PrepareFamily> step = prepare_rows(cropped_.problem, statistics_, dq_sums_);
   step.memory.add_array("workspace", core::Role::output, workspace());
+  return step;
+}
+
+Step<PrepareFamily> Call::prepare_unseeing() const {
+  core::BackwardProblem first = whole_;
+  first.q.shape[1] = cropped_.unseeing_queries;
+  Step<PrepareFamily> step = prepare_rows(first, unseeing_statistics_, nullptr);
+  step.memory.add_array("workspace", core::Role::updated, workspace());
+  return step;
+}
+
+Step<SinksFamily> Call::sinks() const {
+  const core::BackwardProblem& p = cropped_.problem;
+  const auto rows = [](std::int64_t q_len) { return static_cast<int>(round_up(q_len, query_padding)); };
+  const auto heads = static_cast<int>(p.q_heads());
+  Step<SinksFamily> step{
+      {{},
+       heads,
+       {statistics_, unseeing_statistics_, rows(p.q_len()), rows(cropped_.unseeing_queries),
+        static_cast<int>(p.batch()), heads, p.sinks, p.dsinks}},
+      {}};
+  const auto of_heads = [heads](const float* data) {
+    return core::Region::of(data, sizeof *data, 1, heads, 0);
+  };
+  step.memory.add_array("workspace", core::Role::input, workspace());
+  step.memory.add_array("sinks", core::Role::input, of_heads(p.sinks));
+  step.memory.add_array("dsinks", core::Role::output, of_heads(p.dsinks));
   return step;
 }
 
@@ -266,7 +309,7 @@ Step<ClearFamily> Call::clear(const char* name, const core::Tensor& gradient, st
 
 core::TensorList memory_of(const core::BackwardProblem& problem, const Choice& choice, void* workspace) {
   core::TensorList list = tensors_of(problem);
-  const std::size_t bytes = workspace_layout(crop(problem).problem, choice).end;
+  const std::size_t bytes = workspace_layout(crop(problem), choice).end;
   list.add_array("workspace", core::Role::output,
                  core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(bytes), 0));
   return list;
@@ -294,7 +337,7 @@ core::Status supported(const core::BackwardProblem& problem) {
 }
 
 std::size_t workspace_bytes(const core::BackwardProblem& problem) {
-  return workspace_layout(crop(problem).problem, choose(problem)).end;
+  return workspace_layout(crop(problem), choose(problem)).end;
 }
 
 }  // namespace tandem::backward

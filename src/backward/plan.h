@@ -39,11 +39,13 @@ struct Cropped {
 };
 Cropped crop(const core::BackwardProblem& problem);
 
-/// What lies where in the workspace, in bytes. Of a cropped problem, as all below.
+/// What lies where in the workspace, in bytes.
 struct WorkspaceLayout {
-  std::size_t lse_log2, delta, dq_sums, end;
+  std::size_t lse_log2, delta, dq_sums;
+  std::size_t unseeing_lse_log2, unseeing_delta;  ///< of queries that see no key; of no size without dsinks
+  std::size_t end;
 };
-WorkspaceLayout workspace_layout(const core::BackwardProblem& problem, const Choice& choice);
+WorkspaceLayout workspace_layout(const Cropped& cropped, const Choice& choice);
 
 /// One kernel of a call, and the memory that it may touch.
 template <typename Family>
@@ -72,6 +74,10 @@ class Call {
       else
         next(products(choice_.queries));
     }
+    if (whole_.dsinks != nullptr) {
+      next(prepare_unseeing());
+      next(sinks());
+    }
     next(clear("dq", whole_.dq, cropped_.unseeing_queries));
     next(clear("dk", whole_.dk, cropped_.unseen_keys));
     next(clear("dv", whole_.dv, cropped_.unseen_keys));
@@ -79,7 +85,12 @@ class Call {
   }
 
  private:
+  Step<PrepareFamily> prepare_rows(const core::BackwardProblem& problem, const Statistics& statistics,
+                                   float* dq_sums) const;
   Step<PrepareFamily> prepare() const;
+  /// The same of the queries that see no key, which matter to sinks.
+  Step<PrepareFamily> prepare_unseeing() const;
+  Step<SinksFamily> sinks() const;
   Step<Family> products(const BackwardVariant& variant) const;
   Step<FinishFamily> finish() const;
   /// Of the first `rows` rows of a gradient, in the problem that was not cropped.
@@ -92,7 +103,7 @@ class Call {
   int sm_count_;
   WorkspaceLayout layout_;
   void* workspace_;
-  Statistics statistics_;
+  Statistics statistics_, unseeing_statistics_;
   float* dq_sums_;  ///< nullptr: nobody adds
 };
 
@@ -104,8 +115,9 @@ core::TensorList memory_of(const core::BackwardProblem& problem, const Choice& c
 core::Status supported(const core::BackwardProblem& problem);
 
 /// Bytes of workspace for a supported problem; their contents do not matter. 8 for each query of each
-/// head, both padded to 128; and, unless the problem is deterministic or the head dim above 128, 4 for each
-/// element of q as fp32, padded so too and to head dims 64 or 128.
+/// head, both padded to 128 (for dsinks those that see no key apart); and, unless the problem is
+/// deterministic or the head dim above 128, 4 for each element of q as fp32, padded so too and to head dims
+/// 64 or 128.
 std::size_t workspace_bytes(const core::BackwardProblem& problem);
 
 }  // namespace tandem::backward

@@ -120,6 +120,24 @@ struct PrepareGroup {
   using Body = PrepareBody<V>;
 };
 
+/// Of sinks, where their gradients are wanted.
+struct SinksGroup;
+struct SinksFamily : launch::Groups<SinksGroup> {
+  using Variant = SinksVariant;
+  using Arguments = SinksArguments;
+  static constexpr const char* name = "the kernel of the sinks' gradients";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+template <SinksVariant V>
+struct SinksBody;
+struct SinksGroup {
+  using Family = SinksFamily;
+  static constexpr std::array variants{SinksVariant{}};
+  template <SinksVariant V>
+  using Body = SinksBody<V>;
+};
+
 /// After them, where they add dQ.
 struct FinishGroup;
 struct FinishFamily : launch::Groups<FinishGroup> {

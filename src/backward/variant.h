@@ -51,6 +51,12 @@ struct RowsVariant {
   friend constexpr bool operator==(const RowsVariant&, const RowsVariant&) = default;
 };
 
+/// The kernel of the sinks' gradients has one: a block for each head, whose rows may be many.
+struct SinksVariant {
+  static constexpr int threads() { return 512; }
+  friend constexpr bool operator==(const SinksVariant&, const SinksVariant&) = default;
+};
+
 /// The kernel that clears gradients has one.
 struct ClearVariant {
   static constexpr int threads() { return small_threads; }

@@ -18,6 +18,10 @@ namespace tandem::core {
 /// A row that sees no key, or whose lse is -inf, has dq = 0 and no part in dk and dv; its q, o, dout and dlse
 /// do not count. A key that nobody sees has dk = dv = 0.
 ///
+/// The gradients of sinks, a key more of each head that has no value and that no mask hides, are
+///   dsink = -sum(exp(sink - lse) delta)
+/// over all rows but those whose lse is -inf. The others need the sinks only in lse.
+///
 /// Built by api::validate_backward only, so that what it holds is consistent: shapes agree, strides of
 /// dimensions of size 1 are 0, scale is resolved.
 struct BackwardProblem {
@@ -27,9 +31,11 @@ struct BackwardProblem {
   Tensor dlse;        ///< shape of lse, fp32; data == nullptr: 0
   Tensor dq, dk, dv;  ///< written
   Mask mask;
-  float scale;         ///< > 0
-  float softcap;       ///< 0: off
-  bool deterministic;  ///< the same bits in every run; else sums may come in any order
+  float scale;                   ///< > 0
+  float softcap;                 ///< 0: off
+  bool deterministic;            ///< the same bits in every run; else sums may come in any order
+  const float* sinks = nullptr;  ///< of each query head; nullptr: none
+  float* dsinks = nullptr;       ///< written; nullptr: not wanted. Given, sinks are too
 
   std::int64_t batch() const { return q.shape[0]; }
   std::int64_t q_len() const { return q.shape[1]; }
@@ -54,6 +60,13 @@ inline TensorList tensors_of(const BackwardProblem& p) {
   list.add("dq", Role::output, p.dq);
   list.add("dk", Role::output, p.dk);
   list.add("dv", Role::output, p.dv);
+  if (p.dsinks != nullptr) {
+    const auto of_heads = [&p](const float* data) {
+      return Region::of(data, sizeof *data, 1, p.q_heads(), 0);
+    };
+    list.add_array("sinks", Role::input, of_heads(p.sinks));
+    list.add_array("dsinks", Role::output, of_heads(p.dsinks));
+  }
   return list;
 }
 
@@ -66,7 +79,8 @@ inline ForwardProblem forward_of(const BackwardProblem& p) {
           .lse = p.lse,
           .mask = p.mask,
           .scale = p.scale,
-          .softcap = p.softcap};
+          .softcap = p.softcap,
+          .sinks = p.sinks};
 }
 
 /// Matrix FLOPs by the field's convention: five products where the forward has two.

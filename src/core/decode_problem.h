@@ -43,6 +43,8 @@ struct DecodeProblem {
   float softcap;            ///< 0: off
   std::int64_t split_size;  ///< keys; 0: free
   const void* plan;         ///< nullptr: none
+  /// Of each query head, the score of one more key, which has no value; nullptr: none.
+  const float* sinks;
   tandem_decode_kernel kernel;
 
   std::int64_t batch() const { return q.shape[0]; }
@@ -86,6 +88,8 @@ inline TensorList tensors_of(const DecodeProblem& p) {
       list.add_array(name, Role::input,
                      Region::of(table, bytes, p.rotary.positions, p.rotary.dim / 2, p.rotary.dim / 2));
   }
+  if (p.sinks != nullptr)
+    list.add_array("sinks", Role::input, Region::of(p.sinks, sizeof *p.sinks, 1, p.q_heads(), 0));
   list.add("cache.k", cache, p.k_cache);
   list.add("cache.v", cache, p.v_cache);
   list.add("o", Role::output, p.o);

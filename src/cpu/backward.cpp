@@ -2,6 +2,7 @@
 #include "cpu/backward.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/dtype.h"
@@ -60,6 +61,14 @@ double dot(const Element* a, const Element* b, std::int64_t size) {
   return sum;
 }
 
+/// rowsum(dout o) - dlse of a row.
+template <typename Element>
+double delta_of(const BackwardProblem& p, std::int64_t b, std::int64_t i, std::int64_t h) {
+  const double dlse = p.dlse.data == nullptr ? 0.0 : *core::row_of<float>(p.dlse, b, i, h);
+  return dot(core::row_of<Element>(p.dout, b, i, h), core::row_of<Element>(p.o, b, i, h), p.head_dim()) -
+         dlse;
+}
+
 /// Line 1 of Algorithm 3 for the rows of one tile of queries. Those without a part are not read.
 template <typename Element>
 void find_statistics_of(const BackwardProblem& p, const BackwardTile& tile, const RowStatistics& statistics) {
@@ -71,21 +80,33 @@ void find_statistics_of(const BackwardProblem& p, const BackwardTile& tile, cons
     statistics.lse[row] = counts ? lse : infinity;
     statistics.delta[row] = 0;
     if (!counts) continue;
-    const double dlse = p.dlse.data == nullptr ? 0.0 : *core::row_of<float>(p.dlse, b, i, h);
-    const double dot_of_outputs =
-        dot(core::row_of<Element>(p.dout, b, i, h), core::row_of<Element>(p.o, b, i, h), p.head_dim());
-    statistics.delta[row] = static_cast<float>(dot_of_outputs - dlse);
+    statistics.delta[row] = static_cast<float>(delta_of<Element>(p, b, i, h));
   }
 }
 
-void find_statistics(const BackwardProblem& p, const BackwardTile& tile, const RowStatistics& statistics) {
+/// The gradient of a head's sink: over all rows, also those that see no key.
+template <typename Element>
+float sink_gradient(const BackwardProblem& p, std::int64_t h) {
+  double sum = 0;
+  for (std::int64_t b = 0; b < p.batch(); ++b)
+    for (std::int64_t i = 0; i < p.q_len(); ++i) {
+      const float lse = *core::row_of<float>(p.lse, b, i, h);
+      if (lse != -infinity)
+        sum -= std::exp(static_cast<double>(p.sinks[h]) - lse) * delta_of<Element>(p, b, i, h);
+    }
+  return static_cast<float>(sum);
+}
+
+/// call.operator()<Element>() for the problem's dtype.
+template <typename Call>
+void with_element(const BackwardProblem& p, Call call) {
   switch (p.dtype()) {
     case TANDEM_BF16:
-      return find_statistics_of<core::Bf16>(p, tile, statistics);
+      return call.template operator()<core::Bf16>();
     case TANDEM_FP16:
-      return find_statistics_of<core::Fp16>(p, tile, statistics);
+      return call.template operator()<core::Fp16>();
     case TANDEM_FP32:
-      return find_statistics_of<float>(p, tile, statistics);
+      return call.template operator()<float>();
     case TANDEM_E4M3:  // no backward pass has it
       return;
   }
@@ -105,7 +126,11 @@ void backward(const BackwardProblem& p, void* workspace) {
   std::fill_n(statistics.lse, plan.statistics, infinity);
   for_each_task(plan.tiles_of_queries(), [&](std::int64_t task, int) {
     const BackwardTile tile = plan.tile_of_queries(p, task);
-    find_statistics(p, tile, statistics.of_head(p, tile.batch, tile.kv_head));
+    const RowStatistics own = statistics.of_head(p, tile.batch, tile.kv_head);
+    with_element(p, [&]<typename Element>() { find_statistics_of<Element>(p, tile, own); });
+  });
+  for_each_task(p.dsinks == nullptr ? 0 : p.q_heads(), [&](std::int64_t head, int) {
+    with_element(p, [&]<typename Element>() { p.dsinks[head] = sink_gradient<Element>(p, head); });
   });
   const auto tile_rows = static_cast<std::size_t>(std::max(plan.keys.tile_rows, plan.queries.tile_rows));
   for_each_task(plan.tiles_of_keys() + plan.tiles_of_queries(), [&](std::int64_t task, int thread) {

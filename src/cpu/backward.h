@@ -12,9 +12,9 @@ namespace tandem::cpu {
 /// a key that a query does not see nor a row that sees no key is read for any sum.
 void reference_backward(const core::BackwardProblem& problem);
 
-/// Gradients before any rounding: elements in the order b, s, h, d.
+/// Gradients before any rounding: elements in the order b, s, h, d; of sinks, where there are any, by head.
 struct ReferenceGradients {
-  std::vector<double> dq, dk, dv;
+  std::vector<double> dq, dk, dv, dsinks;
 };
 
 /// The gradients as they are in exact arithmetic: like reference_backward, but with o and lse as float64 has

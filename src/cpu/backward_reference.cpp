@@ -1,4 +1,5 @@
 // The float64 oracle of the backward pass. Every line is the definition; nothing here is clever.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -78,6 +79,7 @@ struct Gradients {
   const Dense q, k, v, dout;
   const ForwardResults forward;
   Dense dq, dk, dv;
+  std::vector<double> dsinks;
 
   Gradients(const BackwardProblem& problem, ForwardResults results)
       : p(problem),
@@ -88,7 +90,14 @@ struct Gradients {
         forward(std::move(results)),
         dq(p.dq),
         dk(p.dk),
-        dv(p.dv) {}
+        dv(p.dv),
+        dsinks(p.sinks == nullptr ? 0 : static_cast<std::size_t>(p.q_heads())) {}
+
+  /// rowsum(dout o) - dlse of query (b, i, h).
+  double delta(std::int64_t b, std::int64_t i, std::int64_t h) const {
+    const double dlse = p.dlse.data == nullptr ? 0 : load(p.dlse, b, i, h, 0);
+    return dot(dout.row(b, i, h), forward.o.row(b, i, h), p.head_dim()) - dlse;
+  }
 
   /// Adds what query (b, i, h) contributes to the three gradients.
   void add_query(std::int64_t b, std::int64_t i, std::int64_t h) {
@@ -97,13 +106,12 @@ struct Gradients {
     const double lse = *forward.lse.row(b, i, h);
     if (keys.begin == keys.end || lse == -infinity) return;
     const double *query = q.row(b, i, h), *dout_row = dout.row(b, i, h);
-    const double dlse = p.dlse.data == nullptr ? 0 : load(p.dlse, b, i, h, 0);
-    const double delta = dot(dout_row, forward.o.row(b, i, h), d) - dlse;
+    const double own_delta = delta(b, i, h);
     for (std::int64_t key = keys.begin; key < keys.end; ++key) {
       const double x = p.scale * dot(query, k.row(b, key, kv_head), d);
       const double t = p.softcap > 0 ? std::tanh(x / p.softcap) : 0;
       const double probability = std::exp((p.softcap > 0 ? p.softcap * t : x) - lse);
-      const double ds = probability * (dot(dout_row, v.row(b, key, kv_head), d) - delta);
+      const double ds = probability * (dot(dout_row, v.row(b, key, kv_head), d) - own_delta);
       const double dx = p.scale * ds * (1 - t * t);
       add_scaled(probability, dout_row, dv.row(b, key, kv_head), d);
       add_scaled(dx, query, dk.row(b, key, kv_head), d);
@@ -111,7 +119,17 @@ struct Gradients {
     }
   }
 
+  /// Over all rows, whatever the mask: it hides no sink.
+  void add_sinks() {
+    for_each_row(p.lse, [this](std::int64_t b, std::int64_t i, std::int64_t h) {
+      const double lse = *forward.lse.row(b, i, h);
+      if (lse == -infinity) return;
+      dsinks[static_cast<std::size_t>(h)] -= std::exp(p.sinks[h] - lse) * delta(b, i, h);
+    });
+  }
+
   void add_all() {
+    if (p.sinks != nullptr) add_sinks();
     // Key/value heads share no gradient, so they may run side by side.
     for_each_task(p.batch() * p.kv_heads(), [this](std::int64_t task, int) {
       const std::int64_t b = task / p.kv_heads(), kv_head = task % p.kv_heads();
@@ -138,12 +156,16 @@ void reference_backward(const BackwardProblem& p) {
   round_into(p.dq, gradients.dq);
   round_into(p.dk, gradients.dk);
   round_into(p.dv, gradients.dv);
+  if (p.dsinks != nullptr)
+    std::transform(gradients.dsinks.begin(), gradients.dsinks.end(), p.dsinks,
+                   [](double gradient) { return static_cast<float>(gradient); });
 }
 
 ReferenceGradients reference_gradients(const BackwardProblem& p) {
   Gradients gradients(p, exact_results(p));
   gradients.add_all();
-  return {std::move(gradients.dq.values), std::move(gradients.dk.values), std::move(gradients.dv.values)};
+  return {std::move(gradients.dq.values), std::move(gradients.dk.values), std::move(gradients.dv.values),
+          std::move(gradients.dsinks)};
 }
 
 }  // namespace tandem::cpu

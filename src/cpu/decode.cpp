@@ -31,7 +31,8 @@ core::ForwardProblem forward_of(const core::DecodeProblem& p, core::Tensor q, st
                            .lse = sequence_of(p.lse),
                            .mask = p.mask,
                            .scale = p.scale,
-                           .softcap = p.softcap};
+                           .softcap = p.softcap,
+                           .sinks = p.sinks};
   one.k.shape[1] = one.v.shape[1] = keys;
   return one;
 }

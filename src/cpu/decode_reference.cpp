@@ -67,7 +67,8 @@ ReferenceValues sequence_values(const core::DecodeProblem& p, std::int64_t b) {
                            .lse = {},
                            .mask = p.mask,
                            .scale = p.scale,
-                           .softcap = p.softcap});
+                           .softcap = p.softcap,
+                           .sinks = p.sinks});
 }
 
 }  // namespace

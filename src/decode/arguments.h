@@ -66,6 +66,7 @@ struct DecodeArguments {
   TensorView o;                 ///< 16-bit
   TensorView lse;               ///< fp32; data == nullptr: not wanted
   const std::int32_t* lengths;  ///< nullptr: all sequences fill the cache
+  const float* sinks;           ///< of each query head; nullptr: none
   PageView pages;
   RotaryView rotary;
   core::UnitRule units;

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "decode/arguments.h"
 #include "decode/rotary.h"
 #include "decode/shared_storage.h"
 #include "decode/work.h"
 #include "hw/hw.h"
+#include "tile/softmax.h"
 
 namespace tandem::decode {
 
@@ -21,6 +23,21 @@ TANDEM_DEVICE void sync_consumers() {
 
 /// The consumer's warp. Unlike warp_index it may be asked for where lanes differ.
 TANDEM_DEVICE int own_warp() { return static_cast<int>(hw::thread_index()) / hw::warp_size; }
+
+/// What becomes of a row when all its keys have been visited.
+struct FinishedRow {
+  float lse;     ///< natural log of the sum of exponentials
+  float factor;  ///< of the output, which it normalises
+};
+
+/// From the sum of probabilities 2^(score - reference), and the head's sink as an exponent of 2 (-inf: none):
+/// one more key, without a value. Without a sink the factor is the sum's reciprocal, to the bit.
+TANDEM_DEVICE FinishedRow finish_row(float reference, float sum, float sink) {
+  const float top = hw::max(reference, sink);
+  const float keys = hw::exp2(reference - top), total = hw::fma(sum, keys, hw::exp2(sink - top));
+  if (total == 0.f) return {-std::numeric_limits<float>::infinity(), 0.f};
+  return {tile::ln_2 * (top + hw::log2(total)), keys * hw::reciprocal(total)};
+}
 
 /// Keys that a query row sees.
 struct RowLimits {

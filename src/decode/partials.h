@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include "decode/consumer.h"
 #include "hw/hw.h"
@@ -73,11 +74,18 @@ struct OutputRows {
     if (tile_row >= rows || column >= args.head_dim) return;
     hw::store_kept(static_cast<std::uint16_t*>(args.o.data) + offset(args.o, tile_row) + column, elements);
   }
+  /// The row's head's, as an exponent of 2.
+  TANDEM_DEVICE float sink(int tile_row) const {
+    if (tile_row >= rows || args.sinks == nullptr) return -std::numeric_limits<float>::infinity();
+    const auto [token, head] = args.group.divide(work.row_tile * V.query_rows + tile_row);
+    return hw::load_global(args.sinks + work.head * args.group.value() + head) * std::numbers::log2e_v<float>;
+  }
   /// `sum` of probabilities 2^(score - reference).
-  TANDEM_DEVICE void store_lse(int tile_row, float reference, float sum) const {
+  TANDEM_DEVICE FinishedRow finished(int tile_row, float reference, float sum) const {
+    return finish_row(reference, sum, sink(tile_row));
+  }
+  TANDEM_DEVICE void store_lse(int tile_row, float lse) const {
     if (tile_row >= rows || args.lse.data == nullptr) return;
-    const float lse =
-        sum == 0.f ? -std::numeric_limits<float>::infinity() : tile::ln_2 * (reference + hw::log2(sum));
     hw::store_global(static_cast<float*>(args.lse.data) + offset(args.lse, tile_row), lse);
   }
 };
@@ -86,8 +94,11 @@ struct OutputRows {
 template <DecodeVariant V, typename Result>
 TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Result& result) {
   const OutputRows<V> out(consumer.args, work);
-  result.for_each_row([&](int row, float reference, float sum) { out.store_lse(row, reference, sum); });
-  result.normalise();
+  result.for_each_row([&](int row, float reference, float sum) {
+    out.store_lse(row, out.finished(row, reference, sum).lse);
+  });
+  result.normalise(
+      [&](int row, float reference, float sum) { return out.finished(row, reference, sum).factor; });
   // Free: warps have met since the last product with the queries, or write only rows that they multiplied.
   auto& rounded = consumer.shared.q;
   result.round_to(rounded);
@@ -251,10 +262,10 @@ struct Merge {
 
   TANDEM_DEVICE void store(MergedChunk& merged, int chunk) const {
     const int row = chunk / row_chunks, column = chunk % row_chunks * 4;
-    if (column == 0) out.store_lse(row, merged.reference, merged.sum);
-    const float factor = merged.sum == 0.f ? 0.f : hw::reciprocal(merged.sum);
+    const FinishedRow finished = out.finished(row, merged.reference, merged.sum);
+    if (column == 0) out.store_lse(row, finished.lse);
     TANDEM_UNROLL
-    for (float& value : merged.values) value *= factor;
+    for (float& value : merged.values) value *= finished.factor;
     out.store(row, column,
               {hw::pack<V.operand>(merged.values[0], merged.values[1]),
                hw::pack<V.operand>(merged.values[2], merged.values[3])});

@@ -31,12 +31,13 @@ struct PlainResult {
     for (int i = 0; i < 2; ++i) visit(upper_row() + 8 * i, softmax.reference[i], softmax.row_sum[i]);
   }
 
-  TANDEM_DEVICE void normalise() {
+  /// factor_of(row, reference, sum): what the row is multiplied by.
+  template <typename FactorOf>
+  TANDEM_DEVICE void normalise(FactorOf factor_of) {
     float factor[2];
     TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      factor[i] = softmax.row_sum[i] == 0.f ? 0.f : hw::reciprocal(softmax.row_sum[i]);
-    }
+    for (int i = 0; i < 2; ++i)
+      factor[i] = factor_of(upper_row() + 8 * i, softmax.reference[i], softmax.row_sum[i]);
     tile::scale_rows(output, factor);
   }
 

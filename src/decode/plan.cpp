@@ -253,6 +253,7 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.o = view_of(problem.o);
   args.lse = view_of(problem.lse);
   args.lengths = problem.lengths;
+  args.sinks = problem.sinks;
   args.pages = pages_of(problem);
   args.rotary = rotary_of(problem.rotary);
   args.units = {problem.mask.narrowed<std::int32_t>(), static_cast<int>(problem.q_len()),

@@ -116,10 +116,12 @@ struct TransposedResult {
     }
   }
 
-  TANDEM_DEVICE void normalise() {
+  /// factor_of(row, reference, sum): what the row is multiplied by.
+  template <typename FactorOf>
+  TANDEM_DEVICE void normalise(FactorOf factor_of) {
     float factor[own];
     TANDEM_UNROLL
-    for (int k = 0; k < own; ++k) factor[k] = softmax.sum[k] == 0.f ? 0.f : hw::reciprocal(softmax.sum[k]);
+    for (int k = 0; k < own; ++k) factor[k] = factor_of(column_of(k), softmax.reference[k], softmax.sum[k]);
     scale(factor);
   }
 

@@ -146,6 +146,7 @@ TEST(CppDecode, PassesEveryOptionOn) {
          .scale = 0.5f,
          .softcap = 2.0f,
          .lse = typed<float>(args.lse),
+         .sinks = args.sinks,
          .backend = TANDEM_BACKEND_REFERENCE});
     ASSERT_TRUE(status) << status.message();
     EXPECT_EQ(cpp_call.tensors.o.values(), c_call.tensors.o.values());

@@ -1,4 +1,5 @@
 // Every way to call tandem_backward wrongly: its status, the words of its message, and outputs left alone.
+#include <cstddef>
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ TEST_P(BackwardMistakes, AreNamedAndLeaveTheOutputsAlone) { expect_refused(GetPa
 std::vector<Mistake> option_mistakes() {
   return {
       {"StructAWordShortOfTheFirst",
-       [](BackwardRequest& r) { r.args.struct_size -= 8; },
+       [](BackwardRequest& r) { r.args.struct_size = offsetof(Args, sinks) - 8; },
        {"args->struct_size is ", "less than that of the first version"}},
       {"Deterministic",
        [](BackwardRequest& r) { r.args.deterministic = 2; },
@@ -105,6 +106,20 @@ std::vector<Mistake> shape_mistakes() {
          for (const Field field : {&Args::k, &Args::v, &Args::dk, &Args::dv}) (r.args.*field).shape[2] = 3;
        },
        {"q.shape[2] (heads) is 4", "not a multiple of k.shape[2] (heads), which is 3"}},
+      {"SinksOfNothing",
+       [](BackwardRequest& r) { r.args.sinks = nullptr; },
+       {"sinks is NULL, but dsinks is not", "dsinks NULL"}},
+      {"MisalignedSinks",
+       [](BackwardRequest& r) {
+         r.args.sinks = reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(r.args.sinks) + 2);
+       },
+       {"sinks is 0x", "not aligned"}},
+      {"DsinksInPlace",
+       [](BackwardRequest& r) { r.args.dsinks = const_cast<float*>(r.args.sinks); },
+       {"dsinks is 0x", "overlap those of sinks"}},
+      {"DsinksAreDq",
+       [](BackwardRequest& r) { r.args.dsinks = static_cast<float*>(r.args.dq.data); },
+       {"dsinks is 0x", "overlap those of dq"}},
       {"OutputsInOnePlace",
        [](BackwardRequest& r) { r.args.dv.data = r.args.dk.data; },
        {"dv.data is 0x", "overlap those of dk"}},

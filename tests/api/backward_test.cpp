@@ -35,7 +35,7 @@ TEST(Backward, WithoutBatchOrHeadsWritesNothingAndNeedsNoMemory) {
       tandem_backward_args& a = request.args;
       for (tandem_tensor* tensor : {&a.q, &a.k, &a.v, &a.o, &a.lse, &a.dout, &a.dlse, &a.dq, &a.dk, &a.dv})
         tensor->shape[dimension] = 0;
-      a.q.data = a.dq.data = nullptr;
+      a.q.data = a.dq.data = nullptr, a.dsinks = nullptr;
       std::size_t bytes = 17;
       EXPECT_EQ(tandem_backward_workspace(&a, &bytes), TANDEM_OK) << tandem_last_error();
       EXPECT_EQ(bytes, 0u);
@@ -114,6 +114,8 @@ TEST(CppBackward, PassesEveryOptionOn) {
                                 .softcap = 2.0f,
                                 .dlse = typed<const float>(a.dlse),
                                 .deterministic = true,
+                                .sinks = a.sinks,
+                                .dsinks = a.dsinks,
                                 .backend = TANDEM_BACKEND_REFERENCE};
   std::size_t bytes = 17;
   ASSERT_TRUE(attention_backward_workspace<float>(inputs, gradients, options, bytes));
@@ -121,8 +123,30 @@ TEST(CppBackward, PassesEveryOptionOn) {
   const Status status = attention_backward(inputs, gradients, options);
   ASSERT_TRUE(status) << status.message();
   for (HostTensor BackwardTensors::*output :
-       {&BackwardTensors::dq, &BackwardTensors::dk, &BackwardTensors::dv})
+       {&BackwardTensors::dq, &BackwardTensors::dk, &BackwardTensors::dv, &BackwardTensors::dsinks})
     EXPECT_EQ((cpp_call.tensors.*output).values(), (c_call.tensors.*output).values());
+}
+
+TEST(Backward, SinksAreReadOnlyWhereTheirGradientsAreWanted) {
+  BackwardRequest with, without;
+  without.args.dsinks = nullptr;
+  without.args.sinks = reinterpret_cast<const float*>(std::uintptr_t{1});
+  ASSERT_EQ(with.run(), TANDEM_OK) << tandem_last_error();
+  ASSERT_EQ(without.run(), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(with.tensors.dq.values(), without.tensors.dq.values());
+  EXPECT_EQ(with.tensors.dv.values(), without.tensors.dv.values());
+  EXPECT_EQ(with.tensors.dsinks_failure(), "");
+  EXPECT_TRUE(without.tensors.dsinks.untouched());
+}
+
+TEST(Backward, OfNothingSinksHaveGradientsOfZero) {
+  for (std::int64_t ForwardCase::*size : {&ForwardCase::batch, &ForwardCase::q_len}) {
+    BackwardCase c = small_backward();
+    c.forward.*size = 0;
+    BackwardRequest request(c);
+    ASSERT_EQ(request.run(), TANDEM_OK) << tandem_last_error();
+    for (const double gradient : request.tensors.dsinks.values()) EXPECT_EQ(gradient, 0);
+  }
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ struct Request : ForwardArgs {
   std::vector<WorkspaceBlock> workspace;
 };
 
-/// Small, every dimension different, with a gradient of lse.
-inline BackwardCase small_backward() { return {.forward = small_case(), .dlse = true}; }
+/// Small, every dimension different, with gradients of lse and of sinks.
+inline BackwardCase small_backward() { return {.forward = small_case(), .dlse = true, .sinks = true}; }
 
 struct HoldsBackwardTensors {
   BackwardTensors tensors;
@@ -55,14 +55,15 @@ struct BackwardRequest : HoldsBackwardTensors, BackwardArgs {
   tandem_status run() { return tandem_backward(&args, workspace.data(), workspace_bytes(), nullptr); }
   std::size_t workspace_bytes() const { return workspace.size() * sizeof(WorkspaceBlock); }
   bool outputs_untouched() const {
-    return tensors.dq.untouched() && tensors.dk.untouched() && tensors.dv.untouched();
+    return tensors.dq.untouched() && tensors.dk.untouched() && tensors.dv.untouched() &&
+           tensors.dsinks.untouched();
   }
 
   std::vector<WorkspaceBlock> workspace;
 };
 
 /// Small, every dimension different, with everything that a step can have: pages, an index, appended tokens,
-/// rotary embedding, lse.
+/// rotary embedding, lse, sinks.
 inline DecodeCase small_step() {
   return {.dtype = TANDEM_FP32,
           .q_len = 3,
@@ -74,7 +75,8 @@ inline DecodeCase small_step() {
           .capacity = 48,
           .page_size = 8,
           .batch_index = true,
-          .rotary_dim = 16};
+          .rotary_dim = 16,
+          .sinks = true};
 }
 
 struct HoldsDecodeTensors {

@@ -74,11 +74,12 @@ void expect_differences(BackwardTensors& t, HostTensor& tensor, const std::vecto
 void expect_central_differences(const BackwardCase& c) {
   SCOPED_TRACE(::testing::PrintToString(c));
   BackwardTensors t(c);
-  for (HostTensor* tensor : {&t.q, &t.k, &t.v}) round_to_grid(*tensor);
+  for (HostTensor* tensor : {&t.q, &t.k, &t.v, &t.sinks}) round_to_grid(*tensor);
   const cpu::ReferenceGradients gradients = cpu::reference_gradients(t.problem());
   expect_differences(t, t.q, gradients.dq, "dq");
   expect_differences(t, t.k, gradients.dk, "dk");
   expect_differences(t, t.v, gradients.dv, "dv");
+  if (c.sinks) expect_differences(t, t.sinks, gradients.dsinks, "dsinks");
 }
 
 TEST(BackwardReference, AgreesWithCentralDifferences) {
@@ -87,18 +88,23 @@ TEST(BackwardReference, AgreesWithCentralDifferences) {
   for (const core::Mask& mask : masks)
     for (const float softcap : {0.0f, 1.5f})
       for (const std::int64_t group : {1, 2})
-        for (const bool dlse : {false, true}) {
-          BackwardCase c = small_case();
-          c.forward.mask = mask, c.forward.softcap = softcap, c.forward.q_heads = group, c.dlse = dlse;
-          expect_central_differences(c);
-        }
+        for (const bool dlse : {false, true})
+          for (const bool sinks : {false, true}) {
+            BackwardCase c = small_case();
+            c.forward.mask = mask, c.forward.softcap = softcap, c.forward.q_heads = group;
+            c.dlse = dlse, c.sinks = sinks;
+            expect_central_differences(c);
+          }
 }
 
 TEST(BackwardReference, AgreesWithCentralDifferencesWhereRowsSeeNoKey) {
   BackwardCase c = small_case();
   c.forward.mask = core::Mask::causal(), c.forward.q_len = 5, c.forward.k_len = 3, c.dlse = true;
   c.forward.batch = 2, c.forward.kv_heads = 2, c.forward.q_heads = 2;
-  expect_central_differences(c);
+  for (const bool sinks : {false, true}) {
+    c.sinks = sinks;
+    expect_central_differences(c);
+  }
 }
 
 TEST(BackwardReference, TwoKeysByHand) {
@@ -198,6 +204,7 @@ TEST(BackwardReference, WritesTheValuesRoundedAndNothingElse) {
       expect_near(t.dq, exact.dq);
       expect_near(t.dk, exact.dk);
       expect_near(t.dv, exact.dv);
+      EXPECT_EQ(t.dsinks_failure(), "");
     }
 }
 

@@ -30,7 +30,7 @@ struct Expected {
 void run(BackwardTensors& t) {
   const core::BackwardProblem problem = t.problem();
   Workspace workspace(cpu::backward_workspace(problem));
-  for (HostTensor* output : {&t.dq, &t.dk, &t.dv}) output->poison();
+  for (HostTensor* output : {&t.dq, &t.dk, &t.dv, &t.dsinks}) output->poison();
   cpu::backward(problem, workspace.data());
   EXPECT_TRUE(workspace.guards_intact());
 }
@@ -47,6 +47,7 @@ void expect_result(BackwardTensors& t, const Expected& expected) {
   expect_near("dq", t.dq, expected.standard.dq, expected.reference.dq);
   expect_near("dk", t.dk, expected.standard.dk, expected.reference.dk);
   expect_near("dv", t.dv, expected.standard.dv, expected.reference.dv);
+  EXPECT_EQ(t.dsinks_failure(), "");
 }
 
 void expect_correct(BackwardTensors& t) {
@@ -64,7 +65,7 @@ bool same_bits(const BackwardTensors& a, const BackwardTensors& b) {
   const auto same = [](const HostTensor& x, const HostTensor& y) {
     return std::memcmp(x.storage().data(), y.storage().data(), x.storage().size()) == 0;
   };
-  return same(a.dq, b.dq) && same(a.dk, b.dk) && same(a.dv, b.dv);
+  return same(a.dq, b.dq) && same(a.dk, b.dk) && same(a.dv, b.dv) && same(a.dsinks, b.dsinks);
 }
 
 TEST(CpuBackward, RandomProblemsMatchTheOracle) {
@@ -130,6 +131,20 @@ TEST(CpuBackward, NothingToDoWritesNothing) {
   BackwardTensors t(c);
   on_each_target([&] { run(t); });
   for (const HostTensor* output : {&t.dq, &t.dk, &t.dv}) EXPECT_TRUE(output->untouched());
+}
+
+TEST(CpuBackward, SinksOfRowsThatSeeNoKeyHaveTheGradientOfLse) {
+  BackwardCase c;
+  c.forward.q_len = 40, c.forward.k_len = 0, c.forward.q_heads = 2, c.forward.kv_heads = 2;
+  c.dlse = c.sinks = true;
+  BackwardTensors t(c);
+  double sum[2] = {};
+  for (std::int64_t i = 0; i < 40; ++i)
+    for (std::int64_t h = 0; h < 2; ++h) sum[h] += t.dlse.at(0, i, h, 0);
+  on_each_target([&] {
+    run(t);
+    for (std::int64_t h = 0; h < 2; ++h) EXPECT_NEAR(t.dsinks.at(0, 0, 0, h), sum[h], 1e-5);
+  });
 }
 
 TEST(CpuBackward, WithoutKeysOrQueriesGradientsAreZero) {
@@ -242,7 +257,7 @@ TEST(CpuBackward, WorkspaceGrowsWithTheQueriesAlone) {
 BackwardCase identity_case(std::uint64_t seed) {
   BackwardCase c = random_backward_case(seed, dtypes[seed % 3], 200);
   c.forward.q = c.forward.k = c.forward.v = c.dout = {};
-  c.forward.softcap = 0;
+  c.forward.softcap = 0, c.sinks = false;  // a sink takes a share of what would add up
   c.forward.q_len = std::max<std::int64_t>(c.forward.q_len, 1);
   c.forward.k_len = std::max<std::int64_t>(c.forward.k_len, 1);
   return c;

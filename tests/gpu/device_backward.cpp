@@ -63,7 +63,9 @@ DeviceBackward::DeviceBackward(const BackwardTensors& host, const backward::Choi
       dq_(host.dq.storage()),
       dk_(host.dk.storage()),
       dv_(host.dv.storage()),
-      workspace_(poisoned(backward::workspace_layout(backward::crop(host.problem()).problem, choice).end)),
+      sinks_(host.sinks.storage()),
+      dsinks_(host.dsinks.storage()),
+      workspace_(poisoned(backward::workspace_layout(backward::crop(host.problem()), choice).end)),
       problem_(host.problem()),
       choice_(choice) {
   problem_.q = host.q.view_at(q_.data());
@@ -76,6 +78,9 @@ DeviceBackward::DeviceBackward(const BackwardTensors& host, const backward::Choi
   problem_.dq = host.dq.view_at(dq_.data());
   problem_.dk = host.dk.view_at(dk_.data());
   problem_.dv = host.dv.view_at(dv_.data());
+  if (problem_.dsinks == nullptr) return;
+  problem_.sinks = static_cast<const float*>(host.sinks.view_at(sinks_.data()).data);
+  problem_.dsinks = static_cast<float*>(host.dsinks.view_at(dsinks_.data()).data);
 }
 
 void DeviceBackward::run(cudaStream_t stream) const {
@@ -87,6 +92,7 @@ void DeviceBackward::read_outputs(BackwardTensors& host) const {
   dq_.read(host.dq.storage());
   dk_.read(host.dk.storage());
   dv_.read(host.dv.storage());
+  dsinks_.read(host.dsinks.storage());
 }
 
 std::vector<std::byte> DeviceBackward::output_bytes() const {
@@ -115,6 +121,7 @@ std::string failure_of(const BackwardCase& c, const backward::Choice& choice, cu
     dq.add(tensors.dq.values(), standard.dq, reference.dq);
     dk.add(tensors.dk.values(), standard.dk, reference.dk);
     dv.add(tensors.dv.values(), standard.dv, reference.dv);
+    failure << tensors.dsinks_failure();
     for (const HostTensor* tensor : {&tensors.dq, &tensors.dk, &tensors.dv}) {
       if (!tensor->guards_intact()) failure << "cells outside of a gradient were written; ";
     }

@@ -34,7 +34,7 @@ class DeviceBackward {
   std::vector<std::byte> output_bytes() const;
 
  private:
-  DeviceMemory q_, k_, v_, o_, lse_, dout_, dlse_, dq_, dk_, dv_, workspace_;
+  DeviceMemory q_, k_, v_, o_, lse_, dout_, dlse_, dq_, dk_, dv_, sinks_, dsinks_, workspace_;
   core::BackwardProblem problem_;
   backward::Choice choice_;
 };

@@ -63,6 +63,7 @@ DeviceDecode::DeviceDecode(const DecodeTensors& host)
       page_table_(bytes_of(host.page_table)),
       lengths_(bytes_of(host.setup.lengths)),
       batch_index_(bytes_of(host.batch_index)),
+      sinks_(std::as_bytes(std::span(host.sinks))),
       call_(host) {
   const auto words = [](const DeviceMemory& memory) {
     return reinterpret_cast<const std::int32_t*>(memory.data());
@@ -81,6 +82,7 @@ DeviceDecode::DeviceDecode(const DecodeTensors& host)
     call_.rotary.cos = host.cos.view_at(cos_.data()).data;
     call_.rotary.sin = host.sin.view_at(sin_.data()).data;
   }
+  if (args.sinks != nullptr) args.sinks = reinterpret_cast<const float*>(sinks_.data());
   args.o = host.o.view_at(o_.data());
   if (host.setup.lse) args.lse = host.lse.view_at(lse_.data());
 }

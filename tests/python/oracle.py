@@ -33,12 +33,13 @@ def attention64(q, k, v, scale, mask, **options):
     return np.einsum("bihj,bjhd->bihd", weights, v) / np.where(total == 0, 1, total)[..., None], lse
 
 
-def gradients64(inputs, gradients, scale, mask, softcap=0.0):
-    """dq, dk, dv in float64 for inputs (q, k, v) and gradients (dout, dlse), of which dlse may be None."""
+def gradients64(inputs, gradients, scale, mask, softcap=0.0, sinks=None):
+    """dq, dk, dv in float64 for inputs (q, k, v) and gradients (dout, dlse), of which dlse may be None; with sinks also
+    theirs."""
     (q, k, v, dout), dlse = (x.astype(np.float64) for x in (*inputs, gradients[0])), gradients[1]
     group = q.shape[2] // k.shape[2]
     kv_shape = k.shape
-    o, lse = attention64(q, k, v, scale, mask, softcap=softcap)
+    o, lse = attention64(q, k, v, scale, mask, softcap=softcap, sinks=sinks)
     k, v = (np.repeat(x, group, axis=2) for x in (k, v))
     scores = scale * np.einsum("bihd,bjhd->bihj", q, k)
     slope = 1.0
@@ -53,8 +54,9 @@ def gradients64(inputs, gradients, scale, mask, softcap=0.0):
     def summed(x):
         return x.reshape(*kv_shape[:3], group, -1).sum(axis=3)
 
-    return (scale * np.einsum("bihj,bjhd->bihd", dx, k), summed(scale * np.einsum("bihj,bihd->bjhd", dx, q)),
-            summed(np.einsum("bihj,bihd->bjhd", p, dout)))
+    results = (scale * np.einsum("bihj,bjhd->bihd", dx, k), summed(scale * np.einsum("bihj,bihd->bjhd", dx, q)),
+               summed(np.einsum("bihj,bihd->bjhd", p, dout)))
+    return results if sinks is None else (*results, -(np.exp(sinks.astype(np.float64) - lse) * delta).sum(axis=(0, 1)))
 
 
 def rotated(x, positions, cos, sin, interleaved):

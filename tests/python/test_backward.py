@@ -15,7 +15,7 @@ import tandem
 from oracle import attention64, gradients64, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
-OUTPUTS = ("dq", "dk", "dv")
+OUTPUTS = ("dq", "dk", "dv", "dsinks")
 
 
 class BackwardTest(unittest.TestCase):
@@ -30,10 +30,11 @@ class BackwardTest(unittest.TestCase):
         out, lse = tandem.forward(q, k, v, return_lse=True, **forward)
         dout, dlse = self.normal(*q.shape, dtype=q.dtype), self.normal(*q.shape[:3]) if with_dlse else None
         expected = gradients64((q, k, v), (dout, dlse), options.get("scale", q.shape[-1] ** -0.5), mask,
-                               options.get("softcap", 0.0))
+                               options.get("softcap", 0.0), options.get("sinks"))
         results = tandem.backward(q, k, v, out, lse, dout, dlse=dlse, **options)
         tolerance = {"float32": 1e-4, "float16": 5e-2}[q.dtype.name]
-        for name, like, result, reference in zip(OUTPUTS, (q, k, v), results, expected):
+        self.assertEqual(len(results), len(expected))
+        for name, like, result, reference in zip(OUTPUTS, (q, k, v, options.get("sinks")), results, expected):
             self.assertEqual((result.shape, result.dtype), (like.shape, like.dtype), name)
             np.testing.assert_allclose(result.astype(np.float64), reference, rtol=tolerance, atol=tolerance,
                                        err_msg=f"{name}, seed {SEED}")
@@ -58,12 +59,25 @@ class BackwardTest(unittest.TestCase):
         self.check(q, k, v, visible(70, 60, None, None), softcap=2.0, with_dlse=True)
         self.check(q, k, v, visible(70, 60, None, None), deterministic=True)
 
+    def test_sinks_have_gradients(self):
+        q, k, v = self.normal(2, 70, 4, 32), self.normal(2, 60, 2, 32), self.normal(2, 60, 2, 32)
+        for backend in ("cpu", "reference"):
+            for with_dlse in (False, True):
+                self.check(q, k, v, visible(70, 60, None, 0), with_dlse, causal=True, sinks=self.normal(4), backend=backend)
+        out, lse = tandem.forward(q, k, v, return_lse=True, sinks=np.zeros(4, np.float32))
+        for pattern, options in (("sinks has 3 numbers; 4 are needed", {"sinks": np.zeros(3, np.float32)}),
+                                 ("sinks is float64", {"sinks": np.zeros(4)}),
+                                 ("dsinks has 5 numbers", {"sinks": np.zeros(4, np.float32), "dsinks": np.zeros(5, np.float32)}),
+                                 ("dsinks is given, but sinks is None", {"dsinks": np.zeros(4, np.float32)})):
+            with self.assertRaisesRegex(tandem.TandemError, pattern):
+                tandem.backward(q, k, v, out, lse, out, **options)
+
     def test_takes_any_strides_and_writes_where_it_is_told(self):
         packed, room = self.normal(2, 3, 40, 3, 16), np.full((2, 3, 40, 3, 16), np.nan, np.float32)
         q, k, v = (packed[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))
         out, lse = tandem.forward(q, k, v, return_lse=True)
         dout = np.broadcast_to(np.float32(1), q.shape[:3] + (1,)).repeat(16, axis=-1)
-        into = {name: room[:, :, :, i].transpose(0, 2, 1, 3) for i, name in enumerate(OUTPUTS)}
+        into = {name: room[:, :, :, i].transpose(0, 2, 1, 3) for i, name in enumerate(OUTPUTS[:3])}
         results = tandem.backward(q, k, v, out, lse, dout, **into)
         for name, result, expected in zip(OUTPUTS, results,
                                           gradients64((q, k, v), (dout, None), 0.25, visible(40, 40, None, None))):

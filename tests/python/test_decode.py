@@ -81,7 +81,7 @@ class DecodeTest(unittest.TestCase):
             np.testing.assert_allclose(k[0, length:], k_new, rtol=tolerance, atol=tolerance)
             np.testing.assert_array_equal(v[0, length:], expected[i][1])
             mask = visible(step.sq, n, None, 0 if options.get("causal") else None)
-            reference, lse64 = attention64(q[None], k, v, step.d ** -0.5, mask)
+            reference, lse64 = attention64(q[None], k, v, step.d ** -0.5, mask, sinks=options.get("sinks"))
             np.testing.assert_allclose(out[i], reference[0], rtol=0, atol=tolerance)
             np.testing.assert_allclose(lse[i], lse64[0], rtol=1e-3 if rotary else 1e-5, atol=1e-3 if rotary else 1e-4)
 
@@ -91,6 +91,15 @@ class DecodeTest(unittest.TestCase):
             backend = str(self.rng.choice(["auto", "cpu", "reference"]))
             with self.subTest(q=step.q.shape, lengths=step.lengths, new=step.new, page_size=step.page_size):
                 self.check(step, causal=bool(self.rng.integers(2)), backend=backend)
+
+    def test_sinks_take_a_share(self):
+        for backend in ("cpu", "reference"):
+            for _ in range(5):
+                step = Step(self.rng, np.float32)
+                sinks = (3 * self.rng.standard_normal(step.q.shape[2])).astype(np.float32)
+                sinks[0] = self.rng.choice([-np.inf, 300, 0])
+                with self.subTest(q=step.q.shape, lengths=step.lengths, sinks=sinks):
+                    self.check(step, causal=True, backend=backend, sinks=sinks)
 
     def test_rotary_embedding_turns_queries_and_new_keys(self):
         for interleaved in (False, True):
@@ -136,6 +145,8 @@ class DecodeTest(unittest.TestCase):
         self.assert_refused("study.kernel is 'fast'", *step, study={"kernel": "fast"})
         self.assert_refused("k_cache has 3 dimensions", q, k[0], v, lengths)
         self.assert_refused("split_size is 100", *step, split_size=100)
+        self.assert_refused("sinks has 3 numbers; 2 are needed", *step, sinks=np.zeros(3, np.float32))
+        self.assert_refused("sinks is float16", *step, sinks=np.zeros(2, np.float16))
         self.assert_refused("v_new.data is NULL", *step, k_new=k[:, :1])
         angles = np.zeros((8, 8), np.float32)
         self.assert_refused("of one shape and dtype", *step, rotary=(angles, angles[:4]))

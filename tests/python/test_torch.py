@@ -22,8 +22,10 @@ DEVICES = ["cpu"] + (["cuda"] if tandem.info()["hopper_usable"] and torch.cuda.i
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-def plain(q, k, v, causal=False, scale=None, softcap=0.0):
-    """Attention by its definition, in float32 or better; b, s, h, d."""
+def plain(q, k, v, causal=False, scale=None, **options):
+    """Attention by its definition, in float32 or better; b, s, h, d. options: softcap, sinks."""
+    softcap, sinks = options.pop("softcap", 0.0), options.pop("sinks", None)
+    assert not options
     q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
     k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], dim=2) for x in (k, v))
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * (scale or q.shape[-1] ** -0.5)
@@ -32,6 +34,9 @@ def plain(q, k, v, causal=False, scale=None, softcap=0.0):
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1 + k.shape[1] - q.shape[1])
         scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:  # one more key, whose value is 0
+        scores = torch.cat([scores, sinks[None, :, None, None].expand(*scores.shape[:3], 1)], dim=-1)
+        v = torch.cat([v, torch.zeros_like(v[:, :1])], dim=1)
     return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v), scores.logsumexp(-1).transpose(1, 2)
 
 
@@ -72,12 +77,59 @@ class AttentionTest(OnEveryDevice):
                     for result, expected in zip(ours, self.gradients(lambda *x: plain(*x, causal)[which], q, k, v)):
                         self.assert_near(result, expected, factor=4)
 
+    def test_sinks_take_a_share_and_have_gradients(self):
+        for device in DEVICES:
+            sinks = torch.tensor([1.5, -20, 0.3, 4], device=device)
+            for options in ({}, {"causal": True}):
+                q, k, v = self.tensors(device, sq=45, grad=True)
+                for with_sinks in (False, True):
+                    inputs = [q, k, v, sinks.clone().requires_grad_(with_sinks)]
+                    results = []
+                    for function in (attention, plain):
+                        own = {"return_lse": True} if function is attention else {}
+                        out, lse = function(*inputs[:3], sinks=inputs[3], **options, **own)
+                        loss = (out.float() * torch.linspace(-1, 1, out.shape[-1], device=device)).sum() + lse[:, 9:].sum()
+                        results.append((out, *torch.autograd.grad(loss, inputs[:3 + with_sinks])))
+                    for i, (result, expected) in enumerate(zip(*results)):
+                        self.assert_near(result, expected, factor=40 if i == 4 else 4)  # sums over all rows
+                with torch.no_grad():
+                    self.assert_near(attention(q, k, v, sinks=sinks, **options), plain(q, k, v, sinks=sinks, **options)[0])
+
+    def test_variable_lengths_and_steps_have_sinks(self):
+        for device in DEVICES:
+            sinks = torch.tensor([1.5, -2, 0.3, 4], device=device, requires_grad=True)
+            q, k, v = self.tensors(device, sq=20, sk=20, grad=True)
+            starts = torch.tensor([0, 20, 40], dtype=torch.int32, device=device)
+            packed = tandem.torch.attention_varlen(*(x.flatten(0, 1) for x in (q, k, v)), cu_seqlens_q=starts,
+                                                   cu_seqlens_k=starts, causal=True, sinks=sinks).unflatten(0, (2, 20))
+            expected = attention(q, k, v, causal=True, sinks=sinks)
+            self.assert_near(packed, expected)
+            dout = torch.randn_like(expected)
+            for result, wanted in zip(*(torch.autograd.grad(out, (q, k, v, sinks), dout) for out in (packed, expected))):
+                self.assert_near(result, wanted, factor=40)
+            lengths = torch.tensor([20, 20], dtype=torch.int32, device=device)
+            with torch.no_grad():
+                step = decode(q[:, -3:].contiguous(), k, v, lengths, causal=True, sinks=sinks)
+            self.assert_near(step, expected[:, -3:])
+
+    def test_refuses_wrong_sinks(self):
+        (q, k, v), lengths = self.tensors("cpu", sq=3), torch.tensor([4, 5], dtype=torch.int32)
+        for pattern, sinks in (("sinks is float64 on cpu; it has to be float32 on cpu", torch.zeros(4).double()),
+                               (r"sinks has shape \(3,\)", torch.zeros(3)),
+                               ("4 contiguous numbers are needed", torch.zeros(8)[::2])):
+            for call in (lambda: attention(q, k, v, sinks=sinks), lambda: decode(q, k, v, lengths, sinks=sinks)):
+                with self.assertRaisesRegex(tandem.TandemError, pattern):
+                    call()
+
     def test_gradcheck(self):
         shapes = ((1, 3, 2, 8), (1, 5, 1, 8), (1, 5, 1, 8))
         q, k, v = (torch.randn(shape, requires_grad=True) for shape in shapes)
         for options in ({"causal": True}, {"window": (2, 1), "softcap": 4.0, "scale": 0.7}):
             self.assertTrue(torch.autograd.gradcheck(lambda *x: attention(*x, return_lse=True, **options), (q, k, v),
                                                      eps=1e-2, atol=2e-3, rtol=1e-2))
+        sinks = torch.randn(2, requires_grad=True)
+        self.assertTrue(torch.autograd.gradcheck(lambda q, sinks: attention(q, k, v, return_lse=True, sinks=sinks),
+                                                 (q, sinks), eps=1e-2, atol=2e-3, rtol=1e-2))
 
     def test_has_no_second_derivative_and_says_so(self):
         q, k, v = self.tensors("cpu", grad=True)
@@ -157,10 +209,10 @@ class NativeTest(OnEveryDevice):
                     q = q.transpose(1, 2).contiguous().transpose(1, 2)
                     expected, wanted_lse = _call.forward(q, k, v, mask, scale, softcap)
                     out, lse = torch.full_like(q, torch.nan), _call.empty_lse(q).fill_(torch.nan)
-                    self.assertEqual(_native.forward(q, k, v, out, lse, *mask, scale, softcap), 0)
+                    self.assertEqual(_native.forward(q, k, v, out, lse, *mask, scale, softcap, None), 0)
                     self.assertTrue(torch.equal(out, expected) and torch.equal(lse, wanted_lse))
                     out.fill_(torch.nan)
-                    self.assertEqual(_native.forward(q, k, v, out, None, *mask, scale, softcap), 0)
+                    self.assertEqual(_native.forward(q, k, v, out, None, *mask, scale, softcap, None), 0)
                     self.assertTrue(torch.equal(out, expected))
 
     def test_gradients_have_the_same_bits(self):
@@ -168,9 +220,11 @@ class NativeTest(OnEveryDevice):
             q, k, v = self.tensors(device, sq=40)
             out, lse = _call.forward(q, k, v, (-1, 0), 0.0, 3.0)
             dout, dlse = torch.randn_like(out), torch.randn_like(lse)
-            for rows in ((lse, None), (lse, dlse)):
-                wanted = _call.backward({"q": q, "k": k, "v": v, "o": out, "dout": dout}, *rows, ((-1, 0), 0.0, 3.0, True))
-                gradients = _native.run_backward((q, k, v, out, dout), rows, (-1, 0, 0.0, 3.0, True))
+            for rows, sinks in (((lse, None), None), ((lse, dlse), None), ((lse, dlse), torch.rand(4, device=device))):
+                wanted = _call.backward({"q": q, "k": k, "v": v, "o": out, "dout": dout}, *rows, ((-1, 0), 0.0, 3.0, True),
+                                        sinks)
+                gradients = _native.run_backward((q, k, v, out, dout), rows, (-1, 0, 0.0, 3.0, True), sinks)
+                self.assertEqual(len(gradients), 3 if sinks is None else 4)
                 for gradient, expected in zip(gradients, wanted):
                     self.assertTrue(torch.equal(gradient, expected))
 
@@ -223,9 +277,9 @@ class NativeTest(OnEveryDevice):
         out = torch.empty_like(q)
         for call in ((q[0], k, v, out), (q, k.double(), v, out), (q, k, v.to("meta"), out),
                      (q.transpose(2, 3).contiguous().transpose(2, 3), k, v, out)):
-            self.assertEqual(_native.forward(*call, None, -1, -1, 0.0, 0.0), _native.NOT_HERE)
+            self.assertEqual(_native.forward(*call, None, -1, -1, 0.0, 0.0, None), _native.NOT_HERE)
         self.assertEqual(_native.forward(q, k, v, out), _native.NOT_HERE)
-        self.assertEqual(_native.forward(q, k, v, out, None, "left", -1, 0.0, 0.0), _native.NOT_HERE)
+        self.assertEqual(_native.forward(q, k, v, out, None, "left", -1, 0.0, 0.0, None), _native.NOT_HERE)
         with self.assertRaisesRegex(tandem.TandemError, "head"):
             attention(q, k[:, :, :1].repeat(1, 1, 3, 1), v)
 
@@ -244,6 +298,7 @@ class NativeTest(OnEveryDevice):
             options["page_table"] = torch.randperm(8).to(torch.int32).reshape(2, 4).to(device)
         if rotated:
             options |= {"rotary": tuple(torch.rand(2, 70, 16, device=device)), "rotary_interleaved": True}
+        options["sinks"] = torch.randn(q.shape[2], device=device) if rotated else None
         results = []
         for native in (_native.decode, None):
             own = [x.clone() for x in caches]
@@ -280,6 +335,13 @@ class CompileTest(OnEveryDevice):
         def layer(q, k, v):
             return attention(2 * q, k, v, causal=True, softcap=20.0) + 1
         for device in DEVICES:
+            sinks = torch.randn(4, device=device, requires_grad=True)
+            with_sinks = lambda q, sinks: attention(q, q[:, :, :2], q[:, :, :2], sinks=2 * sinks)
+            q = self.tensors(device, grad=True)[0]
+            results = [torch.autograd.grad(own(q, sinks).float().sum(), (q, sinks))
+                       for own in (torch.compile(with_sinks, fullgraph=True), with_sinks)]
+            for result, expected in zip(*results):
+                self.assert_near(result, expected, factor=20)
             compiled = torch.compile(layer, fullgraph=True, dynamic=True)
             for sq in (33, 7):
                 q, k, v = self.tensors(device, sq=sq, grad=True)
@@ -342,6 +404,7 @@ class CompileTest(OnEveryDevice):
             calls = {ops.forward: (q, k, v, *options, False),
                      ops.forward_varlen: (*packed, *starts, None, None, q.shape[1], 0, *options, False),
                      ops.backward: (q, lse, q, k, v, out, lse, *options, True),
+                     ops.backward_with_sinks: (q, lse, q, k, v, out, lse, *options, True, torch.rand(4, device=device)),
                      ops.decode: (q1, k_cache.reshape(4, 8, 2, 64), v_cache.reshape(4, 8, 2, 64), lengths, table, None,
                                   angles, angles, True, *options, 64),
                      ops.decode_append: (q1, k_cache, v_cache, *new.values(), lengths, *4 * [None], False, *options, 0),
@@ -352,6 +415,8 @@ class CompileTest(OnEveryDevice):
                     self.assertEqual(set(results.values()), {"SUCCESS"})
             q.requires_grad_(), k.requires_grad_(), v.requires_grad_()
             torch.library.opcheck(ops.forward.default, (q, k, v, *options, False))
+            sinks = torch.rand(4, device=device, requires_grad=True)
+            torch.library.opcheck(ops.forward.default, (q, k, v, *options, False, sinks))
 
     def test_meta_tensors_have_shapes(self):
         q, k, v = (x.to("meta") for x in self.tensors("cpu"))

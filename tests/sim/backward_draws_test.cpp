@@ -51,6 +51,9 @@ void count_options(Coverage& coverage, const std::string& kind, const BackwardVa
   coverage.count(kind, "head dim below the variant's", f.head_dim < v.head_dim);
   coverage.count(kind, "a gradient of lse", c.dlse);
   coverage.count(kind, "no gradient of lse", !c.dlse);
+  coverage.count(kind, "gradients of sinks", c.sinks);
+  coverage.count(kind, "no sinks", !c.sinks);
+  coverage.count(kind, "gradients of sinks and of lse", c.sinks && c.dlse);
   coverage.count(kind, "scale given", f.scale > 0);
   coverage.count(kind, "gaps between rows", f.q.row_gap > 0 && f.k.row_gap > 0 && c.dout.row_gap > 0);
   coverage.count(kind, "gaps between rows of gradients", c.dq.row_gap > 0 && c.dk.row_gap > 0);

@@ -50,6 +50,7 @@ struct Problem {
     expect_close("dk", tensors.dk, standard.dk, reference.dk);
     expect_close("dv", tensors.dv, standard.dv, reference.dv);
     for (const auto* tensor : {&tensors.dq, &tensors.dk, &tensors.dv}) EXPECT_TRUE(tensor->guards_intact());
+    EXPECT_EQ(tensors.dsinks_failure(), "");
   }
 
   friend std::ostream& operator<<(std::ostream& out, const Problem& problem) { return out << problem.c; }
@@ -94,6 +95,7 @@ void expect_the_oracles(const BackwardVariant& variant, test::BackwardTensors& t
   test::BackwardTensors right(tensors.setup);
   core::BackwardProblem problem = tensors.problem();
   problem.dq = right.dq.view(), problem.dk = right.dk.view(), problem.dv = right.dv.view();
+  problem.dsinks = nullptr;
   cpu::reference_backward(problem);
   const hw::sim::Report report =
       sim::simulate_backward(tensors.problem(), backward::choice_with(variant), sim::Machine());
@@ -101,6 +103,7 @@ void expect_the_oracles(const BackwardVariant& variant, test::BackwardTensors& t
   expect_few_roundings(tensors.dq, right.dq, "dq");
   expect_few_roundings(tensors.dk, right.dk, "dk");
   expect_few_roundings(tensors.dv, right.dv, "dv");
+  EXPECT_EQ(tensors.dsinks_failure(), "");
 }
 
 // Problem::check poisons them.
@@ -116,6 +119,18 @@ TEST_P(BackwardOnSim, RowsWithLseMinusInfinityHaveNoPart) {
   test::BackwardTensors tensors(ragged_case(GetParam()));
   for (std::int64_t s = 0; s < 200; s += 3) tensors.lse.set(0, s, 0, 0, -INFINITY);
   expect_the_oracles(GetParam(), tensors);
+}
+
+TEST_P(BackwardOnSim, SinksHaveGradientsOfAllRowsAlsoOfThoseThatSeeNoKey) {
+  BackwardCase c = ragged_case(GetParam());
+  c.sinks = c.dlse = true;
+  c.forward.q_heads = 2 * c.forward.kv_heads, c.forward.batch = 2;
+  c.forward.mask = core::Mask::causal();  // 50 of 200 see none
+  Problem(backward::choice_with(GetParam()), c).check(sim::Machine());
+  c.forward.k_len = 0;
+  Problem(backward::choice_with(GetParam()), c).check(sim::Machine());
+  c.forward.q_len = 0;
+  Problem(backward::choice_with(GetParam()), c).check(sim::Machine());
 }
 
 // exp(0 - lse) of a key behind the last one is infinite here, and infinity times its zeros NaN.

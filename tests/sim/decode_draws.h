@@ -84,9 +84,11 @@ inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t 
   if (variant.algorithm == decode::Algorithm::plain && c.lengths.size() > 3) c.lengths.resize(3);
   draw_edges(c, variant.block_n, random);
   if (random() % 3 == 0) {
-    const auto longest = static_cast<std::uint64_t>(*std::ranges::max_element(c.lengths) + c.new_len + 1);
-    c.mask = {static_cast<std::int64_t>(random() % std::max<std::uint64_t>(1, longest)),
-              static_cast<std::int64_t>(random() % 3)};
+    const std::int64_t longest =
+        *std::ranges::max_element(c.lengths) + c.new_len + 1;  // lengths may be negative
+    c.mask = {
+        static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(std::max<std::int64_t>(1, longest))),
+        static_cast<std::int64_t>(random() % 3)};
   }
   const StepKind kind = step_kind_of(seed);
   if (kind == StepKind::several_row_tiles) make_several_row_tiles(c, variant.query_rows, random);

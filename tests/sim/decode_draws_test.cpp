@@ -145,6 +145,13 @@ void count_options(const Rows& rows, const Draw& draw) {
   rows.count_for_all("scale given", c.scale > 0);
   rows.count("lse", c.lse);
   rows.count("no lse", !c.lse);
+  rows.count("sinks", c.sinks);
+  rows.count("no sinks", !c.sinks);
+  rows.count("sinks, several fixed splits", c.sinks && c.split_size > 0 && draw.any_sequence([&](auto b) {
+    return draw.keys(b) > c.split_size;
+  }));
+  rows.count_for_all("sinks, a row sees no key",
+                     c.sinks && draw.any_row([](auto begin, auto end, auto) { return begin >= end; }));
 }
 
 TEST(DecodeDraws, HaveEveryFeatureForEveryAlgorithm) {

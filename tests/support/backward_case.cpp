@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <sstream>
 #include <vector>
 
 #include "tests/support/standard.h"
@@ -76,7 +78,8 @@ void poison_row(HostTensor& tensor, const Layout& layout, std::int64_t s) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const BackwardCase& c) {
-  out << c.forward << (c.dlse ? " dlse" : "") << (c.deterministic ? " deterministic" : "");
+  out << c.forward << (c.dlse ? " dlse" : "") << (c.sinks ? " sinks" : "")
+      << (c.deterministic ? " deterministic" : "");
   return out << " dout " << c.dout << " dlse " << c.dlse_layout << " dq " << c.dq << " dk " << c.dk << " dv "
              << c.dv;
 }
@@ -88,6 +91,7 @@ BackwardCase random_backward_case(std::uint64_t seed, tandem_dtype dtype, std::i
   for (Layout* layout : {&f.q, &f.k, &f.v, &c.dout, &c.dlse_layout}) *layout = random_input_layout(random);
   // o and lse are the forward's, every row of its own.
   for (Layout* layout : {&f.o, &f.lse_layout, &c.dq, &c.dk, &c.dv}) *layout = random_layout(random);
+  c.sinks = random() % 3 == 0;
   return c;
 }
 
@@ -97,6 +101,7 @@ BackwardCase random_tma_backward_case(std::uint64_t seed, tandem_dtype dtype, st
   ForwardCase& f = c.forward;
   for (Layout* layout : {&f.q, &f.k, &f.v, &f.o, &f.lse_layout, &c.dout, &c.dlse_layout, &c.dq, &c.dk, &c.dv})
     *layout = random_tma_layout(random);
+  c.sinks = random() % 3 == 0;
   return c;
 }
 
@@ -123,9 +128,14 @@ BackwardTensors::BackwardTensors(const BackwardCase& c, const core::BackwardProb
       dlse(tensor_like(shapes.lse, c.dlse_layout)),
       dq(tensor_like(shapes.dq, c.dq)),
       dk(tensor_like(shapes.dk, c.dk)),
-      dv(tensor_like(shapes.dv, c.dv)) {
+      dv(tensor_like(shapes.dv, c.dv)),
+      sinks(TANDEM_FP32, {1, 1, 1, c.forward.q_heads}),
+      dsinks(TANDEM_FP32, {1, 1, 1, c.forward.q_heads}) {
   std::uint64_t seed = c.forward.seed * 5;
   for (HostTensor* tensor : {&q, &k, &v, &dout, &dlse}) tensor->fill_normal(seed++);
+  sinks.fill_normal(seed + 1'000'003);
+  if (c.forward.q_heads > 2) sinks.set(0, 0, 0, 1, 60.f);  // outweighs all keys
+  if (c.forward.q_heads > 3) sinks.set(0, 0, 0, 2, -std::numeric_limits<float>::infinity());
   run_forward();
 }
 
@@ -142,6 +152,10 @@ core::BackwardProblem BackwardTensors::problem() const {
   p.dk = dk.view();
   p.dv = dv.view();
   set_options(p, setup);
+  if (setup.sinks) {
+    p.sinks = static_cast<const float*>(sinks.view().data);
+    p.dsinks = static_cast<float*>(dsinks.view().data);
+  }
   return p;
 }
 
@@ -157,6 +171,7 @@ void BackwardTensors::poison_unseen_rows() {
     const core::KeyRange keys = f.mask.visible_keys(i, f.q_len, f.k_len);
     if (keys.begin < keys.end) continue;
     poison_row(q, f.q, i);
+    if (setup.sinks) continue;
     poison_row(o, f.o, i);
     poison_row(dout, setup.dout, i);
     poison_row(dlse, setup.dlse_layout, i);
@@ -167,6 +182,32 @@ void BackwardTensors::poison_unseen_rows() {
     poison_row(k, f.k, key);
     poison_row(v, f.v, key);
   }
+}
+
+std::string BackwardTensors::dsinks_failure() const {
+  constexpr double rounding = 1e-4;
+  const ForwardCase& f = setup.forward;
+  std::ostringstream failure;
+  for (std::int64_t h = 0; setup.sinks && h < f.q_heads; ++h) {
+    double gradient = 0, magnitude = 0;
+    for (std::int64_t b = 0; b < f.batch; ++b)
+      for (std::int64_t i = 0; i < f.q_len; ++i) {
+        const double row_lse = lse.at(b, i, h, 0), weight = std::exp(sinks.at(0, 0, 0, h) - row_lse);
+        if (row_lse == -std::numeric_limits<double>::infinity()) continue;
+        const double of_lse = setup.dlse ? dlse.at(b, i, h, 0) : 0;
+        gradient += weight * of_lse, magnitude += weight * std::abs(of_lse);
+        for (std::int64_t e = 0; e < f.head_dim; ++e) {
+          const double product = dout.at(b, i, h, e) * o.at(b, i, h, e);
+          gradient -= weight * product, magnitude += weight * std::abs(product);
+        }
+      }
+    const double result = dsinks.at(0, 0, 0, h);
+    if (!(std::abs(result - gradient) <= rounding * magnitude))
+      failure << "dsinks[" << h << "] is " << result << ", not " << gradient << "; ";
+  }
+  if (!dsinks.guards_intact()) failure << "cells beside dsinks were written; ";
+  if (!setup.sinks && !dsinks.untouched()) failure << "dsinks were written that nobody wanted; ";
+  return failure.str();
 }
 
 BackwardArgs::BackwardArgs(const BackwardTensors& t) : mask(to_c(t.setup.forward.mask)) {
@@ -185,6 +226,8 @@ BackwardArgs::BackwardArgs(const BackwardTensors& t) : mask(to_c(t.setup.forward
   args.mask = &mask;
   args.scale = t.setup.forward.scale;
   args.softcap = t.setup.forward.softcap;
+  const core::BackwardProblem problem = t.problem();
+  args.sinks = problem.sinks, args.dsinks = problem.dsinks;
 }
 
 Allowance gradient_allowance(const core::BackwardProblem& p) {

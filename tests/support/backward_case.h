@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ostream>
+#include <string>
 
 #include "core/backward_problem.h"
 #include "tests/support/compare.h"
@@ -14,6 +15,7 @@ namespace tandem::test {
 struct BackwardCase {
   ForwardCase forward;  ///< shapes, mask, options, and layouts of q, k, v, o and lse
   bool dlse = false;    ///< a gradient of lse is given
+  bool sinks = false;   ///< the forward has sinks, whose gradients are wanted
   bool deterministic = false;
   Layout dout = {}, dlse_layout = {}, dq = {}, dk = {}, dv = {};
 };
@@ -41,11 +43,16 @@ struct BackwardTensors {
   void run_forward();
 
   /// Rows of q that see no key, and rows of k and v that nobody sees, hold NaN from now on; so do o, dout and
-  /// dlse where q does. lse does not: a row without keys has -inf.
+  /// dlse where q does, but for sinks, which read them. lse does not: a row without keys has -inf.
   void poison_unseen_rows();
+
+  /// How far dsinks are from their definition over o, lse, dout and dlse as they are now, beyond what sums in
+  /// fp32 lose. "" where they are not, or are not wanted.
+  std::string dsinks_failure() const;
 
   BackwardCase setup;
   HostTensor q, k, v, o, lse, dout, dlse, dq, dk, dv;
+  HostTensor sinks, dsinks;  ///< of heads, as the last dimension
 
  private:
   BackwardTensors(const BackwardCase& c, const core::BackwardProblem& shapes);

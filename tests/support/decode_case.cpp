@@ -4,6 +4,7 @@
 #include <cmath>
 #include <complex>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <sstream>
 
@@ -76,6 +77,16 @@ void fill_cache(DecodeTensors& t, Random& random) {
     }
 }
 
+std::vector<float> draw_sinks(const DecodeCase& c) {
+  Random random(c.seed + 3);
+  std::normal_distribution<float> normal(1.f, 2.f);
+  std::vector<float> sinks(c.sinks ? static_cast<std::size_t>(c.q_heads) : 0);
+  for (float& sink : sinks) sink = normal(random);
+  if (sinks.size() > 1) sinks[1] = 200.f;
+  if (sinks.size() > 2) sinks[2] = -std::numeric_limits<float>::infinity();
+  return sinks;
+}
+
 double rounded(tandem_dtype dtype, double value) {
   const auto narrow = static_cast<float>(value);
   if (dtype == TANDEM_BF16) return static_cast<float>(core::Bf16::from(narrow));
@@ -121,9 +132,10 @@ void append_to(ForwardValues& all, const ForwardValues& one) {
 /// One query row of plain_decode; returns its log-sum-exp.
 double plain_row(const core::DecodeProblem& p, const SequenceValues& s, std::int64_t row, double* o) {
   const std::int64_t d = p.head_dim(), query = row / p.q_heads(), head = row % p.q_heads() / p.group();
+  const double sink = p.sinks == nullptr ? 0 : std::exp(static_cast<double>(p.sinks[row % p.q_heads()]));
   const std::int64_t position = s.keys - p.q_len() + query;
   std::vector<double> weights(static_cast<std::size_t>(s.keys), 0.0);
-  double sum = 0;
+  double sum = sink;
   for (std::int64_t key = 0; key < s.keys; ++key) {
     const bool left = p.mask.left == core::Mask::unlimited || key >= position - p.mask.left;
     const bool right = p.mask.right == core::Mask::unlimited || key <= position + p.mask.right;
@@ -161,7 +173,7 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
       << c.softcap;
   if (c.split_size > 0) out << " split " << c.split_size;
   if (c.kernel != TANDEM_DECODE_AUTO) out << " kernel " << c.kernel;
-  return out << (c.lse ? " lse" : "") << " seed " << c.seed;
+  return out << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "") << " seed " << c.seed;
 }
 
 DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t head_dim) {
@@ -202,6 +214,7 @@ DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64
   c.split_size = random() % 3 == 0 ? one_of({64, 128, 256}) : 0;
   c.lse = random() % 4 != 0;
   for (Layout* layout : {&c.q, &c.cache, &c.added, &c.o, &c.lse_layout}) *layout = random_tma_layout(random);
+  c.sinks = random() % 3 == 0;
   return c;
 }
 
@@ -215,7 +228,8 @@ DecodeTensors::DecodeTensors(const DecodeCase& c)
       o(c.dtype, {c.batch(), c.q_len, c.q_heads, c.head_dim}, c.o),
       lse(TANDEM_FP32, {c.batch(), c.q_len, c.q_heads, 1}, c.lse_layout),
       cos(c.rotary_dtype, {1, 1, table_positions(c), c.rotary_dim / 2}, {.row_gap = 0}),
-      sin(c.rotary_dtype, {1, 1, table_positions(c), c.rotary_dim / 2}, {.row_gap = 0}) {
+      sin(c.rotary_dtype, {1, 1, table_positions(c), c.rotary_dim / 2}, {.row_gap = 0}),
+      sinks(draw_sinks(c)) {
   Random random(c.seed);
   q.fill_normal(random());
   k_new.fill_normal(random());
@@ -262,6 +276,7 @@ core::DecodeProblem DecodeTensors::problem() const {
   p.softcap = setup.softcap;
   p.split_size = setup.split_size;
   p.kernel = setup.kernel;
+  p.sinks = setup.sinks ? sinks.data() : nullptr;
   return p;
 }
 
@@ -356,6 +371,7 @@ DecodeArgs::DecodeArgs(const DecodeTensors& t)
   args.softcap = t.setup.softcap;
   args.split_size = t.setup.split_size;
   args.study = &study;
+  args.sinks = problem.sinks;
 }
 
 ForwardValues standard_decode(const DecodeTensors& t) {
@@ -373,7 +389,8 @@ ForwardValues standard_decode(const DecodeTensors& t) {
                                      .lse = {},
                                      .mask = p.mask,
                                      .scale = p.scale,
-                                     .softcap = p.softcap}));
+                                     .softcap = p.softcap,
+                                     .sinks = p.sinks}));
   }
   return all;
 }

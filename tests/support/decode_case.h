@@ -28,6 +28,7 @@ struct DecodeCase {
   std::int64_t split_size = 0;
   tandem_decode_kernel kernel = TANDEM_DECODE_AUTO;
   bool lse = true;
+  bool sinks = false;
   Layout q = {}, cache = {}, added = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;
 
@@ -73,6 +74,7 @@ struct DecodeTensors {
   DecodeCase setup;
   HostTensor q, k_cache, v_cache, k_new, v_new, o, lse, cos, sin;
   std::vector<std::int32_t> page_table, batch_index;
+  std::vector<float> sinks;  ///< of each head, one without weight and one that outweighs all keys among them
   std::int64_t page_table_stride = 0;
 };
 

@@ -135,22 +135,22 @@ def _is_step(q, mask):
 
 
 def _attend_packed(q, k, v, starts, options):
-    """out and its log-sum-exp; b, s, h, d."""
+    """b, s, h, d."""
     length, head_dim_v = q.shape[1], v.shape[-1]
     packed = (x.flatten(0, 1) for x in in_one_head_dim(q, k, v))
-    out, lse = attention_varlen(*packed, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=length,
-                                max_seqlen_k=length, **options.keywords())
-    return out[..., :head_dim_v].unflatten(0, q.shape[:2]), lse.unflatten(0, q.shape[:2])
+    out, _ = attention_varlen(*packed, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=length,
+                              max_seqlen_k=length, **options.keywords())
+    return out[..., :head_dim_v].unflatten(0, q.shape[:2])
 
 
 def _attend(q, k, v, mask, options):
-    """out and its log-sum-exp; b, s, h, d."""
+    """b, s, h, d."""
     batch, capacity, head_dim_v = *k.shape[:2], v.shape[-1]
     if _is_step(q, mask) and q.shape[-1] == head_dim_v:
         lengths = torch.full((batch,), capacity, dtype=torch.int32, device=q.device) if mask is None else mask[:, 0]
-        return decode(q, k, v, lengths.contiguous(), **options.keywords())
+        return decode(q, k, v, lengths.contiguous(), **options.keywords())[0]
     if mask is None:
-        return attend(q, k, v, options)
+        return attend(q, k, v, options)[0]
     q, k, v = in_one_head_dim(q, k, v)
     lengths = {"seqused_k": mask[:, -1].contiguous()}
     if mask.shape[1] == 2:  # keys begin behind their padding: packed, with gaps
@@ -158,8 +158,7 @@ def _attend(q, k, v, mask, options):
         lengths = {"cu_seqlens_k": torch.cat([begins, torch.full_like(begins[:1], batch * capacity)]),
                    "seqused_k": mask[:, 1] - mask[:, 0], "max_seqlen_k": capacity}
         k, v = k.flatten(0, 1), v.flatten(0, 1)
-    out, lse = attention_varlen(q, k, v, **lengths, **options.keywords())
-    return out[..., :head_dim_v], lse
+    return attention_varlen(q, k, v, **lengths, **options.keywords())[0][..., :head_dim_v]
 
 
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, *, scaling=None, sliding_window=None,
@@ -176,10 +175,10 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, *,
     packed = attention_mask is not None and attention_mask.shape[2] > 1
     options = Options.of(q, scaling, causal, (-1 if left is None else left, -1 if left is None else left),
                          attention_chunk=0, softcap=softcap or 0.0)
+    if s_aux is not None:
+        options = options._replace(sinks=s_aux.float().contiguous())
     if packed:
-        out, lse = _attend_packed(q, k, v, attention_mask.flatten(), options)
+        out = _attend_packed(q, k, v, attention_mask.flatten(), options)
     else:
-        out, lse = _attend(q, k, v, None if attention_mask is None else attention_mask[:, 0, 0], options)
-    if s_aux is not None:  # exp(lse) / (exp(lse) + exp(sink)) of the weight stays with the keys
-        out = (out.float() * torch.sigmoid(lse - s_aux.float())[..., None]).to(out.dtype)
+        out = _attend(q, k, v, None if attention_mask is None else attention_mask[:, 0, 0], options)
     return out.contiguous(), None

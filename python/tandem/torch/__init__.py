@@ -72,14 +72,21 @@ def _may_follow(x):
     return x is None or (type(x) is _Tensor and not x.is_neg() and not (_records() and x.requires_grad))
 
 
+def _is_plain_too(x):
+    """The same of sinks, which may be absent."""
+    return x is None or (type(x) is _Tensor and not x.is_neg())
+
+
 def _eagerly(tensors, options, with_lse):
-    if _records_any(*tensors):
+    left, right, scale, softcap, _, sinks = options
+    if _records_any(*tensors) or not _may_follow(sinks):
         return _ops.Attention.apply(*tensors, *options)
-    left, right, scale, softcap, _ = options
-    return _call.forward(*(_ops.rows_contiguous(x) for x in tensors), (left, right), scale, softcap, with_lse=with_lse)
+    return _call.forward(*(_ops.rows_contiguous(x) for x in tensors), (left, right), scale, softcap, with_lse=with_lse,
+                         sinks=sinks)
 
 
-def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, deterministic=None):
+def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, deterministic=None,
+              sinks=None):
     """softmax(scale * q k^T + mask) v, with gradients.
 
     q: b, sq, q_heads, d; k, v: b, sk, kv_heads, d; q_heads a multiple of kv_heads, d a multiple of 8 up to 256. Tensors
@@ -89,7 +96,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
     causal: the last query sees every key (bottom-right aligned). window: (left, right), the number of keys seen on
     either side of the query's own position, None for no limit. scale: default 1 / sqrt(d). softcap: > 0 turns scores s
     into softcap * tanh(s / softcap). deterministic: the gradients' bits are the same in every run (default: as
-    torch.use_deterministic_algorithms says).
+    torch.use_deterministic_algorithms says). sinks (float32, q_heads): the score of one more key of each head, which has
+    no value; they have gradients too.
 
     Returns out, shape and dtype of q; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq,
     q_heads, which has a gradient too. A query that sees no key has output 0 and log-sum-exp -inf. Raises TandemError
@@ -97,14 +105,14 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
     """
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
     scale = 0.0 if scale is None else _scale(scale)
-    plain = _is_plain(q, k, v)
-    if plain and not _records_any(q, k, v):
-        out, lse = _native.run_forward((q, k, v), (left, right, scale, softcap), return_lse)
+    plain = _is_plain(q, k, v) and _is_plain_too(sinks)
+    if plain and not _records_any(q, k, v) and _may_follow(sinks):
+        out, lse = _native.run_forward((q, k, v), (left, right, scale, softcap, sinks), return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
     if deterministic is None:
         deterministic = _is_deterministic()
-    options = left, right, scale, float(softcap), deterministic
+    options = left, right, scale, float(softcap), deterministic, sinks
     if plain and _transforms() is None and (q.is_cuda or q.is_cpu):
         out, lse = _eagerly((q, k, v), options, return_lse)
     else:
@@ -114,7 +122,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
 
 def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
                      max_seqlen_k=0, causal=False, window=None, scale=None, softcap=0.0, return_lse=False,
-                     deterministic=None):
+                     deterministic=None, sinks=None):
     """Attention of sequences of different lengths as an operator: arguments and results are those of
     tandem.forward_varlen, which says what they mean.
 
@@ -125,21 +133,22 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
     scale = 0.0 if scale is None else _scale(scale)
     lengths = cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
     if (_is_plain(q, k, v) and not _records_any(q, k, v) and _may_follow(cu_seqlens_q)
-            and _may_follow(cu_seqlens_k) and _may_follow(seqused_k) and _may_follow(page_table)):
+            and _may_follow(cu_seqlens_k) and _may_follow(seqused_k) and _may_follow(page_table)
+            and _may_follow(sinks)):
         out, lse = _native.run_forward_varlen((q, k, v), (*lengths, max_seqlen_q, max_seqlen_k, left, right, scale,
-                                                          softcap), return_lse)
+                                                          softcap, sinks), return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     out, lse = torch.ops.tandem.forward_varlen(q, k, v, *lengths, max_seqlen_q, max_seqlen_k, left, right, scale,
-                                               float(softcap), deterministic)
+                                               float(softcap), deterministic, sinks)
     return (out, lse) if return_lse else out
 
 
 def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=None, batch_index=None, rotary=None,
            rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0, split_size=0,
-           return_lse=False):
+           return_lse=False, sinks=None):
     """One decoding step as an operator: arguments and results are those of tandem.decode, which says what they mean.
 
     Appends to k_cache and v_cache in place where k_new and v_new are given. Scratch memory is kept for each stream. Has
@@ -150,14 +159,14 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
     scale = 0.0 if scale is None else _scale(scale)
     if (_is_plain(q, k_cache, v_cache) and not _records_any(q, k_cache, v_cache) and type(lengths) is _Tensor
             and _may_follow(page_table) and _may_follow(batch_index) and _may_follow(k_new) and _may_follow(v_new) and _may_follow(cos)
-            and _may_follow(sin)):
+            and _may_follow(sin) and _may_follow(sinks)):
         out, lse = _native.run_decode((q, k_cache, v_cache, k_new, v_new),
                                       (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right,
-                                       scale, softcap, split_size), return_lse)
+                                       scale, softcap, split_size, sinks), return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
     options = (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right, scale, float(softcap),
-               split_size)
+               split_size, sinks)
     if k_new is None and v_new is None:
         out, lse = torch.ops.tandem.decode(q, k_cache, v_cache, *options)
     else:

@@ -117,6 +117,16 @@ def _rows(x):
     return ABSENT if x is None else (x.data_ptr(), CODES[x.dtype], *x.shape, 1, *x.stride(), 1)
 
 
+def _check_sinks(q, sinks):
+    """sinks is a float32 number for each head of q, beside it."""
+    if sinks.dtype != torch.float32 or sinks.device != q.device:
+        raise _invalid(f"sinks is {str(sinks.dtype).removeprefix('torch.')} on {sinks.device}; it has to be float32 on "
+                       f"{q.device}")
+    if sinks.shape != q.shape[2:3] or not sinks.is_contiguous():
+        raise _invalid(f"sinks has shape {tuple(sinks.shape)}, strides {sinks.stride()}; {q.shape[2]} contiguous numbers "
+                       "are needed, one a head of q")
+
+
 def _backend(device):
     return BACKENDS["hopper" if device.type == "cuda" else "cpu"]
 
@@ -127,77 +137,91 @@ def _keep(key, prepared):
     _prepared[key] = prepared
 
 
-_FORWARD = Packer(ForwardArgs, "study")
-_F = {name: getattr(ForwardArgs, name).offset // 8 for name in ("q", "k", "v", "o", "lse")}
-_F_Q, _F_K, _F_V, _F_O, _F_LSE = _F.values()
+_FORWARD = Packer(ForwardArgs, "sinks")
+_F = {name: getattr(ForwardArgs, name).offset // 8 for name in ("q", "k", "v", "o", "lse", "sinks")}
+_F_Q, _F_K, _F_V, _F_O, _F_LSE, _F_SINKS = _F.values()
 
 
-def _prepare_forward(tensors, lse, mask, scale, softcap):
+def _prepare_forward(tensors, lse, sinks, options):
+    mask, scale, softcap = options
     _check(tensors)
     described = [field for x in tensors.values() for field in _fields(x)]
-    device = tensors["q"].device
-    return _Prepared("forward", _FORWARD, (_backend(device), *described, *_rows(lse), 0, scale, softcap, 0),
+    device, address = tensors["q"].device, 0 if sinks is None else sinks.data_ptr()
+    return _Prepared("forward", _FORWARD,
+                     (_backend(device), *described, *_rows(lse), 0, scale, softcap, 0, 0, 0, address),
                      _mask(ForwardArgs.mask, mask))
 
 
-def forward(q, k, v, mask, scale, softcap, *, with_lse=True):
+def forward(q, k, v, mask, scale, softcap, *, with_lse=True, sinks=None):
     """out and lse, None unless it is wanted. mask: keys to the left and to the right, -1 for no limit. scale: 0 for the
-    default. The last dimensions are contiguous."""
+    default. sinks: float32, a number for each head. The last dimensions are contiguous."""
     key = (q.dtype, q.device, q.shape, q.stride(), k.dtype, k.device, k.shape, k.stride(), v.dtype, v.device, v.shape,
-           v.stride(), mask, scale, softcap, with_lse)
+           v.stride(), mask, scale, softcap, with_lse, sinks is None)
+    if sinks is not None:
+        _check_sinks(q, sinks)
     prepared = _prepared.pop(key, None)
     out = torch.empty_like(q)
     lse = empty_lse(q) if with_lse and q.dim() == 4 else None
     if prepared is None:
-        prepared = _prepare_forward({"q": q, "k": k, "v": v, "out": out}, lse, mask, scale, softcap)
+        prepared = _prepare_forward({"q": q, "k": k, "v": v, "out": out}, lse, sinks, (mask, scale, softcap))
     words = prepared.words
     words[_F_Q], words[_F_K], words[_F_V], words[_F_O] = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
     if lse is not None:
         words[_F_LSE] = lse.data_ptr()
+    if sinks is not None:
+        words[_F_SINKS] = sinks.data_ptr()
     prepared.run(q.device)
     _keep(key, prepared)
     return out, lse
 
 
-_BACKWARD = Packer(BackwardArgs, "softcap")
+_BACKWARD = Packer(BackwardArgs, "dsinks")
+_B_SINKS, _B_DSINKS = BackwardArgs.sinks.offset // 8, BackwardArgs.dsinks.offset // 8
 _B = ("q", "k", "v", "o", "lse", "dout", "dlse", "dq", "dk", "dv")
 _B_WORDS = [getattr(BackwardArgs, name).offset // 8 for name in _B]
 
 
-def _prepare_backward(tensors, rows, options):
-    """rows: lse and dlse. options: mask, scale, softcap and whether to be deterministic."""
+def _prepare_backward(tensors, rows, sinks, options):
+    """rows: lse and dlse. sinks: the addresses of them and of their gradients. options: mask, scale, softcap and whether
+    to be deterministic."""
     mask, scale, softcap, deterministic = options
     _check(tensors)
     described = {name: _fields(x) for name, x in tensors.items()} | {name: _rows(x) for name, x in rows.items()}
     fields = [field for name in _B for field in described[name]]
     return _Prepared("backward", _BACKWARD,
-                     (_backend(tensors["q"].device), int(deterministic), *fields, 0, scale, softcap),
+                     (_backend(tensors["q"].device), int(deterministic), *fields, 0, scale, softcap, *sinks),
                      _mask(BackwardArgs.mask, mask))
 
 
-def backward(tensors, lse, dlse, options):
-    """dq, dk and dv. tensors: q, k, v, o and dout by their names, whose last dimensions are contiguous; dlse: None
-    where lse has no gradient. options: mask, scale and softcap as in forward, and whether the bits have to be the same
-    in every run."""
+def backward(tensors, lse, dlse, options, sinks=None):
+    """dq, dk and dv, and with sinks dsinks. tensors: q, k, v, o and dout by their names, whose last dimensions are
+    contiguous; dlse: None where lse has no gradient. options: mask, scale and softcap as in forward, and whether the bits
+    have to be the same in every run."""
     key = (*((x.dtype, x.device, x.shape, x.stride()) for x in tensors.values()), lse.stride(),
-           None if dlse is None else dlse.stride(), options)
+           None if dlse is None else dlse.stride(), options, sinks is None)
     prepared = _prepared.pop(key, None)
     gradients = [torch.empty_like(tensors[name]) for name in ("q", "k", "v")]
+    of_sinks, addresses = [], (0, 0)
+    if sinks is not None:
+        _check_sinks(tensors["q"], sinks)
+        of_sinks = [torch.empty_like(sinks)]
+        addresses = sinks.data_ptr(), of_sinks[0].data_ptr()
     tensors = tensors | dict(zip(("dq", "dk", "dv"), gradients))
     rows = {"lse": lse, "dlse": dlse}
     if prepared is None:
-        prepared = _prepare_backward(tensors, rows, options)
+        prepared = _prepare_backward(tensors, rows, addresses, options)
+    prepared.words[_B_SINKS], prepared.words[_B_DSINKS] = addresses
     for name, word in zip(_B, _B_WORDS):
         x = rows[name] if name in rows else tensors[name]
         if x is not None:
             prepared.words[word] = x.data_ptr()
     prepared.run(tensors["q"].device)
     _keep(key, prepared)
-    return gradients
+    return gradients + of_sinks
 
 
-_DECODE, _CACHE, _ROTARY = Packer(DecodeArgs, "study"), Packer(Cache, "batch_index"), Packer(Rotary, "interleaved")
-_D = {name: getattr(DecodeArgs, name).offset // 8 for name in ("q", "k_new", "v_new", "o", "lse")}
+_DECODE, _CACHE, _ROTARY = Packer(DecodeArgs, "sinks"), Packer(Cache, "batch_index"), Packer(Rotary, "interleaved")
+_D = {name: getattr(DecodeArgs, name).offset // 8 for name in ("q", "k_new", "v_new", "o", "lse", "sinks")}
 _D_CACHE = {name: getattr(Cache, name).offset // 8 for name in ("k", "v", "page_table", "lengths", "batch_index")}
 _D_ROTARY = {name: getattr(Rotary, name).offset // 8 for name in ("cos", "sin")}
 
@@ -241,7 +265,7 @@ def _prepare_decode(tensors, numbers, rotary, options):
     new = [(tensors[name].data_ptr(), *_fields(tensors[name])[1:]) if name in tensors else ABSENT
            for name in ("k_new", "v_new")]
     fields = (_backend(q.device), *_fields(q), 0, *new[0], *new[1], 0, *_fields(tensors["o"]), *_fields(tensors["lse"]),
-              0, scale, softcap, split_size, 0, 0)
+              0, scale, softcap, split_size, 0, 0, 0)
     return _Prepared("decode", _DECODE, fields, groups | _mask(DecodeArgs.mask, mask))
 
 
@@ -253,16 +277,16 @@ def _check_rows(numbers):
                        f"{rows - 1}")
 
 
-def decode(tensors, numbers, rotary, options, scratch):
+def decode(tensors, numbers, rotary, sinks, options, scratch):
     """out, b, sq, q_heads, d, and its log-sum-exp, b, sq, q_heads.
 
     tensors: q, k and v of the cache, and k_new and v_new where they are appended, by their names. numbers: lengths, and
-    page_table and batch_index where there are any. rotary: cos, sin and whether pairs are neighbours, or None. options:
-    mask, scale, softcap as in forward, split_size. scratch: makes memory that was zero before its first use.
+    page_table and batch_index where there are any. rotary: cos, sin and whether pairs are neighbours, or None. sinks: as
+    in forward. options: mask, scale, softcap as in forward, split_size. scratch: makes memory that was zero before its first use.
     """
     layout = tuple((name, x.dtype, x.device, x.shape, x.stride()) for name, x in (tensors | numbers).items())
     turning = rotary and (rotary[0].shape, rotary[0].dtype, rotary[2])
-    key = layout, turning, options
+    key = layout, turning, sinks is None, options
     prepared = _prepared.pop(key, None)
     q = tensors["q"]
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
@@ -272,6 +296,9 @@ def decode(tensors, numbers, rotary, options, scratch):
     if prepared is None:
         prepared = _prepare_decode(tensors | {"o": out, "lse": lse[..., None]}, numbers, rotary, options)
     words = prepared.words
+    if sinks is not None:
+        _check_sinks(q, sinks)
+        words[_D["sinks"]] = sinks.data_ptr()
     for name, x in (("q", q), ("o", out), ("lse", lse), *((n, tensors[n]) for n in ("k_new", "v_new") if n in tensors)):
         words[_D[name]] = x.data_ptr()
     cache = prepared.groups[DecodeArgs.cache]

@@ -116,7 +116,7 @@ def empty_lse(q):
 
 
 def run_forward(tensors, options, with_lse):
-    """tensors: q, k, v; options: keys to the left and to the right, scale, softcap."""
+    """tensors: q, k, v; options: keys to the left and to the right, scale, softcap, sinks or None."""
     q, k, v = tensors
     if forward is None or not _is_here(q) or (with_lse and q.dim() != 4):
         return _NOTHING
@@ -142,7 +142,7 @@ def run_forward_varlen(tensors, options, with_lse):
 
 def run_decode(tensors, options, with_lse):
     """tensors: q, k_cache, v_cache, k_new, v_new; options: lengths, page_table, batch_index, cos, sin, interleaved, those of
-    run_forward, split_size. A step that a CUDA graph captures has scratch memory of its own, and goes the other way."""
+    run_forward but the sinks, split_size, sinks. A step that a CUDA graph captures has scratch memory of its own, and goes the other way."""
     q, k_cache, v_cache, k_new, _ = tensors
     if decode is None or not _is_here(q) or (q.is_cuda and torch.cuda.is_current_stream_capturing()):
         return _NOTHING
@@ -156,16 +156,17 @@ def run_decode(tensors, options, with_lse):
     return out, lse
 
 
-def run_backward(tensors, rows, options):
-    """dq, dk and dv; None where this does not serve. tensors: q, k, v, out, dout; rows: lse, dlse; options: those of
-    run_forward, deterministic."""
+def run_backward(tensors, rows, options, sinks=None):
+    """dq, dk and dv, and with sinks dsinks; None where this does not serve. tensors: q, k, v, out, dout; rows: lse, dlse;
+    options: keys to the left and to the right, scale, softcap, deterministic."""
     q, k, v, *_ = tensors
     if backward is None or not _is_here(q):
         return None
     gradients = _empty_like(q), _empty_like(k), _empty_like(v)
-    status = backward(*tensors, *gradients, *rows, *options)
+    dsinks = None if sinks is None else _empty_like(sinks)
+    status = backward(*tensors, *gradients, *rows, *options, sinks, dsinks)
     if status == 0:
-        return gradients
+        return gradients if dsinks is None else (*gradients, dsinks)
     return _refused(status)[0]
 
 

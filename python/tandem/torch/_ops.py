@@ -15,19 +15,21 @@ from . import _call, _native
 LIBRARY = torch.library.Library("tandem", "DEF")
 MASK = "SymInt left, SymInt right, float scale, float softcap"
 CACHE = ("Tensor lengths, Tensor? page_table, Tensor? batch_index, Tensor? cos, Tensor? sin, bool interleaved, "
-         f"{MASK}, SymInt split_size")
+         f"{MASK}, SymInt split_size, Tensor? sinks=None")
 
 
 def _define(name, schema):
     LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
-_define("forward", f"(Tensor q, Tensor k, Tensor v, {MASK}, bool deterministic) -> (Tensor, Tensor)")
+_define("forward", f"(Tensor q, Tensor k, Tensor v, {MASK}, bool deterministic, Tensor? sinks=None) -> (Tensor, Tensor)")
 _define("forward_varlen", "(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
         "Tensor? seqused_k, Tensor? page_table, SymInt max_seqlen_q, SymInt max_seqlen_k, "
-        f"{MASK}, bool deterministic) -> (Tensor, Tensor)")
+        f"{MASK}, bool deterministic, Tensor? sinks=None) -> (Tensor, Tensor)")
 _define("backward", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
         f"{MASK}, bool deterministic) -> (Tensor, Tensor, Tensor)")
+_define("backward_with_sinks", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+        f"{MASK}, bool deterministic, Tensor sinks) -> (Tensor, Tensor, Tensor, Tensor)")
 _define("decode", f"(Tensor q, Tensor k_cache, Tensor v_cache, {CACHE}) -> (Tensor, Tensor)")
 _define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
         f"{CACHE}) -> (Tensor, Tensor)")
@@ -47,11 +49,13 @@ def rows_contiguous(x):
 
 
 def _forward(q, k, v, *options):
-    left, right, scale, softcap, _ = options
-    here = _native.run_forward((q, k, v), options[:4], True)
+    left, right, scale, softcap, _, *sinks = options
+    sinks = sinks[0] if sinks else None
+    here = _native.run_forward((q, k, v), (left, right, scale, softcap, sinks), True)
     if here[0] is not None:
         return here
-    return _call.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), (left, right), scale, softcap)
+    return _call.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), (left, right), scale, softcap,
+                         sinks=sinks)
 
 
 def _window(*sides):
@@ -59,33 +63,36 @@ def _window(*sides):
 
 
 def _forward_varlen(q, k, v, *rest):
-    cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_q, max_k, left, right, scale, softcap, _ = rest
-    here = _native.run_forward_varlen((q, k, v), rest[:-1], True)
+    cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_q, max_k, left, right, scale, softcap, _, *sinks = rest
+    sinks = sinks[0] if sinks else None
+    here = _native.run_forward_varlen((q, k, v), (*rest[:10], sinks), True)
     if here[0] is not None:
         return here
     return tandem.forward_varlen(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), cu_seqlens_q=cu_seqlens_q,
                                  cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k, page_table=page_table,
                                  max_seqlen_q=max_q, max_seqlen_k=max_k, window=_window(left, right),
-                                 scale=scale or None, softcap=softcap, return_lse=True)
+                                 scale=scale or None, softcap=softcap, return_lse=True, sinks=sinks)
 
 
 def _backward(dout, dlse, *rest):
-    q, k, v, out, lse, left, right, scale, softcap, deterministic = rest
-    here = _native.run_backward((q, k, v, out, dout), (lse, dlse), (left, right, scale, softcap, deterministic))
+    """Of backward, and of backward_with_sinks where the sinks are last."""
+    q, k, v, out, lse, left, right, scale, softcap, deterministic, *sinks = rest
+    sinks = sinks[0] if sinks else None
+    here = _native.run_backward((q, k, v, out, dout), (lse, dlse), (left, right, scale, softcap, deterministic), sinks)
     if here is not None:
         return here
     tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout}
     tensors = {name: rows_contiguous(x) for name, x in tensors.items()}
-    return tuple(_call.backward(tensors, lse, dlse, ((left, right), scale, softcap, deterministic)))
+    return tuple(_call.backward(tensors, lse, dlse, ((left, right), scale, softcap, deterministic), sinks))
 
 
 def _step(q, k_cache, v_cache, lengths, *options, **new):
-    page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size = options
+    page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size, *sinks = options
     numbers = {"lengths": lengths, "page_table": page_table, "batch_index": batch_index}
     return _call.decode({"q": rows_contiguous(q), "k": k_cache, "v": v_cache, **new},
                         {name: x for name, x in numbers.items() if x is not None},
-                        None if cos is None else (cos, sin, interleaved), ((left, right), scale, softcap, split_size),
-                        _scratch.of(q.device))
+                        None if cos is None else (cos, sin, interleaved), sinks[0] if sinks else None,
+                        ((left, right), scale, softcap, split_size), _scratch.of(q.device))
 
 
 def _decode_append(q, k_cache, v_cache, *rest):
@@ -142,6 +149,7 @@ for device in ("CPU", "CUDA"):
     LIBRARY.impl("forward", _forward, device)
     LIBRARY.impl("forward_varlen", _forward_varlen, device)
     LIBRARY.impl("backward", _backward, device)
+    LIBRARY.impl("backward_with_sinks", _backward, device)
     LIBRARY.impl("decode", _step, device)
     LIBRARY.impl("decode_append", _decode_append, device)
     LIBRARY.impl("quantize", _quantize, device)
@@ -154,12 +162,12 @@ for device in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("tandem::forward", lib=LIBRARY)
-def _(q, k, v, *options):
+def _(q, k, v, *options, sinks=None):
     return torch.empty_like(rows_contiguous(q)), _call.empty_lse(q)
 
 
 @torch.library.register_fake("tandem::forward_varlen", lib=LIBRARY)
-def _(q, *rest):
+def _(q, *rest, sinks=None):
     return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
@@ -168,7 +176,12 @@ def _(dout, dlse, *rest):
     return tuple(torch.empty_like(rows_contiguous(x)) for x in rest[:3])
 
 
-def _fake_step(q, *rest):
+@torch.library.register_fake("tandem::backward_with_sinks", lib=LIBRARY)
+def _(dout, dlse, *rest):
+    return *(torch.empty_like(rows_contiguous(x)) for x in rest[:3]), torch.empty_like(rest[-1])
+
+
+def _fake_step(q, *rest, sinks=None):
     return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -207,23 +220,34 @@ def _(o_parts, lse_parts, dtype):
 # ---- Gradients
 
 
+def _gradients(ctx, *arguments):
+    """dq, dk, dv and dsinks, or None for the last where nobody wants them. arguments: those of the operator backward."""
+    sinks = ctx.saved_tensors[-1]
+    if sinks is None or not ctx.needs_input_grad[ctx.place_of_sinks]:
+        return *torch.ops.tandem.backward(*arguments), None
+    return torch.ops.tandem.backward_with_sinks(*arguments, sinks)
+
+
 def _keep_for_backward(ctx, inputs, output):
-    q, k, v, *ctx.options = inputs
-    ctx.save_for_backward(q, k, v, *output)
+    q, k, v, *ctx.options, sinks = inputs
+    ctx.place_of_sinks = len(inputs) - 1
+    ctx.save_for_backward(q, k, v, *output, sinks)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx, dout, dlse):
-    q, k, v, out, lse = ctx.saved_tensors
+    q, k, v, out, lse, _ = ctx.saved_tensors
     if dout is None:
         dout = torch.zeros_like(out)
-    return *torch.ops.tandem.backward(dout, dlse, q, k, v, out, lse, *ctx.options), *([None] * 5)
+    dq, dk, dv, dsinks = _gradients(ctx, dout, dlse, q, k, v, out, lse, *ctx.options)
+    return dq, dk, dv, *([None] * 5), dsinks
 
 
 def _keep_varlen(ctx, inputs, output):
-    q, k, v, *lengths_and_options = inputs
+    q, k, v, *lengths_and_options, sinks = inputs
     ctx.lengths, ctx.options = lengths_and_options[:4], lengths_and_options[6:]
-    ctx.save_for_backward(q, k, v, *output)
+    ctx.place_of_sinks = len(inputs) - 1
+    ctx.save_for_backward(q, k, v, *output, sinks)
     ctx.set_materialize_grads(False)
 
 
@@ -234,12 +258,12 @@ def _sequence(x, i, starts, used):
 
 def _differentiate_varlen(ctx, dout, dlse):
     """Sequence after sequence, lengths on the host."""
-    q, k, v, out, lse = ctx.saved_tensors
+    q, k, v, out, lse, sinks = ctx.saved_tensors
     starts_q, starts_k, used_k, page_table = (None if x is None else x.tolist() for x in ctx.lengths)
     if page_table is not None:
         raise NotImplementedError("tandem::forward_varlen has no derivative for paged keys")
     dout = torch.zeros_like(out) if dout is None else dout
-    gradients = [torch.zeros_like(x) for x in (q, k, v)]
+    gradients, dsinks = [torch.zeros_like(x) for x in (q, k, v)], None
     starts = starts_k if starts_q is None else starts_q
     for i in range(len(q) if starts is None else len(starts) - 1):
         rows, keys = (i, starts_q, None), (i, starts_k, None if used_k is None else used_k[i])
@@ -247,10 +271,11 @@ def _differentiate_varlen(ctx, dout, dlse):
         own_q, own_k, own_v = (_sequence(x, *place) for x, place in zip((q, k, v), places))
         own_dout, own_out, own_lse = (_sequence(x, *rows) for x in (dout, out, lse))
         own_dlse = None if dlse is None else _sequence(dlse, *rows)
-        own = torch.ops.tandem.backward(own_dout, own_dlse, own_q, own_k, own_v, own_out, own_lse, *ctx.options)
+        *own, of_sinks = _gradients(ctx, own_dout, own_dlse, own_q, own_k, own_v, own_out, own_lse, *ctx.options)
         for x, place, gradient in zip(gradients, places, own):
             _sequence(x, *place).copy_(gradient)
-    return *gradients, *([None] * 11)
+        dsinks = of_sinks if dsinks is None else dsinks + of_sinks
+    return *gradients, *([None] * 11), dsinks
 
 
 def _no_derivative(name, why):
@@ -262,7 +287,8 @@ def _no_derivative(name, why):
 torch.library.register_autograd("tandem::forward", _differentiate, setup_context=_keep_for_backward, lib=LIBRARY)
 torch.library.register_autograd("tandem::forward_varlen", _differentiate_varlen, setup_context=_keep_varlen,
                                 lib=LIBRARY)
-_no_derivative("backward", "Tandem has no double backward")
+for name in ("backward", "backward_with_sinks"):
+    _no_derivative(name, "Tandem has no double backward")
 _no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
 for name in ("quantize", "quantize_by", "forward_eight_bit"):
     _no_derivative(name, "8 bits are for inference; use tandem.torch.attention")
@@ -273,20 +299,20 @@ class Attention(torch.autograd.Function):
     """The operator `forward` with its gradients, for eager calls: without the dispatcher on either way."""
 
     @staticmethod
-    def forward(ctx, q, k, v, *options):
-        out, lse = _forward(q, k, v, *options)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.set_materialize_grads(False)
-        ctx.options = options
+    def forward(ctx, *inputs):
+        out, lse = _forward(*inputs)
+        _keep_for_backward(ctx, inputs, (out, lse))
         return out, lse
 
     @staticmethod
     def backward(ctx, dout, dlse):
         if torch.is_grad_enabled():  # somebody wants the gradients' graph: the operator says that there is none
             return _differentiate(ctx, dout, dlse)
-        q, k, v, out, lse = ctx.saved_tensors
+        q, k, v, out, lse, sinks = ctx.saved_tensors
         dout = torch.zeros_like(out) if dout is None else dout
-        return *_backward(dout, dlse, q, k, v, out, lse, *ctx.options), *([None] * 5)
+        wanted = [] if sinks is None or not ctx.needs_input_grad[-1] else [sinks]
+        dq, dk, dv, *dsinks = _backward(dout, dlse, q, k, v, out, lse, *ctx.options, *wanted)
+        return dq, dk, dv, *([None] * 5), *(dsinks or [None])
 
 
 # ---- Autocast: q, k and v in the dtype that it asks for
