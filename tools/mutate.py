@@ -177,6 +177,8 @@ def main():
     parser.add_argument("--time", type=float, default=float("inf"), help="of a draw: begin none after so many seconds")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cpu", help="of a draw: the build to draw upon")
     parser.add_argument("--tests", nargs="+", default=[], help="of a draw: test programs to run (default: all of kernels and plans)")
+    parser.add_argument("--budget", type=float, default=15,
+                        help="of a draw: seconds of tests for a mutant that the first ones miss, and of more draws (default 15)")
     parser.add_argument("--at-least", type=float, default=0, help="of a draw: fail where a smaller part is caught")
     parser.add_argument("--runs", type=int, default=3, help="problems per variant and policy (default 3)")
     parser.add_argument("--limit", type=int, default=300, help="seconds for one mutant's tests (default 300)")

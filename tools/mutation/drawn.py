@@ -29,6 +29,7 @@ class Drawn:
     function: str
     edits: tuple  # (Span, text) each, not overlapping
     what: str     # in words
+    lines: tuple  # the first and the last of the function
 
     @property
     def name(self):
@@ -150,7 +151,8 @@ def places(root, files):
         for operator in OPERATORS:
             for name, at, edits, what in operator(source):
                 if (function := source.function_at(at.begin)) is not None:
-                    found[operator.__name__].append(Drawn(name, file, source.line(at.begin), function.name, edits, what))
+                    found[operator.__name__].append(Drawn(name, file, source.line(at.begin), function.name, edits, what,
+                                                             (source.line(function.head), source.line(function.body.end))))
     return found
 
 

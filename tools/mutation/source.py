@@ -30,6 +30,7 @@ class Span:
 @dataclasses.dataclass(frozen=True)
 class Function:
     name: str
+    head: int   # where its name stands
     body: Span  # between its braces
 
 
@@ -87,7 +88,7 @@ class Source:
             opening = tail.end() - 1
             end = self.matching(opening)
             if end is not None and not re.search(r"[=,(]\s*$", self.code[:match.start()][-20:]):
-                yield Function(match.group(1), Span(opening + 1, end))
+                yield Function(match.group(1), match.start(), Span(opening + 1, end))
 
     @functools.cached_property
     def statements(self):

@@ -3,10 +3,10 @@
 
 Kernels are compiled here, in few variants and quickly, with their launchers and plans; of a mutant, only what comes from
 the changed file. So are the tests of src/core. The other tests and the oracle stay as they are, and are linked from the
-build.
+build. Of the tests those are run that come to the place of the mutant (coverage.py): a few seconds of them, then more, then
+more draws of them and the widest head dim, and it ends at the first failure.
 """
 
-import collections
 import concurrent.futures
 import dataclasses
 import filecmp
@@ -20,7 +20,7 @@ import shlex
 import shutil
 import subprocess
 import threading
-import time
+from .coverage import Coverage, in_turn, within
 
 # Of each table: of the narrowest head dim, all variants of its first operand type and one of the next; of the widest,
 # where registers are scarcest and other choices hold, four of all; of the others one, which is not tested.
@@ -47,6 +47,7 @@ SEQUENCE = re.compile(r"std::make_index_sequence<((?:[\w:]|<[\w:, ]*>|\(\))+)\.s
 OTHER_HEAD_DIM = re.compile(r"(?:^|_d?)(96|128|192)(?:_|\.|$)")
 WIDE = re.compile(r"(?:^|_d?)256(?:_|\.|$)")
 OWN = re.compile(r"apps/sim/|tests/core/")  # objects that are compiled here
+NARROW_AND_WIDE = "-*d96_*:*d128_*:*d192_*"  # names of tests
 TEST = re.compile(r"bin/(core_test|sim_\w+_test)$")
 FAULT = re.compile(r"^([a-z]+-[a-z-]+|deadlock|divergence|unfinished): .*$", re.MULTILINE)
 
@@ -60,22 +61,13 @@ def output_of(command, folder):
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-OPTIMISED = ("-O2", "-fno-sanitize=thread,bounds")
+OPTIMISED = ("-O2", "-g0", "-fno-sanitize=thread,bounds,bounds-strict")
 MEMORY = 48 << 30  # address space of a test: those of far offsets map much and use little
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Round:
-    """Kernels and draws that a mutant is tested with."""
-    without: re.Pattern | None  # the objects that are left as they are
-    environment: dict
-
-    def has(self, target):
-        return self.without is None or not self.without.search(target.rsplit("/", 1)[-1])
-
-    @property
-    def left_out(self):
-        return [] if self.without is None else ["*d256_*"]
+TASTE = 3  # seconds of a program's tests that come first
+QUICK = ("-O1", "-g0")
+COVERED = ("-O1", "-g1", "-fsanitize-coverage=trace-pc")
 
 
 class Workshop:
@@ -84,10 +76,8 @@ class Workshop:
     def __init__(self, root, options):
         """`options`: of tools/mutate.py's command line."""
         self.root, self.build, self.work = root, options.build.resolve(), options.work.resolve()
-        self.limit, self.jobs = options.limit, options.jobs  # seconds of CPU for a test
-        # The first draws of the narrowest kernels catch most; the others come where all these tests have passed.
-        self.rounds = (Round(WIDE, {"TANDEM_SIM_RUNS": "1"}),
-                       Round(None, {"TANDEM_SIM_FIRST": "2", "TANDEM_SIM_RUNS": str(max(1, options.runs - 1))}))
+        self.limit, self.jobs = options.limit, options.jobs  # seconds of CPU for a test program
+        self.budget, self.more_runs = options.budget, max(1, options.runs - 1)
         self.places = queue.SimpleQueue()  # folders of mutants that are made at the same time
         for number in range(self.jobs):
             self.places.put(self.work / f"mutant{number}")
@@ -96,11 +86,10 @@ class Workshop:
         self.objects = {t: [i for i in made if OWN.match(i) and i.endswith(".o")] for t, made in inputs.items()}
         self.tests = [t for t in inputs if self.objects[t]]
         linked = {i for t in self.tests for i in inputs[t] if not OWN.match(i)}
-        subprocess.run(["ninja", "-C", self.build, f"-j{max(2, self.jobs)}", *sorted(linked)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["ninja", "-C", self.build, f"-j{self.jobs}", *sorted(linked)], check=True, stdout=subprocess.DEVNULL)
         self._compile_unmutated()
         self.dependencies = {o: self._dependencies(o) for t in self.tests for o in self.objects[t]}
-        self._left_out, self._lock = {}, threading.Lock()
-        self.seconds = collections.Counter()  # that a test takes in a round, unmutated
+        self._lock, self._coverages = threading.Lock(), {}
 
     def _reduce_tables(self):
         """Headers that come before the repository's, in which tables of kernels are made of chosen variants."""
@@ -133,9 +122,9 @@ class Workshop:
         files = {pathlib.Path(os.path.normpath(self.build / word)) for word in words if word[-1] not in "\\:"}
         return {str(f.relative_to(place)) for f in files for place in (self.headers, self.root) if f.is_relative_to(place)}
 
-    def _is_new(self, target):
-        """Whether an earlier draw has left the unmutated object, and nothing has changed since."""
-        made = self.work / "unmutated" / target
+    def _is_new(self, target, folder="unmutated"):
+        """Whether an earlier draw has left what is made of the unmutated sources, and nothing has changed since."""
+        made = self.work / folder / target
         if not made.exists():
             return False
         files = [self.headers / f if (self.headers / f).exists() else self.root / f for f in self._dependencies(target)]
@@ -149,37 +138,42 @@ class Workshop:
             raise RuntimeError(f"the unmutated kernels do not build: {failures[0]}")
 
     def prepare(self):
-        """Finds the tests that fail on the unmutated kernels, which need variants that are not chosen."""
+        """Finds out which tests execute what."""
         for test in self.tests:
-            self._failing(test)
+            self._coverage(test)
 
-    def _failing(self, test):
+    def _coverage(self, test):
         with self._lock:
-            if test not in self._left_out:
-                self._left_out[test] = self._find_failing(test)
-            return self._left_out[test]
+            if test not in self._coverages:
+                self._coverages[test] = self._find_coverage(test)
+            return self._coverages[test]
 
-    def _find_failing(self, test):
-        """In as many parts as there are jobs."""
-        program = self._link(test, set(), self.work / "unmutated")
-        took = threading.Lock()
+    def _find_coverage(self, test):
+        """Runs a test's first draws, in as many parts as there are jobs. Those fail that need variants that are not chosen."""
+        folder = self.work / "coverage"
+        program, report = folder / f"{test}.program", folder / f"{test}.report"
+        again = {o for o in self.objects[test] if not OTHER_HEAD_DIM.search(o.rsplit("/", 1)[-1])}
+        stale = {o for o in again if not self._is_new(o, "coverage")}
+        if stale or not report.exists():
+            if failures := self._compile_all(stale, folder, COVERED):
+                raise RuntimeError(f"the unmutated kernels do not build: {failures[0]}")
+            program.parent.mkdir(parents=True, exist_ok=True)
+            self._link(test, again, folder, program, [str(self.root / "tools/mutation/coverage.cpp"), "-std=c++20"])
 
-        def part(number, some):
-            shard = {"GTEST_TOTAL_SHARDS": str(self.jobs), "GTEST_SHARD_INDEX": str(number), **some.environment}
-            began = time.monotonic()
-            done = self._run(program, some.left_out, 20 * self.limit, shard)
-            with took:
-                self.seconds[test, some] += time.monotonic() - began
-            if done.returncode not in (0, 1):
-                raise RuntimeError(f"{test} of the unmutated kernels: {done.returncode}\n{done.stdout[-2000:]}")
-            return re.findall(r"^\[  FAILED  \] ([\w/.]+)(?:,.*)?$", done.stdout, re.MULTILINE)
+            def part(number):
+                shard = {"GTEST_TOTAL_SHARDS": str(self.jobs), "GTEST_SHARD_INDEX": str(number), "TANDEM_SIM_RUNS": "1",
+                         "TANDEM_COVERAGE": f"{report}{number}"}
+                pathlib.Path(f"{report}{number}").write_text("")
+                done = self._run(program, NARROW_AND_WIDE, 20 * self.limit, shard)
+                if done.returncode not in (0, 1) or FAULT.search(done.stdout):
+                    raise RuntimeError(f"{test} of the unmutated kernels: {done.returncode}\n{done.stdout[-2000:]}")
 
-        parts = [(number, some) for number in range(self.jobs) for some in self.rounds]
-        with concurrent.futures.ThreadPoolExecutor(self.jobs) as executor:
-            return sorted({name for some in executor.map(lambda p: part(*p), parts) for name in some})
+            with concurrent.futures.ThreadPoolExecutor(self.jobs) as executor:
+                list(executor.map(part, range(self.jobs)))
+            report.write_text("".join(pathlib.Path(f"{report}{number}").read_text() for number in range(self.jobs)))
+        return Coverage(program, report, (self.headers, self.root))
 
-    def _run(self, program, left_out, seconds, environment):
-        names = "-" + ":".join(["*d96_*", "*d128_*", "*d192_*", *left_out])
+    def _run(self, program, names, seconds, environment):
         environment = dict(os.environ, GTEST_FILTER=names, OMP_NUM_THREADS="1", **environment)
 
         def limited():
@@ -221,24 +215,44 @@ class Workshop:
         text = mutant.apply((self.root / mutant.file).read_text())
         changed.write_text(reduce_tables(text) if mutant.file in self.reduced else text)
         again = {}  # objects that were compiled: whether they are others now
-        for some in self.rounds:
-            tests = self._tests_of(mutant.file)
-            if some.without is None:
-                # Before the tests that take long: most of what has passed so far means nothing.
-                if failure := self._compile_changed({o for t in tests for o in self._changed(t, mutant.file)}, mutant.file, place, again):
-                    return "did not build", failure
-                if not any(again.values()):
-                    return "unchanged", "the same machine code"
-                if all(self._is_same_optimised(target, place, mutant.file) for target, is_other in again.items() if is_other):
-                    return "unchanged", "the same machine code where it is optimised"
-            for test in tests:
-                if failure := self._compile_changed(filter(some.has, self._changed(test, mutant.file)), mutant.file, place, again):
-                    return "did not build", failure
-                others = {target for target, is_other in again.items() if is_other}
-                if others & set(self.objects[test]):
-                    if reason := self._reason(test, others, place, some):
-                        return "caught", reason
+        programs = self._tests_of(mutant.file)
+        more = {}  # tests of the narrowest kernels that have not been run
+        for test in programs:
+            narrow = [o for o in self._changed(test, mutant.file) if not WIDE.search(o.rsplit("/", 1)[-1])]
+            if failure := self._compile_changed(narrow, mutant.file, place, again):
+                return "did not build", failure
+            first, more[test] = within(self._tests_at(test, mutant, wide=False), TASTE)
+            if reason := self._reason(test, again, place, first):
+                return "caught", reason
+        if reason := self._is_unchanged(mutant, place, again):
+            return reason
+        for test in programs:
+            some, _ = within(more[test], self.budget / len(programs))
+            if reason := self._reason(test, again, place, some):
+                return "caught", reason
+        for test in programs:
+            drawn = [t for t in self._tests_at(test, mutant, wide=True) if t.draws or WIDE.search(t.name)]
+            some, _ = within(drawn, self.budget / len(programs), self.more_runs)
+            if reason := self._reason(test, again, place, some, {"TANDEM_SIM_FIRST": "2", "TANDEM_SIM_RUNS": str(self.more_runs)}):
+                return "caught", reason
         return "passed", ""
+
+    def _tests_at(self, test, mutant, wide):
+        """Tests of a program that come to the mutant's place, in the order in which they are run; of the widest head dim too."""
+        tests = self._coverage(test).tests_of(mutant.file, mutant.line, mutant.lines)
+        return in_turn([(far, t) for far, t in tests if wide or not WIDE.search(t.name)])
+
+    def _is_unchanged(self, mutant, place, again):
+        """Compiles the widest head dim too. What to say of a mutant that did not build, or that means nothing; else None. Before
+        the tests that take long: most of what has passed so far means nothing."""
+        tests = self._tests_of(mutant.file)
+        if failure := self._compile_changed({o for t in tests for o in self._changed(t, mutant.file)}, mutant.file, place, again):
+            return "did not build", failure
+        if not any(again.values()):
+            return "unchanged", "the same machine code"
+        if all(self._is_same_optimised(target, place, mutant.file) for target, is_other in again.items() if is_other):
+            return "unchanged", "the same machine code where it is optimised"
+        return None
 
     def _compile_changed(self, targets, file, place, again):
         """Compiles those that have not been; the error, if any."""
@@ -259,12 +273,15 @@ class Workshop:
         failed = failed or self._compile(target, folder, file, OPTIMISED)
         return not failed and filecmp.cmp(folder / target, known / target, shallow=False)
 
-    def _reason(self, test, again, place, some):
-        """What a test sees of a mutant, if anything."""
-        program = self._link(test, again, place)
-        left_out = [*self._failing(test), *some.left_out]
-        limit = min(self.limit, int(20 + 3 * self.seconds[test, some]))  # what has no end is found early
-        done = self._run(program, left_out, limit, {"GTEST_FAIL_FAST": "1", **some.environment})
+    def _reason(self, test, again, place, some, environment=None):
+        """What some tests of a program see of a mutant, if anything."""
+        others = {target for target, is_other in again.items() if is_other}
+        if not some or not others & set(self.objects[test]):
+            return ""
+        environment = {"GTEST_FAIL_FAST": "1", **(environment or {"TANDEM_SIM_RUNS": "1"})}
+        runs = int(environment["TANDEM_SIM_RUNS"])
+        limit = min(self.limit, int(10 + 3 * runs * sum(t.seconds for t in some)))  # what has no end is found early
+        done = self._run(self._link(test, others, place, place / "program"), ":".join(t.name for t in some), limit, environment)
         name = test.removeprefix("bin/")
         fault = FAULT.search(done.stdout)
         if fault:
@@ -273,10 +290,10 @@ class Workshop:
             return f"wrong result ({name})"
         return "" if done.returncode == 0 else f"no end ({name})" if done.returncode in (-24, -9) else f"crash ({name})"
 
-    def _compile_all(self, objects, folder):
+    def _compile_all(self, objects, folder, options=QUICK):
         """What went wrong, if anything."""
-        with concurrent.futures.ThreadPoolExecutor(max(2, self.jobs)) as executor:
-            return [f for f in executor.map(lambda o: self._compile(o, folder), sorted(objects)) if f]
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as executor:
+            return [f for f in executor.map(lambda o: self._compile(o, folder, None, options), sorted(objects)) if f]
 
     @functools.cache
     def _command(self, target):
@@ -285,7 +302,7 @@ class Workshop:
         parts = [p.strip() for p in line.split("&&")]
         return tuple(shlex.split(next(p for p in parts if re.match(r"(\S*ccache )?\S*(c\+\+|g\+\+|clang\+\+)\S* ", p))))
 
-    def _compile(self, target, folder, file=None, options=("-O1",)):
+    def _compile(self, target, folder, file=None, options=QUICK):
         """The compiler's words, if it failed. `file`: that of the mutant, which lies in the folder."""
         words = [w for w in self._command(target) if not w.endswith("ccache")]
         made = folder / target
@@ -294,11 +311,11 @@ class Workshop:
         if file is not None:
             words = [str(folder / file) if os.path.normpath(self.build / w) == str(self.root / file) else w for w in words]
         first = [f"-I{place}" for place in (folder, folder / "src", self.headers, self.headers / "src")]
-        done = subprocess.run([words[0], *first, *words[1:], *options, "-g0", "-w"], cwd=self.build, capture_output=True, text=True)
+        done = subprocess.run([words[0], *first, *words[1:], *options, "-w"], cwd=self.build, capture_output=True, text=True)
         return (done.stderr or "no reason") if done.returncode else ""
 
-    def _link(self, test, again, folder):
-        """The test, made in the folder, with these objects of it in place of the build's, and of the archives that hold those."""
+    def _link(self, test, again, folder, program, others=()):
+        """The test, with these objects of the folder in place of the build's, and of the archives that hold those."""
         words = [w for w in self._command(test) if not (OWN.match(w) and w.endswith(".a"))]
         for o in self.objects[test]:
             made = str((folder if o in again else self.work / "unmutated") / o)
@@ -306,7 +323,6 @@ class Workshop:
                 words[words.index(o)] = made
             else:
                 words.insert(words.index("-o"), made)
-        program = folder / "program"
         words[words.index("-o") + 1] = str(program)
-        subprocess.run(words, cwd=self.build, check=True, capture_output=True)
+        subprocess.run([*words, *others], cwd=self.build, check=True, capture_output=True)
         return program
