@@ -85,6 +85,11 @@ def build_and_test(build, kernel, runs, limit):
     return "caught", fault.group(1) if fault else "wrong result" if done.returncode == 1 else "crash"
 
 
+def seed_of(text):
+    """A number, or that of the day, so that what runs every day draws something else."""
+    return int(time.strftime("%Y%m%d")) if text == "today" else int(text)
+
+
 def check_table():
     """Whether the sources have the place of every mutant; says of which not."""
     stale = 0
@@ -172,7 +177,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="CSV file for the table")
     parser.add_argument("--only", default="", help="run mutants whose name contains this; draw in files whose path does")
     parser.add_argument("--draw", type=int, default=0, help="draw so many mutants of each seed instead")
-    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="of the draw (default 1)")
+    parser.add_argument("--seed", type=seed_of, nargs="+", default=[1], help="of the draw, or 'today' (default 1)")
     parser.add_argument("--jobs", type=int, default=1, help="of a draw: mutants that are built and tested side by side (default 1)")
     parser.add_argument("--time", type=float, default=float("inf"), help="of a draw: begin none after so many seconds")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cpu", help="of a draw: the build to draw upon")

@@ -3,6 +3,7 @@
 
 import re
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -10,7 +11,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from mutation import drawn, located
+from mutation import coverage, drawn, located
 from mutation.source import Source, Span
 from mutation.workshop import SEQUENCE
 
@@ -42,7 +43,7 @@ def texts(spans):
 
 
 def changes(operator):
-    return [drawn.Drawn("", "", 0, "", edits, what).apply(CODE) for _, _, edits, what in operator(Source(CODE))]
+    return [drawn.Drawn("", "", 0, "", edits, what, (0, 0)).apply(CODE) for _, _, edits, what in operator(Source(CODE))]
 
 
 class SourceTest(unittest.TestCase):
@@ -114,6 +115,53 @@ class DrawTest(unittest.TestCase):
         self.assertTrue(made)
         for header in made:
             self.assertEqual(len(SEQUENCE.findall(header.read_text())), header.read_text().count("make_index_sequence<"), header)
+
+
+def test_of(name, seconds, places, passed=True):
+    return coverage.Test(name, seconds, passed, set(places))
+
+
+class CoverageTest(unittest.TestCase):
+    def setUp(self):
+        rows = ["Feed.First 10 1 a b", "All/Feed.Second/d64 20 1 b", "All/Feed.Second/d96 30 0 a b c", "Other.Third 40 1 d"]
+        with tempfile.NamedTemporaryFile("w", suffix=".report") as report:
+            report.write("\n".join(rows) + "\n")
+            report.flush()
+            lines = {0xa: 5, 0xb: 8, 0xc: 20, 0xd: 40}
+            found = [(place, Path("/root/src/feed.h"), line) for place, line in lines.items()]
+            with mock.patch.object(coverage, "frames", lambda program, places: found):
+                self.covered = coverage.Coverage("", report.name, (Path("/root"),))
+
+    def names(self, file, line, function):
+        return [(far, test.name) for far, test in self.covered.tests_of(file, line, function)]
+
+    def test_a_mutant_is_for_the_tests_that_come_to_its_function_and_pass(self):
+        self.assertEqual(self.names("src/feed.h", 9, (4, 12)), [(0, "Feed.First"), (0, "All/Feed.Second/d64")])
+        self.assertEqual(self.names("src/feed.h", 6, (4, 12)), [(0, "Feed.First"), (1, "All/Feed.Second/d64")])
+
+    def test_what_no_test_comes_to_is_for_all_of_them(self):
+        everyone = [(0, "Feed.First"), (0, "All/Feed.Second/d64"), (0, "Other.Third")]
+        self.assertEqual(self.names("src/feed.h", 100, (90, 110)), everyone)
+        self.assertEqual(self.names("src/other.h", 9, (4, 12)), everyone)
+
+    def test_each_kind_has_its_turn_in_variants_that_none_has_had(self):
+        tests = [(0, test_of(f"All/{kind}/{variant}", seconds, ()))
+                 for kind, variant, seconds in (("A.X", "d64", 1), ("A.X", "d96", 2), ("A.Y", "d64", 3), ("A.Y", "d96", 4))]
+        self.assertEqual([t.name for t in coverage.in_turn(tests)], ["All/A.X/d64", "All/A.Y/d96", "All/A.X/d96", "All/A.Y/d64"])
+
+    def test_the_nearest_come_first(self):
+        tests = [(1, test_of("A.Quick", 1, ())), (0, test_of("A.Slow", 9, ()))]
+        self.assertEqual([t.name for t in coverage.in_turn(tests)], ["A.Slow", "A.Quick"])
+
+    def test_a_budget_takes_one_test_at_least(self):
+        tests = [test_of("A", 5, ()), test_of("B", 1, ()), test_of("C", 1, ())]
+        self.assertEqual([[t.name for t in part] for part in coverage.within(tests, 3)], [["A"], ["B", "C"]])
+        self.assertEqual([[t.name for t in part] for part in coverage.within(tests, 6)], [["A", "B"], ["C"]])
+
+    def test_those_that_draw_are_known_by_their_names(self):
+        self.assertTrue(test_of("Variants/F.EqualsTheOracleUnderEveryPolicy/d64", 1, ()).draws)
+        self.assertTrue(test_of("F.EqualsTheOracleUnderEveryPolicy", 1, ()).draws)
+        self.assertFalse(test_of("Variants/F.StaysTogether/d64", 1, ()).draws)
 
 
 class LocatedTest(unittest.TestCase):
