@@ -135,13 +135,18 @@ def drawn_in_turn(arguments, files):
     return [(seed, mutant) for some in zip(*draws) for seed, mutant in zip(arguments.seed, some)]
 
 
+def is_chosen(name, arguments):
+    return any(part in name for part in arguments.only)
+
+
 def run_drawn(arguments):
     """Draws mutants, tests them side by side, and writes a row for each; prints those that nothing caught."""
     began = time.monotonic()
     workshop = Workshop(ROOT, arguments)
     workshop.prepare()
     print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
-    files = [file for file in drawn.device_files(ROOT) if arguments.only in file and workshop.reaches(file)]
+    began = time.monotonic()
+    files = [file for file in drawn.device_files(ROOT) if is_chosen(file, arguments) and workshop.reaches(file)]
     counts = collections.Counter()
 
     def outcome(some):
@@ -175,11 +180,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for the copies and their builds")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="CSV file for the table")
-    parser.add_argument("--only", default="", help="run mutants whose name contains this; draw in files whose path does")
+    parser.add_argument("--only", nargs="+", default=[""], help="run mutants whose name contains one of these; draw in files whose path does")
     parser.add_argument("--draw", type=int, default=0, help="draw so many mutants of each seed instead")
     parser.add_argument("--seed", type=seed_of, nargs="+", default=[1], help="of the draw, or 'today' (default 1)")
     parser.add_argument("--jobs", type=int, default=1, help="of a draw: mutants that are built and tested side by side (default 1)")
-    parser.add_argument("--time", type=float, default=float("inf"), help="of a draw: begin none after so many seconds")
+    parser.add_argument("--time", type=float, default=float("inf"), help="of a draw: begin none so many seconds after all is ready")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cpu", help="of a draw: the build to draw upon")
     parser.add_argument("--tests", nargs="+", default=[], help="of a draw: test programs to run (default: all of kernels and plans)")
     parser.add_argument("--budget", type=float, default=15,
@@ -193,7 +198,7 @@ def main():
     if arguments.draw:
         caught, built = run_drawn(arguments)
         return 0 if caught >= arguments.at_least * built else 1
-    chosen = [m for m in MUTANTS if arguments.only in m.name]
+    chosen = [m for m in MUTANTS if is_chosen(m.name, arguments)]
     copies = {d: copy_sources(d, arguments.work) for d in sorted({m.head_dim for m in chosen})}
     for kernel, head_dim in dict.fromkeys((m.kernel, m.head_dim) for m in chosen):
         outcome, by = build_and_test(copies[head_dim][1], kernel, arguments.runs, arguments.limit)
