@@ -128,9 +128,9 @@ class CoverageTest(unittest.TestCase):
             report.write("\n".join(rows) + "\n")
             report.flush()
             lines = {0xa: 5, 0xb: 8, 0xc: 20, 0xd: 40}
-            found = [(place, Path("/root/src/feed.h"), line) for place, line in lines.items()]
+            found = [(place, Path("/repository/src/feed.h"), line) for place, line in lines.items()]
             with mock.patch.object(coverage, "frames", lambda program, places: found):
-                self.covered = coverage.Coverage("", report.name, (Path("/root"),))
+                self.covered = coverage.Coverage("", report.name, (Path("/repository"),))
 
     def names(self, file, line, function):
         return [(far, test.name) for far, test in self.covered.tests_of(file, line, function)]
