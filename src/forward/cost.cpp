@@ -17,58 +17,31 @@ constexpr double memory_rate = 4.2e6;
 /// Tiles of a sequence that are looked at; of more, evenly spread ones.
 constexpr std::int64_t most_samples = 24;
 
-/// What was measured of a kernel (docs/performance/forward.md): nanoseconds of a multiprocessor for a block
-/// of keys, for each of the blocks that are resident, and for a tile's beginning and end.
-struct KernelCost {
-  int head_dim;
-  MaskKind mask;
-  bool softcap;
-  int block_m, block_n;
-  TurnPolicy turn;
-  int block_ns, tile_ns;
+/// Of the recipe's kernels, whatever their operand. Those that nobody measured, which mostly have nobody to
+/// be compared with, cost about what the others do.
+template <int head_dim>
+Price price_with(const ForwardVariant& v) {
+  static constexpr auto lines = recipes<head_dim>();
+  for (const Recipe& r : lines)
+    if (r.price.is_known() && r.mask == v.mask && r.softcap == v.softcap && r.block_m == v.block_m &&
+        r.block_n == v.block_n && r.turn == v.turn)
+      return r.price;
+  return {v.block_m * v.block_n * (head_dim + 32) / 1300, 1500};
+}
 
-  constexpr bool is_of(const ForwardVariant& v) const {
-    return head_dim == v.head_dim && mask == v.mask && softcap == v.softcap && block_m == v.block_m &&
-           block_n == v.block_n && turn == v.turn;
+Price price_of(const ForwardVariant& v) {
+  switch (v.head_dim) {
+    case 64:
+      return price_with<64>(v);
+    case 96:
+      return price_with<96>(v);
+    case 128:
+      return price_with<128>(v);
+    case 192:
+      return price_with<192>(v);
+    default:
+      return price_with<256>(v);
   }
-};
-
-constexpr KernelCost kernel_costs[] = {
-    {64, MaskKind::prefix, false, 192, 128, TurnPolicy::pingpong, 1587, 456},
-    {64, MaskKind::prefix, false, 128, 128, TurnPolicy::pingpong, 1204, 764},
-    {64, MaskKind::prefix, false, 64, 64, TurnPolicy::free, 666, 631},
-    {64, MaskKind::band, false, 192, 128, TurnPolicy::pingpong, 1662, 1467},
-    {64, MaskKind::band, false, 128, 128, TurnPolicy::pingpong, 1274, 675},
-    {64, MaskKind::band, false, 64, 64, TurnPolicy::free, 678, 966},
-    {96, MaskKind::prefix, false, 192, 96, TurnPolicy::pingpong, 1573, 1300},
-    {96, MaskKind::prefix, false, 128, 128, TurnPolicy::pingpong, 1532, 1429},
-    {96, MaskKind::prefix, false, 64, 64, TurnPolicy::free, 1040, 1344},
-    {96, MaskKind::band, false, 192, 96, TurnPolicy::pingpong, 1842, 1304},
-    {96, MaskKind::band, false, 128, 128, TurnPolicy::pingpong, 1837, 1257},
-    {96, MaskKind::band, false, 64, 64, TurnPolicy::free, 1100, 1500},
-    {128, MaskKind::prefix, false, 128, 128, TurnPolicy::pingpong, 1710, 1246},
-    {128, MaskKind::prefix, false, 128, 160, TurnPolicy::free, 1986, 1630},
-    {128, MaskKind::prefix, false, 128, 176, TurnPolicy::free, 2170, 2310},
-    {128, MaskKind::prefix, false, 64, 64, TurnPolicy::free, 919, 1723},
-    {128, MaskKind::band, false, 128, 128, TurnPolicy::pingpong, 2157, 797},
-    {128, MaskKind::band, false, 128, 176, TurnPolicy::free, 3072, 1111},
-    {128, MaskKind::band, false, 64, 64, TurnPolicy::free, 1177, 1590},
-    {192, MaskKind::prefix, false, 128, 96, TurnPolicy::free, 1824, 1857},
-    {192, MaskKind::prefix, false, 64, 48, TurnPolicy::free, 1129, 2409},
-    {192, MaskKind::band, false, 128, 96, TurnPolicy::free, 2172, 1596},
-    {256, MaskKind::prefix, false, 128, 64, TurnPolicy::pingpong, 1589, 2562},
-    {256, MaskKind::prefix, false, 128, 64, TurnPolicy::free, 1587, 2875},
-    {256, MaskKind::prefix, false, 128, 80, TurnPolicy::free, 1919, 2676},
-    {256, MaskKind::band, false, 128, 64, TurnPolicy::pingpong, 2279, 0},
-    {256, MaskKind::band, false, 128, 80, TurnPolicy::free, 2619, 0},
-};
-
-/// Of variants without an entry, which have nobody to be compared with: about what the others cost.
-KernelCost cost_of(const ForwardVariant& v) {
-  for (const KernelCost& cost : kernel_costs)
-    if (cost.is_of(v)) return cost;
-  const int block_ns = v.block_m * v.block_n * (v.head_dim + 32) / 1300;
-  return {v.head_dim, v.mask, v.softcap, v.block_m, v.block_n, v.turn, block_ns, 1500};
 }
 
 /// A block that has a multiprocessor for itself, though there is room for two, is so much quicker.
@@ -125,7 +98,7 @@ double bytes_of(const ForwardProblem& p) {
 }  // namespace
 
 CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
-  const KernelCost kernel = cost_of(variant);
+  const Price price = price_of(variant);
   const Tiling tiling = tiling_of(problem, variant);
   CostEstimate cost;
   cost.tiles = tiling.tiles() * problem.batch();
@@ -141,7 +114,7 @@ CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& varia
   const double spread = blocks.most > 0 ? (blocks.most - blocks.least) / blocks.most : 0;
   const double rounds = cost.rounds + (std::ceil(cost.rounds) - cost.rounds) * (1 - spread);
   const auto tile_us = [&](double key_blocks) {
-    return 1e-3 * (kernel.tile_ns + kernel.block_ns * (fetches ? beyond_l2 : 1) * key_blocks);
+    return 1e-3 * (price.tile_ns + price.block_ns * (fetches ? beyond_l2 : 1) * key_blocks);
   };
   cost.compute_us = std::max(rounds * tile_us(blocks.mean), tile_us(blocks.most)) *
                     (shared && cost.rounds <= 0.5 ? alone : 1);

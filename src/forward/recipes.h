@@ -8,6 +8,14 @@
 
 namespace tandem::forward {
 
+/// What was measured of a kernel (docs/performance/forward.md): nanoseconds of a multiprocessor for a block
+/// of keys, for each of the blocks that are resident, and for a tile's beginning and end.
+struct Price {
+  int block_ns = 0, tile_ns = 0;
+
+  constexpr bool is_known() const { return block_ns > 0; }
+};
+
 /// One line of the table. Which of those that serve a problem is taken is the cost model's choice (cost.h).
 struct Recipe {
   MaskKind mask;
@@ -15,6 +23,7 @@ struct Recipe {
   int block_m, block_n, kv_stages;
   Overlap overlap;
   TurnPolicy turn;
+  Price price = {};  ///< by which the cost model compares it with others (cost.h)
 };
 
 /// Long rows of keys want wide blocks, which read less of Q for each product; few keys want blocks that they
@@ -27,46 +36,47 @@ constexpr auto recipes() {
   using enum Overlap;
   using enum TurnPolicy;
   if constexpr (head_dim == 64) {
-    return std::array{Recipe{prefix, false, 192, 128, 2, two_stage, pingpong},
-                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong},
-                      Recipe{prefix, false, 64, 64, 2, two_stage, free},
+    return std::array{Recipe{prefix, false, 192, 128, 2, two_stage, pingpong, {1587, 456}},
+                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1204, 764}},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {666, 631}},
                       Recipe{prefix, true, 192, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 192, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 64, 64, 2, two_stage, free},
+                      Recipe{band, false, 192, 128, 2, two_stage, pingpong, {1662, 1467}},
+                      Recipe{band, false, 128, 128, 2, two_stage, pingpong, {1274, 675}},
+                      Recipe{band, false, 64, 64, 2, two_stage, free, {678, 966}},
                       Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 96) {
-    return std::array{Recipe{prefix, false, 192, 96, 2, two_stage, pingpong},
-                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong},
-                      Recipe{prefix, false, 64, 64, 2, two_stage, free},
+    return std::array{Recipe{prefix, false, 192, 96, 2, two_stage, pingpong, {1573, 1300}},
+                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1532, 1429}},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {1040, 1344}},
                       Recipe{prefix, true, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 192, 96, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 64, 64, 2, two_stage, free},
+                      Recipe{band, false, 192, 96, 2, two_stage, pingpong, {1842, 1304}},
+                      Recipe{band, false, 128, 128, 2, two_stage, pingpong, {1837, 1257}},
+                      Recipe{band, false, 64, 64, 2, two_stage, free, {1100, 1500}},
                       Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 128) {
-    return std::array{Recipe{prefix, false, 128, 128, 2, two_stage, pingpong},
-                      Recipe{prefix, false, 128, 160, 2, two_stage, free},
-                      Recipe{prefix, false, 128, 176, 2, two_stage, free},
-                      Recipe{prefix, false, 64, 64, 2, two_stage, free},
+    return std::array{Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1710, 1246}},
+                      Recipe{prefix, false, 128, 160, 2, two_stage, free, {1986, 1630}},
+                      Recipe{prefix, false, 128, 176, 2, two_stage, free, {2170, 2310}},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {919, 1723}},
                       Recipe{prefix, true, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 176, 2, two_stage, free},
-                      Recipe{band, false, 64, 64, 2, two_stage, free},
+                      Recipe{band, false, 128, 128, 2, two_stage, pingpong, {2157, 797}},
+                      Recipe{band, false, 128, 176, 2, two_stage, free, {3072, 1111}},
+                      Recipe{band, false, 64, 64, 2, two_stage, free, {1177, 1590}},
                       Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 192) {
-    return std::array{
-        Recipe{prefix, false, 128, 96, 2, two_stage, free}, Recipe{prefix, false, 64, 48, 2, two_stage, free},
-        Recipe{prefix, true, 128, 96, 2, two_stage, free}, Recipe{band, false, 128, 96, 2, two_stage, free},
-        Recipe{band, true, 128, 96, 2, two_stage, free}};
+    return std::array{Recipe{prefix, false, 128, 96, 2, two_stage, free, {1824, 1857}},
+                      Recipe{prefix, false, 64, 48, 2, two_stage, free, {1129, 2409}},
+                      Recipe{prefix, true, 128, 96, 2, two_stage, free},
+                      Recipe{band, false, 128, 96, 2, two_stage, free, {2172, 1596}},
+                      Recipe{band, true, 128, 96, 2, two_stage, free}};
   } else {
     static_assert(head_dim == 256);
-    return std::array{Recipe{prefix, false, 128, 64, 2, two_stage, pingpong},
-                      Recipe{prefix, false, 128, 64, 2, two_stage, free},
-                      Recipe{prefix, false, 128, 80, 2, two_stage, free},
+    return std::array{Recipe{prefix, false, 128, 64, 2, two_stage, pingpong, {1589, 2562}},
+                      Recipe{prefix, false, 128, 64, 2, two_stage, free, {1587, 2875}},
+                      Recipe{prefix, false, 128, 80, 2, two_stage, free, {1919, 2676}},
                       Recipe{prefix, true, 128, 64, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 64, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 80, 2, two_stage, free},
+                      Recipe{band, false, 128, 64, 2, two_stage, pingpong, {2279, 0}},
+                      Recipe{band, false, 128, 80, 2, two_stage, free, {2619, 0}},
                       Recipe{band, true, 128, 64, 2, two_stage, pingpong}};
   }
 }
