@@ -5,21 +5,11 @@
 
 #include "backward/statistics.h"
 #include "core/mask.h"
+#include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 #include "hw/types.h"
 
 namespace tandem::backward {
-
-/// A tensor that is accessed with ordinary loads and stores; strides in elements.
-struct TensorView {
-  void* data;
-  std::int64_t batch_stride, row_stride, head_stride;
-
-  template <typename Element>
-  constexpr Element* row(int batch, int row, int head) const {
-    return static_cast<Element*>(data) + batch * batch_stride + row * row_stride + head * head_stride;
-  }
-};
 
 /// The problem without the queries that see no key and the keys that nobody sees, which all are first ones.
 struct Extent {
@@ -33,7 +23,7 @@ struct Extent {
 struct BackwardArguments {
   hw::TensorMap q, dout, k, v;  ///< boxes of 64 columns x the rows of a tile in shared memory
   hw::TensorMap dq_sums;        ///< fp32, boxes of one part (sums.h); where the variant adds them
-  TensorView dq, dk, dv;        ///< 16-bit
+  core::TensorView dq, dk, dv;  ///< 16-bit
   Statistics statistics;
   core::TileScheduler schedule;  ///< of tiles of keys or of queries
   core::Divisor group;           ///< query heads per key/value head
@@ -45,9 +35,9 @@ struct BackwardArguments {
 
 /// Of the preprocessing.
 struct PrepareArguments {
-  TensorView o, dout;  ///< 16-bit
-  TensorView lse;      ///< fp32
-  TensorView dlse;     ///< fp32; data == nullptr: 0
+  core::TensorView o, dout;  ///< 16-bit
+  core::TensorView lse;      ///< fp32
+  core::TensorView dlse;     ///< fp32; data == nullptr: 0
   Statistics statistics;
   void* dq_sums;  ///< cleared; nullptr: nobody adds
   core::Divisor row_blocks, q_heads;
@@ -66,7 +56,7 @@ struct SinksArguments {
 /// Of the postprocessing.
 struct FinishArguments {
   const float* dq_sums;
-  TensorView dq;
+  core::TensorView dq;
   core::Divisor row_blocks, q_heads;
   Extent extent;
   float scale;
@@ -74,7 +64,7 @@ struct FinishArguments {
 
 /// Of rows that are 0 because nobody sees them.
 struct ClearArguments {
-  TensorView tensor;
+  core::TensorView tensor;
   core::Divisor heads, rows;
   int count;  ///< rows of all heads and batch entries
   int head_dim;

@@ -155,8 +155,8 @@ struct GradientRows {
 
 /// Scales and stores them.
 template <hw::Operand operand, int count>
-TANDEM_DEVICE void store_gradient(const TensorView& to, const GradientRows& at, int head_dim, float scale,
-                                  float (&gradient)[count]) {
+TANDEM_DEVICE void store_gradient(const core::TensorView& to, const GradientRows& at, int head_dim,
+                                  float scale, float (&gradient)[count]) {
   TANDEM_UNROLL
   for (int i = 0; i < count; ++i) gradient[i] *= scale;
   // All exchanges before any store, as stores keep their order.

@@ -46,10 +46,6 @@ Extent extent_of(const core::BackwardProblem& problem) {
           problem.mask.narrowed<std::int32_t>()};
 }
 
-TensorView view_of(const core::Tensor& tensor) {
-  return {tensor.data, tensor.stride[0], tensor.stride[1], tensor.stride[2]};
-}
-
 /// Drops the first `rows` rows.
 void drop(core::Tensor& tensor, std::int64_t rows) {
   if (tensor.data != nullptr) {
@@ -99,9 +95,9 @@ core::Tensor sums_tensor(const core::BackwardProblem& problem, const BackwardVar
 BackwardArguments make_arguments(const core::BackwardProblem& problem, const BackwardVariant& variant,
                                  const Statistics& statistics, int sm_count) {
   BackwardArguments args{};
-  args.dq = view_of(problem.dq);
-  args.dk = view_of(problem.dk);
-  args.dv = view_of(problem.dv);
+  args.dq = core::TensorView::of(problem.dq);
+  args.dk = core::TensorView::of(problem.dk);
+  args.dv = core::TensorView::of(problem.dv);
   args.statistics = statistics;
   args.schedule = make_schedule(problem, variant, sm_count);
   args.group = core::Divisor(static_cast<int>(problem.group()));
@@ -205,8 +201,9 @@ Step<PrepareFamily> Call::prepare_rows(const core::BackwardProblem& p, const Sta
   const int blocks = std::max(extent.padded_q_len / part_rows, 1);
   Step<PrepareFamily> step{{{choice_.keys.operand, choice_.keys.head_dim},
                             static_cast<int>(row_blocks(p)),
-                            {view_of(p.o), view_of(p.dout), view_of(p.lse), view_of(p.dlse), statistics,
-                             dq_sums, core::Divisor(blocks), core::Divisor(extent.q_heads), extent}},
+                            {core::TensorView::of(p.o), core::TensorView::of(p.dout),
+                             core::TensorView::of(p.lse), core::TensorView::of(p.dlse), statistics, dq_sums,
+                             core::Divisor(blocks), core::Divisor(extent.q_heads), extent}},
                            {}};
   step.memory.add("o", core::Role::input, p.o);
   step.memory.add("dout", core::Role::input, p.dout);
@@ -282,11 +279,12 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
 Step<FinishFamily> Call::finish() const {
   const core::BackwardProblem& p = cropped_.problem;
   const Extent extent = extent_of(p);
-  Step<FinishFamily> step{{{choice_.keys.operand, choice_.keys.head_dim},
-                           static_cast<int>(row_blocks(p)),
-                           {dq_sums_, view_of(p.dq), core::Divisor(extent.padded_q_len / part_rows),
-                            core::Divisor(extent.q_heads), extent, p.scale}},
-                          {}};
+  Step<FinishFamily> step{
+      {{choice_.keys.operand, choice_.keys.head_dim},
+       static_cast<int>(row_blocks(p)),
+       {dq_sums_, core::TensorView::of(p.dq), core::Divisor(extent.padded_q_len / part_rows),
+        core::Divisor(extent.q_heads), extent, p.scale}},
+      {}};
   step.memory.add_array("workspace", core::Role::input, workspace());
   step.memory.add("dq", core::Role::output, p.dq);
   return step;
@@ -299,7 +297,7 @@ Step<ClearFamily> Call::clear(const char* name, const core::Tensor& gradient, st
   Step<ClearFamily> step{
       {{},
        (count + warps - 1) / warps,
-       {view_of(gradient), core::Divisor(static_cast<int>(std::max<std::int64_t>(heads, 1))),
+       {core::TensorView::of(gradient), core::Divisor(static_cast<int>(std::max<std::int64_t>(heads, 1))),
         core::Divisor(static_cast<int>(std::max<std::int64_t>(rows, 1))), count,
         static_cast<int>(gradient.shape[3])}},
       {}};

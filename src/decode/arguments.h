@@ -5,22 +5,11 @@
 
 #include "core/mask.h"
 #include "core/stream_k.h"
+#include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 #include "hw/types.h"
 
 namespace tandem::decode {
-
-/// A tensor that is accessed with ordinary loads and stores; strides in elements. Caches: a page is a batch
-/// entry.
-struct TensorView {
-  void* data;
-  std::int64_t batch_stride, row_stride, head_stride;
-
-  /// Offset of a row's first element.
-  constexpr std::int64_t at(std::int64_t batch, std::int64_t row, std::int64_t head) const {
-    return batch * batch_stride + row * row_stride + head * head_stride;
-  }
-};
 
 /// Rotary tables, each positions x dim / 2.
 struct RotaryView {
@@ -62,9 +51,9 @@ constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 
 struct DecodeArguments {
   hw::TensorMap k, v;  ///< boxes of 64 columns x 2^box_shift keys
-  TensorView q, k_new, v_new, k_cache, v_cache;
-  TensorView o;                 ///< 16-bit
-  TensorView lse;               ///< fp32; data == nullptr: not wanted
+  core::TensorView q, k_new, v_new, k_cache, v_cache;
+  core::TensorView o;           ///< 16-bit
+  core::TensorView lse;         ///< fp32; data == nullptr: not wanted
   const std::int32_t* lengths;  ///< nullptr: all sequences fill the cache
   const float* sinks;           ///< of each query head; nullptr: none
   PageView pages;

@@ -63,7 +63,7 @@ struct OutputRows {
   TANDEM_DEVICE OutputRows(const DecodeArguments& arguments, const WorkTile& of)
       : args(arguments), work(of), rows(rows_of_tile(arguments, of, V.query_rows)) {}
 
-  TANDEM_DEVICE std::int64_t offset(const TensorView& view, int tile_row) const {
+  TANDEM_DEVICE std::int64_t offset(const core::TensorView& view, int tile_row) const {
     const auto [token, head] = args.group.divide(work.row_tile * V.query_rows + tile_row);
     return view.at(work.sequence, token, work.head * args.group.value() + head);
   }

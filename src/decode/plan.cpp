@@ -48,8 +48,6 @@ std::int64_t most_positions(const DecodeProblem& problem, const DecodeVariant& v
          problem.batch() * streams_of(problem, variant) * overhead_of(problem, variant);
 }
 
-TensorView view_of(const core::Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
-
 PageView pages_of(const DecodeProblem& problem) {
   PageView pages{};
   pages.table = problem.page_table;
@@ -245,13 +243,13 @@ std::size_t workspace_bytes(const DecodeProblem& problem, const DecodeVariant& v
 DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant& variant,
                                const GridShape& grid, void* workspace) {
   DecodeArguments args{};
-  args.q = view_of(problem.q);
-  args.k_new = view_of(problem.k_new);
-  args.v_new = view_of(problem.v_new);
-  args.k_cache = view_of(problem.k_cache);
-  args.v_cache = view_of(problem.v_cache);
-  args.o = view_of(problem.o);
-  args.lse = view_of(problem.lse);
+  args.q = core::TensorView::of(problem.q);
+  args.k_new = core::TensorView::of(problem.k_new);
+  args.v_new = core::TensorView::of(problem.v_new);
+  args.k_cache = core::TensorView::of(problem.k_cache);
+  args.v_cache = core::TensorView::of(problem.v_cache);
+  args.o = core::TensorView::of(problem.o);
+  args.lse = core::TensorView::of(problem.lse);
   args.lengths = problem.lengths;
   args.sinks = problem.sinks;
   args.pages = pages_of(problem);

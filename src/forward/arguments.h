@@ -4,17 +4,12 @@
 #include <cstdint>
 
 #include "core/mask.h"
+#include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 #include "forward/packing.h"
 #include "hw/types.h"
 
 namespace tandem::forward {
-
-/// A tensor that is written with ordinary stores; strides in elements.
-struct OutputView {
-  void* data;
-  std::int64_t batch_stride, row_stride, head_stride;
-};
 
 /// The list that the tile scheduler of variable lengths makes (tile_list.h), in words: how many tiles there
 /// are, a gap, and the tiles.
@@ -58,8 +53,8 @@ inline constexpr int output_rows = 16;
 struct ForwardArguments {
   hw::TensorMap q, k, v;  ///< boxes of 64 columns: 64 rows of a tile, block_n keys
   hw::TensorMap o_boxes;  ///< 64 columns x output_rows; where the variant stages its output
-  OutputView o;           ///< 16-bit
-  OutputView lse;         ///< fp32; data == nullptr: not wanted
+  core::TensorView o;     ///< 16-bit
+  core::TensorView lse;   ///< fp32; data == nullptr: not wanted
   core::BasicMask<std::int32_t> mask;
   core::TileScheduler schedule;  ///< its heads are packs of query heads
   Packing packing;

@@ -37,7 +37,7 @@ struct OutputRows {
 };
 
 template <typename Element>
-TANDEM_DEVICE Element* address_of(const OutputView& tensor, const OutputRows& rows, int row) {
+TANDEM_DEVICE Element* address_of(const core::TensorView& tensor, const OutputRows& rows, int row) {
   const TileQueries& queries = rows.queries;
   return static_cast<Element*>(tensor.data) + queries.o_batch * tensor.batch_stride +
          rows.packing.head(queries.pack, row) * tensor.head_stride +

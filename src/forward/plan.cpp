@@ -32,10 +32,6 @@ Packing largest_packing(const core::ForwardProblem& problem) {
 /// consecutive queries are kept.
 constexpr double worthwhile_part = 0.9;
 
-OutputView output_view(const core::Tensor& tensor) {
-  return {tensor.data, tensor.stride[0], tensor.stride[1], tensor.stride[2]};
-}
-
 /// `token_heads`: heads of the tensor that is scaled.
 ScaleView scale_view(const core::Scales& scales, std::int64_t token_heads) {
   const core::Tensor& values = scales.values;
@@ -323,8 +319,8 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
                                 int grid) {
   const Tiling tiling = tiling_of(problem, variant);
   ForwardArguments args{};
-  args.o = output_view(problem.o);
-  args.lse = output_view(problem.lse);
+  args.o = core::TensorView::of(problem.o);
+  args.lse = core::TensorView::of(problem.lse);
   args.mask = problem.mask.narrowed<std::int32_t>();
   args.schedule = make_schedule(problem, tiling, grid);
   args.packing = tiling.packing;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 
 namespace tandem::merge {
@@ -11,21 +12,15 @@ inline constexpr int threads = 256;
 /// Columns that a thread merges at once: 16 bytes of a 16-bit row, 32 of an fp32 one.
 inline constexpr int chunk_columns = 8;
 
-/// A tensor that is accessed with ordinary loads and stores; strides in elements.
-struct RowView {
-  void* data;
-  std::int64_t batch_stride, row_stride, head_stride, part_stride;
-
-  /// Offset of a row's first element, in part 0.
-  constexpr std::int64_t at(int batch, int row, int head) const {
-    return batch * batch_stride + row * row_stride + head * head_stride;
-  }
+/// Parts of a tensor, or a tensor that is its one part.
+struct PartsView : core::TensorView {
+  std::int64_t part_stride;
 };
 
 struct MergeArguments {
-  RowView o_parts, lse_parts;
-  RowView o;
-  RowView lse;              ///< data == nullptr: not wanted
+  PartsView o_parts, lse_parts;
+  PartsView o;
+  PartsView lse;            ///< data == nullptr: not wanted
   int parts, rows, chunks;  ///< chunks of a row
   int lanes_shift;          ///< log2 of the threads of a row, at most a warp
   core::Divisor heads, length;

@@ -109,7 +109,7 @@ TANDEM_DEVICE void store_chunk(void* to, float factor, const float (&sums)[chunk
 
 /// The address of an element.
 template <tandem_dtype dtype>
-TANDEM_DEVICE char* address(const RowView& view, std::int64_t offset) {
+TANDEM_DEVICE char* address(const PartsView& view, std::int64_t offset) {
   return static_cast<char*>(view.data) + offset * size_of(dtype);
 }
 

@@ -17,8 +17,8 @@ using core::Tensor;
 
 constexpr std::int64_t most_threads = std::numeric_limits<int>::max() - threads;
 
-RowView view_of(const Tensor& t, std::int64_t part_stride) {
-  return {t.data, t.stride[0], t.stride[1], t.stride[2], part_stride};
+PartsView view_of(const Tensor& t, std::int64_t part_stride) {
+  return {core::TensorView::of(t), part_stride};
 }
 
 /// log2 of the threads that have a row together: a chunk each, at most a warp.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 
 namespace tandem::quantize {
@@ -13,20 +14,10 @@ inline constexpr int block_tokens = 128;
 inline constexpr int chunk_columns = 8;
 inline constexpr int max_head_dim = 256;
 
-/// A tensor that is accessed with ordinary loads and stores; strides in elements. Rows are tokens, or, of
-/// outputs by column, columns of the head.
-struct RowView {
-  void* data;
-  std::int64_t batch_stride, row_stride, head_stride;
-
-  constexpr std::int64_t at(int batch, int row, int head) const {
-    return batch * batch_stride + row * row_stride + head * head_stride;
-  }
-};
-
 struct QuantizeArguments {
-  RowView x, out;
-  RowView scale;              ///< its rows are blocks of tokens
+  core::TensorView x;
+  core::TensorView out;       ///< rows are tokens, or columns of the head
+  core::TensorView scale;     ///< its rows are blocks of tokens
   core::Divisor scale_block;  ///< in blocks of threads
   core::Divisor heads, blocks;
   int length, padded;  ///< tokens, and those of a row by column

@@ -40,8 +40,6 @@ Status check_scales(const QuantizeProblem& problem) {
       "scales");
 }
 
-RowView view_of(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
-
 QuantizeVariant variant_of(const QuantizeProblem& problem) {
   return {problem.x.dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16,
           static_cast<int>(problem.head_dim()), problem.by_column};
@@ -52,9 +50,9 @@ QuantizeArguments make_arguments(const QuantizeProblem& problem) {
   const std::int64_t blocks = std::max<std::int64_t>(1, token_blocks(problem));
   const std::int64_t of_scale = scale.shape[1] == 1 ? blocks : problem.scale.block / block_tokens;
   QuantizeArguments args{};
-  args.x = view_of(problem.x);
-  args.out = view_of(problem.out);
-  args.scale = view_of(scale);
+  args.x = core::TensorView::of(problem.x);
+  args.out = core::TensorView::of(problem.out);
+  args.scale = core::TensorView::of(scale);
   args.scale_block = core::Divisor(static_cast<int>(of_scale));
   args.heads = core::Divisor(static_cast<int>(problem.heads()));
   args.blocks = core::Divisor(static_cast<int>(blocks));
