@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "decode/arguments.h"
+#include "decode/pages.h"
 #include "decode/rotary.h"
 #include "decode/shared_storage.h"
 #include "decode/work.h"
@@ -35,7 +35,7 @@ struct FinishedRow {
 TANDEM_DEVICE FinishedRow finish_row(float reference, float sum, float sink) {
   const float top = hw::max(reference, sink);
   const float keys = hw::exp2(reference - top), total = hw::fma(sum, keys, hw::exp2(sink - top));
-  if (total == 0.f) return {-std::numeric_limits<float>::infinity(), 0.f};
+  if (total == 0.f) return {tile::minus_infinity, 0.f};
   return {tile::ln_2 * (top + hw::log2(total)), keys * hw::reciprocal(total)};
 }
 
@@ -205,11 +205,7 @@ struct Consumer {
   }
 
   TANDEM_DEVICE int page_of(const WorkTile& work, int key) const {
-    const PageView& pages = args.pages;
-    const int entry =
-        pages.batch_index != nullptr ? hw::load_global(pages.batch_index + work.sequence) : work.sequence;
-    if (pages.table == nullptr) return entry;
-    return hw::load_global(pages.table + entry * pages.table_stride + (key >> pages.page_shift));
+    return page_of_key(args.pages, entry_of(args.pages, work.sequence), key);
   }
 };
 

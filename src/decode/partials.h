@@ -7,7 +7,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <limits>
 #include <numbers>
 
 #include "decode/consumer.h"
@@ -76,7 +75,7 @@ struct OutputRows {
   }
   /// The row's head's, as an exponent of 2.
   TANDEM_DEVICE float sink(int tile_row) const {
-    if (tile_row >= rows || args.sinks == nullptr) return -std::numeric_limits<float>::infinity();
+    if (tile_row >= rows || args.sinks == nullptr) return tile::minus_infinity;
     const auto [token, head] = args.group.divide(work.row_tile * V.query_rows + tile_row);
     return hw::load_global(args.sinks + work.head * args.group.value() + head) * std::numbers::log2e_v<float>;
   }

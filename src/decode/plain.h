@@ -71,7 +71,7 @@ TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const WorkTile& wor
     for (int j = 0; j < V.block_n / 2; ++j) {
       const auto [begin, end] = limits[tile::row_of_accumulator(j)];
       const int k = own_key + tile::column_of_accumulator(j);
-      if (k < begin || k >= end) scores[j] = -std::numeric_limits<float>::infinity();
+      if (k < begin || k >= end) scores[j] = tile::minus_infinity;
     }
   }
   result.softmax.update_row_max(scores);

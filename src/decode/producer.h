@@ -3,6 +3,7 @@
 #pragma once
 
 #include "decode/arguments.h"
+#include "decode/pages.h"
 #include "decode/shared_storage.h"
 #include "decode/work.h"
 #include "hw/hw.h"
@@ -20,8 +21,7 @@ class BoxPages {
 
   /// Starts at the work tile's first key.
   TANDEM_DEVICE void begin(const WorkTile& work) {
-    entry_ = work.sequence;
-    if (pages_.batch_index != nullptr) entry_ = hw::load_global(pages_.batch_index + work.sequence);
+    entry_ = entry_of(pages_, work.sequence);
     length_ = work.length < work.end ? work.length : work.end;
     window_key_ = work.begin;
     fetch(own_, window_key_);

@@ -5,8 +5,6 @@
 // 8 * i, column 8 * j + 2 * (l % 4) + c. Rows are keys (S^T) or output columns (O^T); columns are query rows.
 #pragma once
 
-#include <limits>
-
 #include "decode/consumer.h"
 #include "hw/hw.h"
 #include "tile/softmax.h"
@@ -185,13 +183,13 @@ TANDEM_DEVICE void mask_and_reduce(const Consumer<V>& consumer, const WorkTile& 
         const int own_key = key + i / 2 * 64 + upper_row_of_thread() + i % 2 * 8;
         const bool seen = own_key >= limits.begin && own_key < limits.end;
         float& score = scores[i / 2][k / 2 * 4 + i % 2 * 2 + k % 2];
-        score = seen ? score : -std::numeric_limits<float>::infinity();
+        score = seen ? score : tile::minus_infinity;
       }
     }
   }
   TANDEM_UNROLL
   for (int k = 0; k < own; ++k) {
-    float x = -std::numeric_limits<float>::infinity();
+    float x = tile::minus_infinity;
     TANDEM_UNROLL
     for (int i = 0; i < 2 * V.subtiles(); ++i) {
       x = hw::max(x, scores[i / 2][k / 2 * 4 + i % 2 * 2 + k % 2]);

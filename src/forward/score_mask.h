@@ -1,8 +1,6 @@
 // Masking of a block of scores in registers.
 #pragma once
 
-#include <limits>
-
 #include "core/mask.h"
 #include "forward/arguments.h"
 #include "forward/variant.h"
@@ -40,7 +38,7 @@ TANDEM_DEVICE void mask_scores(float (&scores)[V.block_n / 2], const RowLimits& 
     const int i = tile::row_of_accumulator(j), column = tile::column_of_accumulator(j);
     bool visible = column < limits.end[i] - own_column;
     if constexpr (V.mask == MaskKind::band) visible = visible && column >= limits.begin[i] - own_column;
-    if (!visible) scores[j] = -std::numeric_limits<float>::infinity();
+    if (!visible) scores[j] = tile::minus_infinity;
   }
 }
 

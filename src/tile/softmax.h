@@ -9,6 +9,8 @@
 namespace tandem::tile {
 
 inline constexpr float ln_2 = std::numbers::ln2_v<float>;
+/// The score of a key that a row does not see, and lse of a row that sees none.
+inline constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
 /// The reference of a row that has seen no key. Finite, as -inf - -inf would be NaN: all probabilities are 0
 /// then, and so is the factor from here to any other reference.
@@ -46,7 +48,7 @@ enum class Maximum { float_, bits_in_threes };
 /// all go by that one number, so that its rounding cancels, however many blocks there are. row_sum holds the
 /// thread's own columns only, until `finish`.
 struct OnlineSoftmax {
-  float row_max[2] = {-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
+  float row_max[2] = {minus_infinity, minus_infinity};
   float reference[2] = {no_reference, no_reference};
   float row_sum[2] = {0.f, 0.f};
 
@@ -107,7 +109,7 @@ struct OnlineSoftmax {
     for (int i = 0; i < 2; ++i) {
       row_sum[i] = quad_sum(row_sum[i]);
       const bool empty = row_sum[i] == 0.f;
-      lse[i] = empty ? -std::numeric_limits<float>::infinity() : ln_2 * (reference[i] + hw::log2(row_sum[i]));
+      lse[i] = empty ? minus_infinity : ln_2 * (reference[i] + hw::log2(row_sum[i]));
       normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
     }
   }
@@ -125,7 +127,7 @@ struct OnlineSoftmax {
 TANDEM_DEVICE void add_sink(float sink, float& lse, float& normalise) {
   constexpr float log2_e = std::numbers::log2e_v<float>;
   const float top = hw::max(lse, sink), bottom = lse < sink ? lse : sink;
-  if (top == -std::numeric_limits<float>::infinity()) return;
+  if (top == minus_infinity) return;
   const float with_sink = hw::fma(ln_2, hw::log2(1.f + hw::exp2((bottom - top) * log2_e)), top);
   normalise *= hw::exp2((lse - with_sink) * log2_e);
   lse = with_sink;
