@@ -74,7 +74,7 @@ def build_and_test(build, kernel, runs, limit):
     done = subprocess.run(["ninja", "-C", build, test], capture_output=True, text=True)
     if done.returncode != 0:
         return "did not build", done.stdout[-2000:]
-    environment = dict(os.environ, TANDEM_SIM_RUNS=str(runs), GTEST_FAIL_FAST="1", GTEST_FILTER="Variants/*")
+    environment = dict(os.environ, TANDEM_SIM_RUNS=str(3 * runs), GTEST_FAIL_FAST="1", GTEST_FILTER="Variants/*")
     try:
         done = subprocess.run([build / "bin" / test], capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:

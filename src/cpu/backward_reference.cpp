@@ -5,9 +5,9 @@
 #include <span>
 
 #include "cpu/backward.h"
-#include "cpu/element.h"
 #include "cpu/forward.h"
 #include "cpu/parallel.h"
+#include "cpu/rows.h"
 
 namespace tandem::cpu {
 namespace {
@@ -47,7 +47,7 @@ void for_each_row(const Tensor& t, Visit visit) {
 Dense widened(const Tensor& t) {
   Dense dense(t);
   for_each_row(t, [&](std::int64_t b, std::int64_t s, std::int64_t h) {
-    for (std::int64_t e = 0; e < dense.head_dim; ++e) dense.row(b, s, h)[e] = load(t, b, s, h, e);
+    load_row<double>(t, b, s, h, {dense.row(b, s, h), static_cast<std::size_t>(dense.head_dim)});
   });
   return dense;
 }
@@ -56,16 +56,6 @@ void round_into(const Tensor& t, const Dense& dense) {
   for_each_row(t, [&](std::int64_t b, std::int64_t s, std::int64_t h) {
     for (std::int64_t e = 0; e < dense.head_dim; ++e) store(t, b, s, h, e, dense.row(b, s, h)[e]);
   });
-}
-
-double dot(const double* a, const double* b, std::int64_t size) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-void add_scaled(double factor, const double* from, double* to, std::int64_t size) {
-  for (std::int64_t i = 0; i < size; ++i) to[i] += factor * from[i];
 }
 
 /// What the forward knows: o and lse, rounded as the caller has them or not.

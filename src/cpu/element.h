@@ -43,20 +43,4 @@ inline void store(const core::Tensor& t, std::int64_t b, std::int64_t s, std::in
   core::row_of<float>(t, b, s, h)[i] = rounded;
 }
 
-/// Element i of a token of a query head, a key or a value, as what it stands for (core/quantised.h).
-inline double load_query(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, std::int64_t h,
-                         std::int64_t i) {
-  return load(p.q, b, s, h, i) * p.quantisation.q.of(b, s, h, p.q_heads());
-}
-inline double load_key(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, std::int64_t h,
-                       std::int64_t i) {
-  return load(p.k, b, s, h, i) * p.quantisation.k.of(b, s, h, p.kv_heads());
-}
-inline double load_value(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, std::int64_t h,
-                         std::int64_t i) {
-  const double value =
-      p.quantisation.v_transposed ? load(p.v, b, i, h, core::position_of_key(s)) : load(p.v, b, s, h, i);
-  return value * p.quantisation.v.of(b, s, h, p.kv_heads());
-}
-
 }  // namespace tandem::cpu

@@ -6,6 +6,7 @@
 #include "cpu/element.h"
 #include "cpu/forward.h"
 #include "cpu/parallel.h"
+#include "cpu/rows.h"
 
 namespace tandem::cpu {
 namespace {
@@ -58,14 +59,15 @@ std::size_t forward_eight_bit_workspace(const core::ForwardProblem& p) {
 void forward_eight_bit(const core::ForwardProblem& p, void* workspace) {
   const core::ForwardProblem wide = widened(p, static_cast<float*>(workspace));
   const std::int64_t d = p.head_dim();
-  const auto widen = [d](const core::Tensor& to, const auto& load_element) {
+  const auto widen = [&](const core::Tensor& to, void (*load)(const core::ForwardProblem&, std::int64_t,
+                                                              std::int64_t, std::int64_t, std::span<float>)) {
     for_each_row(to, [&](std::int64_t b, std::int64_t s, std::int64_t h, float* row) {
-      for (std::int64_t i = 0; i < d; ++i) row[i] = static_cast<float>(load_element(b, s, h, i));
+      load(p, b, s, h, {row, static_cast<std::size_t>(d)});
     });
   };
-  widen(wide.q, [&](auto b, auto s, auto h, auto i) { return load_query(p, b, s, h, i); });
-  widen(wide.k, [&](auto b, auto s, auto h, auto i) { return load_key(p, b, s, h, i); });
-  widen(wide.v, [&](auto b, auto s, auto h, auto i) { return load_value(p, b, s, h, i); });
+  widen(wide.q, load_query<float>);
+  widen(wide.k, load_key<float>);
+  widen(wide.v, load_value<float>);
   float* behind = static_cast<float*>(wide.o.data) + floats_of(wide.o);
   forward(wide, behind);
   for_each_row(wide.o, [&](std::int64_t b, std::int64_t s, std::int64_t h, const float* row) {

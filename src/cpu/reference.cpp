@@ -3,22 +3,31 @@
 #include <cmath>
 #include <limits>
 
-#include "cpu/element.h"
 #include "cpu/forward.h"
 #include "cpu/parallel.h"
+#include "cpu/rows.h"
 
 namespace tandem::cpu {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-double score(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std::int64_t h,
-             std::int64_t key) {
-  double dot = 0;
-  for (std::int64_t e = 0; e < p.head_dim(); ++e) {
-    dot += load_query(p, b, i, h, e) * load_key(p, b, key, h / p.group(), e);
+/// What one thread works with.
+struct Scratch {
+  std::vector<double> query, row, weights, o;
+
+  explicit Scratch(const core::ForwardProblem& p)
+      : query(static_cast<std::size_t>(p.head_dim())), row(query), o(query) {
+    weights.reserve(static_cast<std::size_t>(p.k_len()));
   }
-  const double scaled = static_cast<double>(p.scale) * dot;
+};
+
+/// Of the query in `scratch`, a token of head `h`.
+double score(const core::ForwardProblem& p, std::int64_t b, std::int64_t h, std::int64_t key,
+             Scratch& scratch) {
+  load_key<double>(p, b, key, h / p.group(), scratch.row);
+  const double scaled =
+      static_cast<double>(p.scale) * dot(scratch.query.data(), scratch.row.data(), p.head_dim());
   return p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled;
 }
 
@@ -27,17 +36,18 @@ double sink_of(const core::ForwardProblem& p, std::int64_t h) {
   return p.sinks == nullptr ? -infinity : static_cast<double>(p.sinks[h]);
 }
 
-/// Writes the output row of query (b, i, h) to `o` and returns its log-sum-exp. `weights` is scratch.
+/// Makes the output row of query (b, i, h) in scratch.o and returns its log-sum-exp.
 double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std::int64_t h,
-              std::vector<double>& weights, double* o) {
+              Scratch& scratch) {
   const core::KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
-  const std::int64_t d = p.head_dim();
-  std::fill_n(o, d, 0.0);
+  std::vector<double>& weights = scratch.weights;
+  std::fill(scratch.o.begin(), scratch.o.end(), 0.0);
   weights.clear();
   const double sink = sink_of(p, h);
   double row_max = sink;
+  load_query<double>(p, b, i, h, scratch.query);
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
-    weights.push_back(score(p, b, i, h, key));
+    weights.push_back(score(p, b, h, key, scratch));
     row_max = std::max(row_max, weights.back());
   }
   if (row_max == -infinity &&
@@ -47,8 +57,9 @@ double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std
   double row_sum = std::exp(sink - row_max);
   for (double& w : weights) row_sum += (w = std::exp(w - row_max));
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
+    load_value<double>(p, b, key, h / p.group(), scratch.row);
     const double probability = weights[static_cast<std::size_t>(key - keys.begin)] / row_sum;
-    for (std::int64_t e = 0; e < d; ++e) o[e] += probability * load_value(p, b, key, h / p.group(), e);
+    add_scaled(probability, scratch.row.data(), scratch.o.data(), p.head_dim());
   }
   return row_max + std::log(row_sum);
 }
@@ -56,20 +67,14 @@ double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std
 /// Calls finish(b, i, h, o_row, lse) for every query row, on all cores.
 template <typename Finish>
 void for_each_row(const core::ForwardProblem& p, Finish finish) {
-  struct Scratch {
-    std::vector<double> weights, o;
-  };
   // Before the tasks, so that a failed allocation can be reported.
-  std::vector<Scratch> scratch(static_cast<std::size_t>(thread_count()));
-  for (Scratch& s : scratch) {
-    s.weights.reserve(static_cast<std::size_t>(p.k_len()));
-    s.o.resize(static_cast<std::size_t>(p.head_dim()));
-  }
+  std::vector<Scratch> scratch;
+  for (int thread = 0; thread < thread_count(); ++thread) scratch.emplace_back(p);
   for_each_task(p.batch() * p.q_heads() * p.q_len(), [&](std::int64_t row, int thread) {
     const std::int64_t i = row % p.q_len(), h = row / p.q_len() % p.q_heads(),
                        b = row / p.q_len() / p.q_heads();
     Scratch& s = scratch[static_cast<std::size_t>(thread)];
-    const double lse = attend(p, b, i, h, s.weights, s.o.data());
+    const double lse = attend(p, b, i, h, s);
     finish(b, i, h, s.o, lse);
   });
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cpu/element.h"
+#include "cpu/rows.h"
 
 namespace tandem::cpu {
 namespace {
@@ -36,8 +36,7 @@ Sequence::Sequence(const core::DecodeProblem& p, std::int64_t batch)
 
 void load_rotated(const core::Tensor& tensor, const std::int64_t (&at)[3], const core::Rotary& rotary,
                   std::int64_t position, std::span<double> row) {
-  for (std::size_t e = 0; e < row.size(); ++e)
-    row[e] = load(tensor, at[0], at[1], at[2], static_cast<std::int64_t>(e));
+  load_row(tensor, at[0], at[1], at[2], row);
   if (rotary.cos != nullptr) turn(rotary, position, row);
 }
 

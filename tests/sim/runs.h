@@ -39,31 +39,35 @@ inline std::uint64_t number_of(std::uint64_t seed) { return seed & 0xffff; }
 /// The number of the first one: $TANDEM_SIM_FIRST, for draws that no run has seen.
 inline std::uint64_t first_run() { return number_from_environment("TANDEM_SIM_FIRST", 1); }
 
+/// The policy of a test's `number`th draw: each in turn, so that as many problems as runs are drawn. Tests
+/// begin with different ones.
+inline hw::sim::Policy policy_of(std::uint64_t seed) {
+  using hw::sim::Policy;
+  static constexpr Policy policies[] = {Policy::eager, Policy::late, Policy::random};
+  return policies[((seed >> 16) + number_of(seed)) % 3];
+}
+
 /// Calls `problem_of(seed)` for each draw's seed, and `problem.check(machine)` of what it returns (printable)
-/// under each policy, on 1 to `most_multiprocessors`; ends at the first failure. $TANDEM_SIM_RUNS says how
-/// many draws, $TANDEM_SIM_FIRST from which on, $TANDEM_SIM_SEED which one alone. `suite`: the running
+/// under the draw's policy, on 1 to `most_multiprocessors`; ends at the first failure. $TANDEM_SIM_RUNS says
+/// how many draws, $TANDEM_SIM_FIRST from which on, $TANDEM_SIM_SEED which one alone. `suite`: the running
 /// test's, for the command that replays it, as in "sim_forward_test --gtest_filter=Variants/ForwardOnSim".
 template <typename ProblemOf>
 void for_each_run(const std::string& suite, std::uint64_t most_multiprocessors, const ProblemOf& problem_of) {
-  using hw::sim::Policy;
   const std::uint64_t only = number_from_environment("TANDEM_SIM_SEED", 0);
   const std::uint64_t first = only != 0 ? only : first_run();
   const std::uint64_t end = first + (only != 0 ? 1 : drawn_runs());
   const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
-  for (std::uint64_t number = first; number < end; ++number) {
+  for (std::uint64_t number = first; number < end && !testing::Test::HasFailure(); ++number) {
     const std::uint64_t seed = seed_of(test, number);
     const auto problem = problem_of(seed);
-    for (const Policy policy : {Policy::eager, Policy::late, Policy::random}) {
-      sim::Machine machine;
-      machine.policy = policy;
-      machine.seed = seed;
-      machine.multiprocessors = 1 + static_cast<int>(seed % most_multiprocessors);
-      machine.replay = "TANDEM_SIM_SEED=" + std::to_string(number) + " bin/" + suite + "." + test;
-      SCOPED_TRACE(testing::Message()
-                   << problem << "\npolicy " << hw::sim::name_of(policy) << "\nreplay: " << machine.replay);
-      problem.check(machine);
-      if (testing::Test::HasFailure()) return;
-    }
+    sim::Machine machine;
+    machine.policy = policy_of(seed);
+    machine.seed = seed;
+    machine.multiprocessors = 1 + static_cast<int>(seed % most_multiprocessors);
+    machine.replay = "TANDEM_SIM_SEED=" + std::to_string(number) + " bin/" + suite + "." + test;
+    SCOPED_TRACE(testing::Message() << problem << "\npolicy " << hw::sim::name_of(machine.policy)
+                                    << "\nreplay: " << machine.replay);
+    problem.check(machine);
   }
 }
 

@@ -1,0 +1,76 @@
+// Rows of tensors of any dtype in float64, for the oracles, or in fp32.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cpu/element.h"
+
+namespace tandem::cpu {
+
+/// Row [b, s, h], of row.size() elements.
+template <typename Real>
+void load_row(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_t h, std::span<Real> row) {
+  const auto widen = [&](const auto* elements) {
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(elements[i]);
+  };
+  switch (t.dtype) {
+    case TANDEM_BF16:
+      return widen(core::row_of<core::Bf16>(t, b, s, h));
+    case TANDEM_FP16:
+      return widen(core::row_of<core::Fp16>(t, b, s, h));
+    case TANDEM_E4M3:
+      return widen(core::row_of<core::E4m3>(t, b, s, h));
+    case TANDEM_FP32:
+      return widen(core::row_of<float>(t, b, s, h));
+  }
+}
+
+template <typename Real>
+void scale_row(float factor, std::span<Real> row) {
+  if (factor == 1) return;
+  for (Real& x : row) x *= factor;
+}
+
+/// A token of a query head, a key or a value, as what it stands for (core/quantised.h).
+template <typename Real>
+void load_query(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, std::int64_t h,
+                std::span<Real> row) {
+  load_row(p.q, b, s, h, row);
+  scale_row(p.quantisation.q.of(b, s, h, p.q_heads()), row);
+}
+template <typename Real>
+void load_key(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, std::int64_t h,
+              std::span<Real> row) {
+  load_row(p.k, b, s, h, row);
+  scale_row(p.quantisation.k.of(b, s, h, p.kv_heads()), row);
+}
+template <typename Real>
+void load_value(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, std::int64_t h,
+                std::span<Real> row) {
+  if (p.quantisation.v_transposed) {
+    for (std::size_t e = 0; e < row.size(); ++e)
+      row[e] = static_cast<Real>(load(p.v, b, static_cast<std::int64_t>(e), h, core::position_of_key(s)));
+  } else {
+    load_row(p.v, b, s, h, row);
+  }
+  scale_row(p.quantisation.v.of(b, s, h, p.kv_heads()), row);
+}
+
+/// Eight sums side by side, which the compiler keeps in vectors.
+inline double dot(const double* a, const double* b, std::int64_t size) {
+  double sums[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= size; i += 8)
+    for (int lane = 0; lane < 8; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  double sum = 0;
+  for (; i < size; ++i) sum += a[i] * b[i];
+  for (const double lane : sums) sum += lane;
+  return sum;
+}
+
+inline void add_scaled(double factor, const double* from, double* to, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i) to[i] += factor * from[i];
+}
+
+}  // namespace tandem::cpu
