@@ -101,12 +101,15 @@ template <typename OutputTile>
 TANDEM_DEVICE void store_staged_rows(OutputTile& staged, const ForwardArguments& args, const OutputRows& rows,
                                      int first) {
   constexpr int chunks = OutputTile::columns / tile::chunk_columns;
+  static_assert(output_rows * chunks % hw::warp_size == 0);
+  const int lane = static_cast<int>(hw::lane_index());
   TANDEM_DONT_UNROLL
-  for (int i = static_cast<int>(hw::lane_index()); i < output_rows * chunks; i += hw::warp_size) {
-    const int row = i / chunks, column = i % chunks * tile::chunk_columns;
-    if (!rows.exists(first + row) || column >= args.head_dim) continue;
-    hw::store_global(address_of<std::uint16_t>(args.o, rows, first + row) + column,
-                     staged.chunk(row, column).words);
+  for (int i = 0; i < output_rows * chunks; i += hw::warp_size) {  // all lanes as often (work.h)
+    const int row = (i + lane) / chunks, column = (i + lane) % chunks * tile::chunk_columns;
+    if (rows.exists(first + row) && column < args.head_dim) {
+      hw::store_global(address_of<std::uint16_t>(args.o, rows, first + row) + column,
+                       staged.chunk(row, column).words);
+    }
   }
 }
 

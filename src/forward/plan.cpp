@@ -322,7 +322,6 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.o = core::TensorView::of(problem.o);
   args.lse = core::TensorView::of(problem.lse);
   args.mask = problem.mask.narrowed<std::int32_t>();
-  args.schedule = make_schedule(problem, tiling, grid);
   args.packing = tiling.packing;
   args.q_len = static_cast<int>(problem.q_len());
   args.k_len = static_cast<int>(problem.k_len());
@@ -334,7 +333,11 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.v_scale = scale_view(problem.quantisation.v, problem.kv_heads());
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   args.sinks = problem.sinks;
-  if (problem.varlen.given) args.varlen = varlen_arguments(problem, variant, tiling);
+  if (problem.varlen.given) {
+    args.varlen = varlen_arguments(problem, variant, tiling);  // its list is the schedule
+  } else {
+    args.schedule = make_schedule(problem, tiling, grid);
+  }
   return args;
 }
 

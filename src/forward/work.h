@@ -75,11 +75,14 @@ TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, TileRows rows, in
 
 /// What these rows of the block's tile do in `round`, or in the first later one in which there is a tile:
 /// `round` is moved there.
+///
+/// The list of variable lengths has no gaps, and the schedule no positions there. Without the loop, though,
+/// ptxas takes its kernels' lanes for divergent, and keeps the pipelines' states in ordinary registers: then
+/// each product of the main loop waits for its descriptor (tools/sass_overlap --check).
 template <ForwardVariant V>
 TANDEM_DEVICE Work find_work(const ForwardArguments& args, TileRows rows, int& round) {
   Work work = work_of_round<V>(args, rows, round);
-  constexpr bool gaps = V.lengths == Lengths::uniform;  // the list of variable lengths has none
-  while (gaps && !work.exists() && position_of_round<V>(args.schedule, round) < args.schedule.positions()) {
+  while (!work.exists() && position_of_round<V>(args.schedule, round) < args.schedule.positions()) {
     work = work_of_round<V>(args, rows, ++round);
   }
   return work;

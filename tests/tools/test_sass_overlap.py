@@ -50,6 +50,13 @@ class SassOverlap(unittest.TestCase):
         done = run("--check")
         self.assertEqual((done.returncode, done.stdout), (0, "3 kernels overlap as their policies say\n"), done.stderr)
 
+    def test_a_loop_whose_lanes_may_part_fails(self):
+        head, wait, rest = LISTING.partition("WARPGROUP.DEPBAR")
+        self.assertTrue(wait)
+        done = run("--check", listing=head + "BSSY B0, 0x10 ;\n" + head.rsplit("\n", 1)[1] + wait + rest)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("the loop's lanes may part (BSSY)", done.stderr)
+
     def relabelled(self, before, after):
         return run("--check", variants=VARIANTS.replace(before, after))
 
