@@ -62,6 +62,29 @@ TEST(TensorList, OfAStepThatAppendsSaysThatTheCacheIsUpdated) {
   EXPECT_EQ(entries(tensors_of(p)), expected);
 }
 
+TEST(TensorList, ArraysOfAStepReachAsFarAsItReads) {
+  DecodeCase c{.capacity = 16, .page_size = 8, .batch_index = true, .rotary_dim = 16};
+  c.lengths = {3, 9, 5};
+  const DecodeTensors tensors(c);
+  core::DecodeProblem p = tensors.problem();
+  // Elements' bytes, rows, and how many a row has.
+  const auto extent_of = [&p](const std::string& name) {
+    for (const core::ListedTensor& t : tensors_of(p))
+      if (t.address_name() == name)
+        return std::vector{t.region.element_bytes, t.region.shape[3], t.region.shape[4]};
+    return std::vector<std::int64_t>{};
+  };
+  EXPECT_EQ(extent_of("cache.lengths"), (std::vector<std::int64_t>{4, 1, 3}));
+  EXPECT_EQ(extent_of("cache.batch_index"), (std::vector<std::int64_t>{4, 1, 3}));
+  EXPECT_EQ(extent_of("cache.page_table"), (std::vector<std::int64_t>{4, 1, p.pages_per_sequence}))
+      << "of which rows there are, the batch index alone knows";
+  const auto rotary_bytes = static_cast<std::int64_t>(core::size_of(p.rotary.dtype));
+  for (const char* name : {"rotary.cos", "rotary.sin"})
+    EXPECT_EQ(extent_of(name), (std::vector<std::int64_t>{rotary_bytes, p.rotary.positions, 8})) << name;
+  p.batch_index = nullptr;
+  EXPECT_EQ(extent_of("cache.page_table"), (std::vector<std::int64_t>{4, 3, p.pages_per_sequence}));
+}
+
 TEST(TensorList, OfAStepThatReadsOnlyHasNothingElse) {
   const DecodeTensors tensors(DecodeCase{.lse = false});
   const core::DecodeProblem p = tensors.problem();

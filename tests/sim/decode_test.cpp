@@ -249,6 +249,22 @@ TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutWhereLengthsDiffer) {
   EXPECT_EQ(plan_of(GetParam(), DecodeTensors(fixed), workspace_, machine)[1], 0);
 }
 
+/// More sequences than a warp has lanes are counted first.
+TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutAmongMoreSequencesThanLanes) {
+  const int block = GetParam().block_n, overhead = GetParam().stream_overhead();
+  std::vector<std::int32_t> lengths(33, 1);
+  sim::Machine machine;
+  machine.multiprocessors = 2;
+  for (const bool differ : {false, true}) {
+    if (differ) lengths[7] = 2 * block;
+    DecodeCase c = step_of(GetParam(), lengths);
+    c.capacity = 2 * block;
+    const std::vector<std::int32_t> plan = plan_of(GetParam(), DecodeTensors(c), workspace_, machine);
+    EXPECT_EQ(plan[0], differ ? 34 + 32 * overhead : 33);
+    EXPECT_EQ(plan[1] / 2, differ ? overhead : 0);
+  }
+}
+
 TEST_P(DecodeSharesOnSim, ShortSequencesBesideALongOneAreAllAttended) {
   for (const std::int64_t kv_heads : {1, 2}) {
     DecodeCase c = step_of(GetParam(), {700, 3, 0, 64, 5, 1, 130, 2});
