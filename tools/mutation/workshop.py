@@ -65,6 +65,7 @@ OPTIMISED = ("-O2", "-g0", "-fno-sanitize=thread,bounds,bounds-strict")
 MEMORY = 48 << 30  # address space of a test: those of far offsets map much and use little
 
 
+FIRST_RUNS = 3  # of tests that draw: one under each policy
 TASTE = 3  # seconds of a program's tests that come first
 QUICK = ("-O1", "-g0")
 COVERED = ("-O1", "-g1", "-fsanitize-coverage=trace-pc")
@@ -77,7 +78,7 @@ class Workshop:
         """`options`: of tools/mutate.py's command line."""
         self.root, self.build, self.work = root, options.build.resolve(), options.work.resolve()
         self.limit, self.jobs = options.limit, options.jobs  # seconds of CPU for a test program
-        self.budget, self.more_runs = options.budget, 3 * max(1, options.runs - 1)  # a run under each policy
+        self.budget, self.more_runs = options.budget, FIRST_RUNS * max(1, options.runs - 1)
         self.places = queue.SimpleQueue()  # folders of mutants that are made at the same time
         for number in range(self.jobs):
             self.places.put(self.work / f"mutant{number}")
@@ -161,7 +162,7 @@ class Workshop:
             self._link(test, again, folder, program, [str(self.root / "tools/mutation/coverage.cpp"), "-std=c++20"])
 
             def part(number):
-                shard = {"GTEST_TOTAL_SHARDS": str(self.jobs), "GTEST_SHARD_INDEX": str(number), "TANDEM_SIM_RUNS": "3",
+                shard = {"GTEST_TOTAL_SHARDS": str(self.jobs), "GTEST_SHARD_INDEX": str(number), "TANDEM_SIM_RUNS": str(FIRST_RUNS),
                          "TANDEM_COVERAGE": f"{report}{number}"}
                 pathlib.Path(f"{report}{number}").write_text("")
                 done = self._run(program, NARROW_AND_WIDE, 20 * self.limit, shard)
@@ -232,8 +233,8 @@ class Workshop:
                 return "caught", reason
         for test in programs:
             drawn = [t for t in self._tests_at(test, mutant, wide=True) if t.draws or WIDE.search(t.name)]
-            some, _ = within(drawn, self.budget / len(programs), self.more_runs)
-            if reason := self._reason(test, again, place, some, {"TANDEM_SIM_FIRST": "4", "TANDEM_SIM_RUNS": str(self.more_runs)}):
+            some, _ = within(drawn, self.budget / len(programs), self.more_runs / FIRST_RUNS)
+            if reason := self._reason(test, again, place, some, {"TANDEM_SIM_FIRST": str(FIRST_RUNS + 1), "TANDEM_SIM_RUNS": str(self.more_runs)}):
                 return "caught", reason
         return "passed", ""
 
@@ -278,8 +279,8 @@ class Workshop:
         others = {target for target, is_other in again.items() if is_other}
         if not some or not others & set(self.objects[test]):
             return ""
-        environment = {"GTEST_FAIL_FAST": "1", **(environment or {"TANDEM_SIM_RUNS": "3"})}
-        runs = int(environment["TANDEM_SIM_RUNS"])
+        environment = {"GTEST_FAIL_FAST": "1", **(environment or {"TANDEM_SIM_RUNS": str(FIRST_RUNS)})}
+        runs = int(environment["TANDEM_SIM_RUNS"]) / FIRST_RUNS
         limit = min(self.limit, int(10 + 3 * runs * sum(t.seconds for t in some)))  # what has no end is found early
         done = self._run(self._link(test, others, place, place / "program"), ":".join(t.name for t in some), limit, environment)
         name = test.removeprefix("bin/")
