@@ -232,7 +232,7 @@ std::vector<Mistake> memory_mistakes() {
        [](DecodeRequest& r) { r.args.sinks = moved(r.args.sinks, 2); },
        {"sinks is 0x", "not aligned", "4 bytes"}},
       {"OutputIsTheSinks",
-       [](DecodeRequest& r) { r.args.lse.data = const_cast<float*>(r.args.sinks); },
+       [](DecodeRequest& r) { r.args.sinks = static_cast<const float*>(r.args.lse.data); },
        {"lse.data is 0x", "overlap those of sinks"}},
       {"InPlace", [](DecodeRequest& r) { r.args.o = r.args.q; }, {"o.data is 0x", "overlap those of q"}},
       {"OutputIsTheCache",

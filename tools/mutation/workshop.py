@@ -318,9 +318,9 @@ class Workshop:
     def _link(self, test, again, folder, program, others=()):
         """The test, with these objects of the folder in place of the build's, and of the archives that hold those."""
         words = [w for w in self._command(test) if not (OWN.match(w) and w.endswith((".a", ".o")))]
-        # First, so that of an inline function that other objects have too, the linker takes the mutant's.
+        # First, so that of a function that other objects have too, the linker takes the mutant's.
         objects = sorted(self.objects[test], key=lambda o: o not in again)
         words[1:1] = [str((folder if o in again else self.work / "unmutated") / o) for o in objects]
         words[words.index("-o") + 1] = str(program)
-        subprocess.run([*words, *others], cwd=self.build, check=True, capture_output=True)
+        subprocess.run([*words, "-Wl,--allow-multiple-definition", *others], cwd=self.build, check=True, capture_output=True)
         return program
