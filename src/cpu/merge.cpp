@@ -42,8 +42,9 @@ struct PartWeights {
 
 template <typename In, typename Out>
 void merge_row(const core::MergeProblem& p, const std::int64_t (&at)[3]) {
-  const PartWeights weights(core::part_row<float>(p.lse_parts, p.lse_part_stride, 0, at), p.lse_part_stride,
-                            p.parts);
+  // Of no parts there may be no memory, whose address no offset may be added to.
+  const float* first = p.parts == 0 ? nullptr : core::part_row<float>(p.lse_parts, p.lse_part_stride, 0, at);
+  const PartWeights weights(first, p.lse_part_stride, p.parts);
   Out* out = core::row_of<Out>(p.o, at[0], at[1], at[2]);
   const float inverse = weights.sum == 0 ? 0 : 1 / weights.sum;
   for (std::int64_t begin = 0; begin < p.head_dim(); begin += block_columns) {
