@@ -51,7 +51,10 @@ typedef enum tandem_dtype {
 } tandem_dtype;
 
 typedef enum tandem_backend {
-  TANDEM_BACKEND_AUTO = 0,     /* Hopper where q is in device memory, the CPU where it is in host memory */
+  /* Hopper where the data are in device memory, the CPU where they are in host memory. Decided by the first
+   * of a call's tensors, in the order of its arguments, that has elements and whose data is not NULL: q
+   * mostly */
+  TANDEM_BACKEND_AUTO = 0,
   TANDEM_BACKEND_CPU = 1,      /* host memory; tiled, all cores, fp32 arithmetic */
   TANDEM_BACKEND_HOPPER = 2,   /* device memory; bf16 and fp16 */
   TANDEM_BACKEND_REFERENCE = 3 /* host memory; the plain float64 oracle, slow */
@@ -161,8 +164,8 @@ typedef struct tandem_forward_args {
 } tandem_forward_args;
 
 /* Bytes of workspace that tandem_forward needs for these arguments, in the memory of the backend that serves
- * them (host memory for the CPU, device memory for Hopper). Data pointers may be NULL here if backend is not
- * AUTO. 0 is a usual answer. */
+ * them (host memory for the CPU, device memory for Hopper). Data pointers may be NULL here; if backend is
+ * AUTO, not all of them. 0 is a usual answer. */
 TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* args, size_t* bytes);
 
 /* Runs one forward call.
@@ -219,8 +222,8 @@ typedef struct tandem_backward_args {
 } tandem_backward_args;
 
 /* Bytes of workspace that tandem_backward needs for these arguments, in the memory of the backend that serves
- * them (docs/backward.md says how many). Data pointers may be NULL here if backend is not AUTO; only whether
- * dlse.data and dsinks are NULL counts. */
+ * them (docs/backward.md says how many). Data pointers may be NULL here; if backend is AUTO, not all of them.
+ * For the rest only whether dlse.data and dsinks are NULL counts. */
 TANDEM_API tandem_status tandem_backward_workspace(const tandem_backward_args* args, size_t* bytes);
 
 /* Runs one backward call. workspace, stream: as in tandem_forward.
@@ -300,8 +303,9 @@ typedef struct tandem_decode_args {
 } tandem_decode_args;
 
 /* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves
- * them. Data may be anything here (but q's if backend is AUTO): only which of it is NULL counts, for k_new,
- * lse, page_table, batch_index and cos, which may not be NULL. Lengths are not read. */
+ * them. Data may be anything here (but q's, or the next that is given, if backend is AUTO): only which of it
+ * is NULL counts, for k_new, lse, page_table, batch_index and cos, which may not be NULL. Lengths are not
+ * read. */
 TANDEM_API tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes);
 
 /* Runs one decoding step: one kernel on Hopper.
@@ -340,7 +344,7 @@ TANDEM_API tandem_status tandem_decode_plan(const tandem_decode_args* args, void
  * Zero-initialise it, set struct_size = sizeof(tandem_merge_args), then fill in what is needed. */
 typedef struct tandem_merge_args {
   size_t struct_size;      /* sizeof(tandem_merge_args) of the header that the caller was compiled with */
-  tandem_backend backend;  /* default: TANDEM_BACKEND_AUTO, which follows o's memory */
+  tandem_backend backend;  /* default: TANDEM_BACKEND_AUTO */
   int64_t parts;           /* >= 0 */
   tandem_tensor o_parts;   /* b, s, heads, d: the first part; any dtype; d a multiple of 8 */
   int64_t o_part_stride;   /* elements from part to part */
@@ -367,7 +371,7 @@ TANDEM_API tandem_status tandem_merge(const tandem_merge_args* args, void* strea
  * Zero-initialise it, set struct_size = sizeof(tandem_quantize_args), then fill in what is needed. */
 typedef struct tandem_quantize_args {
   size_t struct_size;     /* sizeof(tandem_quantize_args) of the header that the caller was compiled with */
-  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO, which follows x's memory */
+  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
   tandem_tensor x; /* b, s, heads, d; d a multiple of 8 up to 256. On Hopper bf16 or fp16, d 64, 128 or 256 */
   tandem_tensor out;          /* b, s, heads, d, or as v in tandem_value_layout; e4m3; written */
   tandem_value_layout layout; /* of out */

@@ -1,7 +1,9 @@
 #include "api/backend.h"
 
 #include <cstdint>
+#include <string>
 
+#include "api/extent.h"
 #include "api/hopper.h"
 #include "api/message.h"
 
@@ -14,16 +16,28 @@ namespace {
 /// Device or managed memory. A library without CUDA cannot know.
 bool is_device_memory(const void* address) { return hopper != nullptr && hopper->is_device_memory(address); }
 
+/// What a caller would have to set: there is one where a call writes something.
+std::string first_with_elements(const core::TensorList& tensors) {
+  for (const core::ListedTensor& tensor : tensors)
+    if (!is_empty(tensor.region)) return tensor.address_name();
+  return "data";
+}
+
 }  // namespace
 
-Status choose_backend(tandem_backend asked, const core::Tensor& tensor, bool idle, tandem_backend* chosen) {
-  *chosen = asked;
-  if (asked != TANDEM_BACKEND_AUTO) return {};
-  if (tensor.data == nullptr && !idle)
-    return invalid(
-        "q.data is NULL, but backend TANDEM_BACKEND_AUTO follows the memory that q.data lies in; set q.data, "
-        "or ask for one backend");
-  *chosen = is_device_memory(tensor.data) ? TANDEM_BACKEND_HOPPER : TANDEM_BACKEND_CPU;
+const void* followed_address(const core::TensorList& tensors) {
+  for (const core::ListedTensor& tensor : tensors)
+    if (tensor.region.data != nullptr && !is_empty(tensor.region)) return tensor.region.data;
+  return nullptr;
+}
+
+Status choose_backend(const core::TensorList& tensors, bool idle, tandem_backend* chosen) {
+  const void* address = followed_address(tensors);
+  if (address == nullptr && !idle)
+    return invalid(first_with_elements(tensors),
+                   " is NULL, but backend TANDEM_BACKEND_AUTO follows the memory that data lie in, and no "
+                   "other tensor has any; set it, or ask for one backend");
+  *chosen = is_device_memory(address) ? TANDEM_BACKEND_HOPPER : TANDEM_BACKEND_CPU;
   return {};
 }
 

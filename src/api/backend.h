@@ -32,9 +32,10 @@ struct Workspace {
   bool lent() const { return data != nullptr || bytes != 0; }
 };
 
-/// AUTO follows the memory of `tensor`; `idle` calls, which touch no memory, need none for that.
-core::Status choose_backend(tandem_backend asked, const core::Tensor& tensor, bool idle,
-                            tandem_backend* chosen);
+/// Whose memory AUTO follows: the first that has elements and an address. nullptr: none has.
+const void* followed_address(const core::TensorList& tensors);
+/// The backend that AUTO stands for. `idle` calls, which touch no memory, need none for that.
+core::Status choose_backend(const core::TensorList& tensors, bool idle, tandem_backend* chosen);
 
 /// What a caller calls some memory that it lends, and the function that says how much is needed.
 struct Lent {

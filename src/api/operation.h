@@ -17,8 +17,7 @@ struct Operation {
   core::Status (*validate)(const Args*, bool need_data, Problem*);
   /// Whether there is nothing to do.
   bool (*writes_nothing)(const Problem&);
-  core::Tensor Problem::*followed;  ///< by AUTO: the backend is that of its memory
-  Lent workspace = {};              ///< of those backends that need some
+  Lent workspace = {};  ///< of those backends that need some
   Backend<Problem> reference, cpu;
   Backend<Problem> Hopper::*on_hopper;
 };
@@ -47,10 +46,10 @@ core::Status prepare(const Operation<Args, Problem>& operation, const Args* args
   const Problem& problem = serving->problem;
   if (core::Status s = operation.validate(args, need_data, &serving->problem); !s.ok()) return s;
   serving->idle = operation.writes_nothing(problem);
-  if (core::Status s =
-          choose_backend(args->backend, problem.*operation.followed, serving->idle, &serving->place);
-      !s.ok())
-    return s;
+  serving->place = args->backend;
+  if (serving->place == TANDEM_BACKEND_AUTO)
+    if (core::Status s = choose_backend(tensors_of(problem), serving->idle, &serving->place); !s.ok())
+      return s;
   if (serving->place == TANDEM_BACKEND_HOPPER) {
     if (hopper == nullptr) return hopper_absent();
     serving->backend = &(hopper->*operation.on_hopper);

@@ -64,7 +64,6 @@ constinit const Operation<tandem_forward_args, ForwardProblem> forward_operation
     .validate = validate,
     .writes_nothing =
         [](const ForwardProblem& p) { return p.batch() == 0 || p.q_len() == 0 || p.q_heads() == 0; },
-    .followed = &ForwardProblem::q,
     .workspace = {"workspace", "workspace_bytes", "tandem_forward_workspace"},
     .reference = {.run = sequence_by_sequence<cpu::reference_forward>},
     .cpu = {.workspace = forward_workspace, .run = sequence_by_sequence<forward_on_cpu>},
@@ -78,7 +77,6 @@ constinit const Operation<tandem_backward_args, BackwardProblem> backward_operat
           const bool empty = p.batch() == 0 || (p.q_len() == 0 && p.k_len() == 0);
           return p.q_heads() == 0 || (empty && p.dsinks == nullptr);
         },
-    .followed = &BackwardProblem::q,
     .workspace = {"workspace", "workspace_bytes", "tandem_backward_workspace"},
     .reference = {.run = on_host<cpu::reference_backward>},
     .cpu = {.workspace = cpu::backward_workspace, .run = on_host<cpu::backward>},
@@ -87,18 +85,15 @@ constinit const Operation<tandem_backward_args, BackwardProblem> backward_operat
 constinit const Operation<tandem_decode_args, DecodeProblem> decode_operation = {
     .validate = validate_decode,
     .writes_nothing = [](const DecodeProblem& p) { return p.batch() == 0 || p.q_heads() == 0; },
-    .followed = &DecodeProblem::q,
     .workspace = {"workspace", "workspace_bytes", "tandem_decode_workspace"},
     .reference = {.run = on_host<cpu::reference_decode>},
     .cpu = {.workspace = cpu::decode_workspace, .run = on_host<cpu::decode>},
     .on_hopper = &Hopper::decode};
 
-// The output says where, because there may be no parts.
 constinit const Operation<tandem_merge_args, MergeProblem> merge_operation = {
     .validate = [](const tandem_merge_args* args, bool,
                    MergeProblem* problem) { return validate_merge(args, problem); },
     .writes_nothing = [](const MergeProblem& p) { return p.rows() == 0; },
-    .followed = &MergeProblem::o,
     .reference = {.run = on_host<cpu::reference_merge>},
     .cpu = {.run = on_host<cpu::merge>},
     .on_hopper = &Hopper::merge};
@@ -109,7 +104,6 @@ constinit const Operation<tandem_quantize_args, QuantizeProblem> quantize_operat
                    QuantizeProblem* problem) { return validate_quantize(args, problem); },
     .writes_nothing =
         [](const QuantizeProblem& p) { return p.batch() == 0 || p.length() == 0 || p.heads() == 0; },
-    .followed = &QuantizeProblem::x,
     .reference = {.run = on_host<cpu::quantize>},
     .cpu = {.run = on_host<cpu::quantize>},
     .on_hopper = &Hopper::quantize};

@@ -158,10 +158,16 @@ TEST(BackwardErrors, WorkspaceThatDoesNotFit) {
   EXPECT_TRUE(request.outputs_untouched());
 }
 
-TEST(BackwardErrors, AutoFollowsQWhichHasToBeThere) {
+TEST(BackwardErrors, AutoNeedsSomethingToFollow) {
   BackwardRequest request(small_backward(), TANDEM_BACKEND_AUTO);
-  request.args.q.data = nullptr;
+  tandem_backward_args& a = request.args;
   std::size_t bytes = 17;
+  a.q.data = nullptr;
+  EXPECT_EQ(tandem_backward_workspace(&a, &bytes), TANDEM_OK) << "k is there: " << tandem_last_error();
+  bytes = 17;
+  for (tandem_tensor* tensor : {&a.k, &a.v, &a.o, &a.lse, &a.dout, &a.dlse, &a.dq, &a.dk, &a.dv})
+    tensor->data = nullptr;
+  a.sinks = a.dsinks = nullptr;
   EXPECT_EQ(tandem_backward_workspace(&request.args, &bytes), TANDEM_INVALID_ARGUMENT);
   EXPECT_THAT(tandem_last_error(), HasSubstr("q.data is NULL"));
   EXPECT_EQ(bytes, 17u);

@@ -116,7 +116,7 @@ TEST(Decode, TheHostNeedsNoPlanAndMakesNone) {
   EXPECT_EQ(tandem_decode_plan(&request.args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
 }
 
-TEST(Decode, QueriesNeedNoDataButForAuto) {
+TEST(Decode, QueriesNeedNoDataButOneForAuto) {
   DecodeRequest request;
   std::size_t with_data = 0, without = 0;
   ASSERT_EQ(tandem_decode_workspace(&request.args, &with_data), TANDEM_OK);
@@ -125,6 +125,10 @@ TEST(Decode, QueriesNeedNoDataButForAuto) {
   EXPECT_EQ(tandem_decode_workspace(&request.args, &without), TANDEM_OK) << tandem_last_error();
   EXPECT_EQ(with_data, without);
   request.args.backend = TANDEM_BACKEND_AUTO;
+  EXPECT_EQ(tandem_decode_workspace(&request.args, &without), TANDEM_OK) << "new keys are there";
+  request.args.k_new = request.args.v_new = request.args.lse = {};
+  request.args.rotary = nullptr, request.args.sinks = nullptr;
+  request.cache.batch_index = request.cache.page_table = nullptr;
   EXPECT_EQ(tandem_decode_workspace(&request.args, &without), TANDEM_INVALID_ARGUMENT);
   EXPECT_THAT(tandem_last_error(), ::testing::HasSubstr("q.data is NULL"));
 }

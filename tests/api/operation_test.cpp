@@ -14,7 +14,6 @@ struct Args {
 };
 struct Problem {
   bool served, idle;
-  core::Tensor tensor;
 };
 core::TensorList tensors_of(const Problem&) { return {}; }
 
@@ -46,11 +45,10 @@ constexpr api::Operation<Args, Problem> operation_of(bool (*runs_without)(const 
   cpu.runs_without = runs_without;
   return {.validate =
               [](const Args* args, bool, Problem* problem) {
-                *problem = {args->served, args->idle, {}};
+                *problem = {args->served, args->idle};
                 return args->right ? Status() : Status(TANDEM_INVALID_ARGUMENT, "wrong");
               },
           .writes_nothing = [](const Problem& p) { return p.idle; },
-          .followed = &Problem::tensor,
           .workspace = {"workspace", "workspace_bytes", "the_query"},
           .reference = backend,
           .cpu = cpu,
@@ -110,6 +108,32 @@ TEST(Operation, ABackendMayDoWithoutAnyWorkspaceButNotWithTooLittle) {
   EXPECT_EQ(runs, 1);
   EXPECT_EQ(api::run(tolerant, &args, {nullptr, needed - 1}, nullptr).code(), TANDEM_WORKSPACE_TOO_SMALL);
   EXPECT_EQ(runs, 1);
+}
+
+TEST(Operation, AutoFollowsTheFirstTensorThatHasElementsAndAnAddress) {
+  int empty = 0, first = 0, second = 0;
+  const auto of = [](int* data, std::int64_t rows) {
+    return core::Region::of(data, sizeof(int), rows, 1, 1);
+  };
+  core::TensorList list;
+  EXPECT_EQ(api::followed_address(list), nullptr);
+  list.add("empty", core::Role::input, of(&empty, 0));
+  list.add("not given", core::Role::input, of(nullptr, 2));
+  EXPECT_EQ(api::followed_address(list), nullptr);
+  list.add_array("first", core::Role::input, of(&first, 2));
+  list.add("second", core::Role::output, of(&second, 2));
+  EXPECT_EQ(api::followed_address(list), &first);
+}
+
+TEST(Operation, AutoNamesWhatToSetWhereNothingHasAnAddress) {
+  core::TensorList list;
+  list.add("empty", core::Role::input, core::Region::of(nullptr, 4, 0, 1, 1));
+  list.add("keys", core::Role::input, core::Region::of(nullptr, 4, 2, 1, 1));
+  tandem_backend chosen = TANDEM_BACKEND_AUTO;
+  EXPECT_THAT(api::choose_backend(list, /*idle=*/false, &chosen).message(), HasSubstr("keys.data is NULL"));
+  EXPECT_EQ(chosen, TANDEM_BACKEND_AUTO);
+  EXPECT_TRUE(api::choose_backend(list, /*idle=*/true, &chosen).ok());
+  EXPECT_EQ(chosen, TANDEM_BACKEND_CPU);
 }
 
 }  // namespace
