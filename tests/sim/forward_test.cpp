@@ -137,6 +137,26 @@ TEST_P(ForwardOnSim, EqualScoresWeighTheSameInEveryBlock) {
   EXPECT_LE(test::largest_difference(tensors.lse.values(), reference.lse), test::lse_tolerance);
 }
 
+// As integers, negative numbers are in the other order: the maximum that a row of them only gets must not be
+// its minimum.
+TEST_P(ForwardOnSim, RowsOfNegativeScoresEqualTheOracle) {
+  const ForwardVariant& variant = GetParam();
+  if (!variant.is_8_bit())
+    GTEST_SKIP() << "16 bits hold probabilities above 1 too, and sums make up for them";
+  ForwardCase c = test::draw_case(variant, test::seed_of(sim::name_of(variant), 3));
+  test::keep_one_head(c);
+  c.eight_bit.q.heads = c.eight_bit.k.heads = 0, c.scale = 0.125f;
+  c.q_len = 3, c.k_len = 3 * variant.block_n, c.mask = core::Mask::full();
+  test::ForwardTensors tensors(c);
+  test::offset_scores(tensors, 16, -64);
+  SCOPED_TRACE(c);
+  const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, {});
+  ASSERT_TRUE(report.ok()) << report.text();
+  const test::ForwardValues standard = test::standard_forward(tensors.problem());
+  const cpu::ReferenceValues reference = cpu::reference_values(tensors.problem());
+  EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype()));
+}
+
 /// Values with outliers, N(0, 1) + N(0, 100) * Bernoulli(0.001), as FlashAttention-3 has them in section 4.3.
 void fill_with_outliers(test::HostTensor& tensor, std::uint64_t seed) {
   test::Random random(seed);
