@@ -4,7 +4,8 @@
 Each mutant of the list (tools/mutants.py) is one change of a copy of the sources; the copy is built and the tests of the
 mutant's kernels, forward or decode, run in the simulator. A mutant is caught if a test fails or never ends. Writes a
 CSV row per mutant and prints the score. With --draw N --seed S the mutants are drawn instead, over all code of the device
-and all that plans it (tools/mutation/drawn.py), and built and tested in small (tools/mutation/workshop.py).
+and all that plans it (tools/mutation/drawn.py), and built and tested in small (tools/mutation/workshop.py); with --quick
+the list is too: what passes then has passed a sample of the tests only.
 tools/mutate_gpu.py does the same on a GPU, and tools/mutate_table.py puts the two side by side.
 """
 
@@ -102,6 +103,11 @@ def check_table():
     return stale == 0
 
 
+def row_of(mutant, outcome, by, began):
+    return {"mutant": mutant.name, "kind": mutant.kind, "file": mutant.file, "head_dim": mutant.head_dim,
+            "outcome": outcome, "by": by.splitlines()[0] if by else "", "seconds": f"{time.monotonic() - began:.0f}"}
+
+
 def run_mutant(mutant, copies, arguments):
     source, build = copies[mutant.head_dim]
     file = source / mutant.file
@@ -112,8 +118,50 @@ def run_mutant(mutant, copies, arguments):
         outcome, by = build_and_test(build, mutant.kernel, arguments.runs, arguments.limit)
     finally:
         file.write_text(original)
-    return {"mutant": mutant.name, "kind": mutant.kind, "file": mutant.file, "head_dim": mutant.head_dim,
-            "outcome": outcome, "by": by.splitlines()[0] if by else "", "seconds": f"{time.monotonic() - began:.0f}"}
+    return row_of(mutant, outcome, by, began)
+
+
+def run_in_full(chosen, arguments):
+    """A row for each mutant, or None where the tests of the unmutated kernels do not pass."""
+    copies = {d: copy_sources(d, arguments.work) for d in sorted({m.head_dim for m in chosen})}
+    for kernel, head_dim in dict.fromkeys((m.kernel, m.head_dim) for m in chosen):
+        outcome, by = build_and_test(copies[head_dim][1], kernel, arguments.runs, arguments.limit)
+        if outcome != "passed":
+            print(f"the unmutated {kernel} kernels of head dim {head_dim}: {outcome} {by}", file=sys.stderr)
+            return None
+    return (run_mutant(mutant, copies, arguments) for mutant in chosen)
+
+
+def as_drawn(mutant):
+    """A mutant of the list as one that the workshop takes."""
+    file, span, edits = located.edits(mutant.where, mutant.change)
+    line = located.sources()[file].line
+    return drawn.Drawn(mutant.kind, file, line(edits[0][0].begin), mutant.where, tuple(edits), mutant.name,
+                       (line(span.begin), line(span.end)))
+
+
+def run_quickly(chosen, arguments):
+    workshop = Workshop(ROOT, arguments)
+    workshop.prepare()
+    for mutant in chosen:
+        began = time.monotonic()
+        outcome, by = workshop.outcome(as_drawn(mutant))
+        yield row_of(mutant, outcome, by.rpartition(" (")[0] or by, began)
+
+
+def write_rows(rows, path):
+    """Writes each as it comes; all of them."""
+    written = []
+    with open(path, "w", newline="") as out:
+        for row in rows:
+            if not written:
+                table = csv.DictWriter(out, fieldnames=row.keys(), lineterminator="\n")
+                table.writeheader()
+            table.writerow(row)
+            out.flush()
+            print(", ".join(map(str, row.values())), flush=True)
+            written.append(row)
+    return written
 
 
 def say(line):
@@ -182,6 +230,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="CSV file for the table")
     parser.add_argument("--only", nargs="+", default=[""], help="run mutants whose name contains one of these; draw in files whose path does")
     parser.add_argument("--draw", type=int, default=0, help="draw so many mutants of each seed instead")
+    parser.add_argument("--quick", action="store_true", help="run the list as drawn mutants are run")
     parser.add_argument("--seed", type=seed_of, nargs="+", default=[1], help="of the draw, or 'today' (default 1)")
     parser.add_argument("--jobs", type=int, default=1, help="of a draw: mutants that are built and tested side by side (default 1)")
     parser.add_argument("--time", type=float, default=float("inf"), help="of a draw: begin none so many seconds after all is ready")
@@ -199,22 +248,10 @@ def main():
         caught, built = run_drawn(arguments)
         return 0 if caught >= arguments.at_least * built else 1
     chosen = [m for m in MUTANTS if is_chosen(m.name, arguments)]
-    copies = {d: copy_sources(d, arguments.work) for d in sorted({m.head_dim for m in chosen})}
-    for kernel, head_dim in dict.fromkeys((m.kernel, m.head_dim) for m in chosen):
-        outcome, by = build_and_test(copies[head_dim][1], kernel, arguments.runs, arguments.limit)
-        if outcome != "passed":
-            print(f"the unmutated {kernel} kernels of head dim {head_dim}: {outcome} {by}", file=sys.stderr)
-            return 2
-    with open(arguments.out, "w", newline="") as out:
-        rows = []
-        for mutant in chosen:
-            rows.append(run_mutant(mutant, copies, arguments))
-            if len(rows) == 1:
-                table = csv.DictWriter(out, fieldnames=rows[0].keys())
-                table.writeheader()
-            table.writerow(rows[-1])
-            out.flush()
-            print(", ".join(map(str, rows[-1].values())), flush=True)
+    rows = (run_quickly if arguments.quick else run_in_full)(chosen, arguments)
+    if rows is None:
+        return 2
+    rows = write_rows(rows, arguments.out)
     caught = sum(row["outcome"] == "caught" for row in rows)
     built = sum(row["outcome"] != "did not build" for row in rows)
     print(f"caught {caught} of {built}; {len(rows) - built} did not build")

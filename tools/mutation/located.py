@@ -130,15 +130,19 @@ class Edit:
         return [(Span(found[first][1].begin, found[first + len(wanted) - 1][1].end), self.new)]
 
 
-def change(where, what):
-    """(file, its text changed), or Stale with the place."""
+def edits(where, what):
+    """(file, span, edits: (Span, text) each), or Stale with the place."""
     file, span = At(where).find()
-    source = sources()[file]
     try:
-        edits = what.edits(source, span)
+        return file, span, what.edits(sources()[file], span)
     except Stale as stale:
         raise Stale(f"{where} in {file}: {stale}") from None
-    text = source.text
-    for at, new in sorted(edits, key=lambda e: -e[0].begin):
+
+
+def change(where, what):
+    """(file, its text changed), or Stale with the place."""
+    file, _, found = edits(where, what)
+    text = sources()[file].text
+    for at, new in sorted(found, key=lambda e: -e[0].begin):
         text = text[:at.begin] + new + text[at.end:]
     return file, text
