@@ -139,6 +139,22 @@ TEST(DecodePlan, OfAnEmptyBatchIsNoLaunch) {
   EXPECT_EQ(decode::make_record(problem, variant, 3, nullptr).blocks, 0);
 }
 
+TEST(DecodePlan, ShortStreamsOfEqualLengthsAreLeftWhole) {
+  constexpr int multiprocessors = 132;
+  const auto least_share = [](std::int64_t batch, std::int64_t capacity) {
+    const DecodeTensors tensors({.head_dim = 128});
+    core::DecodeProblem problem = tensors.problem();
+    problem.q.shape[0] = problem.o.shape[0] = problem.lse.shape[0] = problem.k_cache.shape[0] =
+        problem.v_cache.shape[0] = batch;
+    problem.k_cache.shape[1] = problem.v_cache.shape[1] = capacity;
+    const DecodeVariant& variant = *decode::choose_variant(problem);
+    const auto record = decode::make_record(problem, variant, multiprocessors, nullptr);
+    return record.arguments.even_share.value() * variant.block_n;
+  };
+  EXPECT_GE(least_share(multiprocessors, 256), 256);
+  EXPECT_LT(least_share(multiprocessors, 1 << 16), 256) << "long streams are cut where a share ends";
+}
+
 TEST(DecodeOnHopper, NamesTheTensorsThatItCannotTake) {
   const auto message_of = [](const core::DecodeProblem& problem) {
     return std::string(decode::supported(problem).message());

@@ -137,24 +137,35 @@ TEST_P(ForwardOnSim, EqualScoresWeighTheSameInEveryBlock) {
   EXPECT_LE(test::largest_difference(tensors.lse.values(), reference.lse), test::lse_tolerance);
 }
 
-// As integers, negative numbers are in the other order: the maximum that a row of them only gets must not be
-// its minimum.
-TEST_P(ForwardOnSim, RowsOfNegativeScoresEqualTheOracle) {
-  const ForwardVariant& variant = GetParam();
-  if (!variant.is_8_bit())
-    GTEST_SKIP() << "16 bits hold probabilities above 1 too, and sums make up for them";
+/// A few queries on three blocks of 8-bit keys, whose first column adds 2 k to the scores: `k_of(block)`.
+void check_with_offsets(const ForwardVariant& variant, float (*k_of)(std::int64_t block)) {
   ForwardCase c = test::draw_case(variant, test::seed_of(sim::name_of(variant), 3));
   test::keep_one_head(c);
   c.eight_bit.q.heads = c.eight_bit.k.heads = 0, c.scale = 0.125f;
-  c.q_len = 3, c.k_len = 3 * variant.block_n, c.mask = core::Mask::full();
+  c.q_len = 3, c.k_len = std::int64_t{3} * variant.block_n, c.mask = core::Mask::full(), c.softcap = 0;
+  if (variant.softcap) c.softcap = 1000;
   test::ForwardTensors tensors(c);
-  test::offset_scores(tensors, 16, -64);
+  for (std::int64_t query = 0; query < c.q_len; ++query) tensors.q.set(0, query, 0, 0, 16);
+  for (std::int64_t key = 0; key < c.k_len; ++key) tensors.k.set(0, key, 0, 0, k_of(key / variant.block_n));
   SCOPED_TRACE(c);
   const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, {});
   ASSERT_TRUE(report.ok()) << report.text();
   const test::ForwardValues standard = test::standard_forward(tensors.problem());
   const cpu::ReferenceValues reference = cpu::reference_values(tensors.problem());
   EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype()));
+}
+
+// As integers, negative numbers are in the other order: the maximum of a row that has no others must not be
+// its minimum. (16 bits hold probabilities above 1 too, and sums make up for them.)
+TEST_P(ForwardOnSim, RowsOfNegativeScoresEqualTheOracle) {
+  if (!GetParam().is_8_bit()) GTEST_SKIP();
+  check_with_offsets(GetParam(), [](std::int64_t) { return -64.f; });
+}
+
+// The anchor of 8-bit rows moves where a block weighs more than 2^64: so do the output and the sums.
+TEST_P(ForwardOnSim, ScoresThatRiseByManyOctavesEqualTheOracle) {
+  if (!GetParam().is_8_bit()) GTEST_SKIP();
+  check_with_offsets(GetParam(), [](std::int64_t block) { return 64.f * static_cast<float>(block); });
 }
 
 /// Values with outliers, N(0, 1) + N(0, 100) * Bernoulli(0.001), as FlashAttention-3 has them in section 4.3.
