@@ -26,18 +26,41 @@ std::string name_of(const forward::ForwardVariant& v) {
 
 hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
                                  const Machine& machine) {
+  // Each part of the workspace a buffer of its own.
   std::vector<std::int32_t> list(
       static_cast<std::size_t>(forward::tile_list_words(forward::tile_count(problem, variant))));
-  const auto buffers = [&](core::Role role_of_list) {
-    return buffers_of(forward::memory_of(problem, variant, list.data(), role_of_list));
+  core::ForwardProblem rotated = forward::with_rotated_queries(problem, variant, nullptr);
+  std::vector<std::uint64_t> queries(problem.varlen.rotates() ? forward::workspace_bytes(problem) / 8 + 2
+                                                              : 0);
+  if (problem.varlen.rotates()) {
+    const auto address = reinterpret_cast<std::uintptr_t>(queries.data());
+    rotated.q.data = reinterpret_cast<void*>((address + 15) / 16 * 16);
+  }
+  const auto buffers = [&](const core::ForwardProblem& of, core::Role role_of_list) {
+    core::TensorList tensors = tensors_of(of);
+    tensors.add_array(
+        "workspace", role_of_list,
+        core::Region::of(list.data(), sizeof(std::int32_t), 1, static_cast<std::int64_t>(list.size()), 0));
+    return buffers_of(tensors);
   };
   if (problem.varlen.given) {
-    const hw::sim::Report report = simulate(forward::make_list_record(problem, variant, list.data()),
-                                            buffers(core::Role::output), machine);
-    if (!report.ok()) return report;
+    auto append = forward::make_append_record(problem, variant, nullptr);
+    append.arguments.rotated_q = core::TensorView::of(rotated.q);
+    std::vector<hw::sim::Buffer> memory = buffers(problem, core::Role::input);
+    if (problem.varlen.rotates()) {
+      core::TensorList own;
+      own.add("workspace.q", core::Role::output, rotated.q);
+      for (const hw::sim::Buffer& buffer : buffers_of(own)) memory.push_back(buffer);
+    }
+    if (const hw::sim::Report report = simulate(std::move(append), memory, machine); !report.ok())
+      return report;
+    if (const hw::sim::Report report = simulate(forward::make_list_record(problem, variant, list.data()),
+                                                buffers(problem, core::Role::output), machine);
+        !report.ok())
+      return report;
   }
-  return simulate(forward::make_record(problem, variant, machine.multiprocessors, list.data()),
-                  buffers(core::Role::input), machine);
+  return simulate(forward::make_record(rotated, variant, machine.multiprocessors, list.data()),
+                  buffers(rotated, core::Role::input), machine);
 }
 
 }  // namespace tandem::sim

@@ -30,6 +30,26 @@ struct PageTable {
   std::int64_t stride = 0;              ///< elements from row to row
 };
 
+/// How queries and appended keys are rotated by their positions.
+class Rotary {
+ public:
+  /// Pairs of columns i and i + dim / 2. Tables are positions x dim / 2, of fp32 or of q's type.
+  template <Element E>
+  static Rotary halves(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
+    return Rotary({sizeof(tandem_rotary), cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 0});
+  }
+  /// Pairs of columns 2i and 2i + 1.
+  template <Element E>
+  static Rotary interleaved(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
+    return Rotary({sizeof(tandem_rotary), cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 1});
+  }
+  const tandem_rotary& c_rotary() const { return rotary_; }
+
+ private:
+  explicit Rotary(const tandem_rotary& rotary) : rotary_(rotary) {}
+  tandem_rotary rotary_;
+};
+
 /// Sequences of different lengths: tandem_varlen in tandem.h says what each part means. All pointers lead to
 /// the memory of the backend.
 struct Varlen {
@@ -39,7 +59,11 @@ struct Varlen {
   const std::int32_t* seqused_k = nullptr;             ///< batch; without, all keys are in use
   std::optional<PageTable> page_table = std::nullopt;  ///< k, v: pages, page_size, kv_heads, d
   std::int64_t max_seqlen_q = 0, max_seqlen_k = 0;     ///< 0: not known
+  std::optional<Rotary> rotary = std::nullopt;         ///< of q, and of what is appended
+  const std::int32_t* leftpad_k = nullptr;             ///< batch; rows of an entry before its first key
+  const std::int32_t* batch_index = nullptr;           ///< batch; without, sequence i has entry i
 
+  /// Points to `rotary`.
   tandem_varlen c_varlen() const {
     tandem_varlen varlen{};
     varlen.struct_size = sizeof(varlen);
@@ -54,6 +78,9 @@ struct Varlen {
     }
     varlen.max_seqlen_q = max_seqlen_q;
     varlen.max_seqlen_k = max_seqlen_k;
+    if (rotary) varlen.rotary = &rotary->c_rotary();
+    varlen.leftpad_k = leftpad_k;
+    varlen.batch_index = batch_index;
     return varlen;
   }
 };
@@ -134,6 +161,59 @@ Status attention_forward_workspace(const detail::Input<T>& q, const detail::Inpu
                                    const ForwardOptions& options, std::size_t& bytes) {
   detail::ForwardCall call;
   detail::fill<T, T>(call, q, k, v, o, options);
+  return Status(tandem_forward_workspace(&call.args, &bytes));
+}
+
+/// Keys and values that a call appends: b, s_new, kv_heads, d each; in attention_forward_append also packed,
+/// 1, tokens, kv_heads, d, where cu_seqlens (batch + 1, in the backend's memory) is given.
+template <MutableElement T>
+struct NewTokens {
+  Tensor<const T> k, v;
+  const std::int32_t* cu_seqlens = nullptr;
+};
+
+/// Caches of keys and values that a call appends to: entries, capacity, kv_heads, d, or, with a page table,
+/// pages, page_size, kv_heads, d.
+template <MutableElement T>
+struct Caches {
+  Tensor<T> k, v;
+};
+
+namespace detail {
+
+template <MutableElement T>
+void fill_append(ForwardCall& call, const Input<T>& q, const Caches<T>& caches, const NewTokens<T>& tokens,
+                 const Tensor<T>& o, const ForwardOptions& options) {
+  fill<T, T>(call, q, caches.k, caches.v, o, options);
+  call.varlen.k_new = tokens.k.c_tensor();
+  call.varlen.v_new = tokens.v.c_tensor();
+  call.varlen.cu_seqlens_k_new = tokens.cu_seqlens;
+}
+
+}  // namespace detail
+
+/// attention_forward over sequences of different lengths (options.varlen has to be given) that first writes
+/// new keys and values to their caches, behind the varlen.seqused_k ones of each sequence: one step of an
+/// engine, whose sequences may be prefilled, decoded or verified, in any mix.
+template <MutableElement T>
+Status attention_forward_append(const detail::Input<T>& q, const std::type_identity_t<Caches<T>>& caches,
+                                const std::type_identity_t<NewTokens<T>>& tokens, const Tensor<T>& o,
+                                const ForwardOptions& options) {
+  detail::ForwardCall call;
+  detail::fill_append<T>(call, q, caches, tokens, o, options);
+  return Status(
+      tandem_forward(&call.args, options.workspace.data(), options.workspace.size(), options.stream));
+}
+
+/// Sets `bytes` to the workspace that attention_forward_append needs for the same arguments.
+template <MutableElement T>
+Status attention_forward_append_workspace(const detail::Input<T>& q,
+                                          const std::type_identity_t<Caches<T>>& caches,
+                                          const std::type_identity_t<NewTokens<T>>& tokens,
+                                          const Tensor<T>& o, const ForwardOptions& options,
+                                          std::size_t& bytes) {
+  detail::ForwardCall call;
+  detail::fill_append<T>(call, q, caches, tokens, o, options);
   return Status(tandem_forward_workspace(&call.args, &bytes));
 }
 
@@ -245,32 +325,6 @@ struct Cache {
     cache.batch_index = batch_index;
     return cache;
   }
-};
-
-/// Keys and values that a step appends: b, s_new, kv_heads, d each.
-template <MutableElement T>
-struct NewTokens {
-  Tensor<const T> k, v;
-};
-
-/// How queries and appended keys are rotated by their positions.
-class Rotary {
- public:
-  /// Pairs of columns i and i + dim / 2. Tables are positions x dim / 2, of fp32 or of q's type.
-  template <Element E>
-  static Rotary halves(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
-    return Rotary({sizeof(tandem_rotary), cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 0});
-  }
-  /// Pairs of columns 2i and 2i + 1.
-  template <Element E>
-  static Rotary interleaved(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
-    return Rotary({sizeof(tandem_rotary), cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 1});
-  }
-  const tandem_rotary& c_rotary() const { return rotary_; }
-
- private:
-  explicit Rotary(const tandem_rotary& rotary) : rotary_(rotary) {}
-  tandem_rotary rotary_;
 };
 
 template <MutableElement T>

@@ -112,6 +112,19 @@ typedef struct tandem_scales {
 /* Which kernel serves, for study: tandem/study.h, which is not part of the stable interface. */
 typedef struct tandem_study tandem_study;
 
+/* Rotary embedding (Su et al., RoFormer, arXiv 2104.09864): turns q and the appended keys by the angles of
+ * their positions. A cache holds keys that are rotated already. A position that the tables do not have
+ * takes the nearest that they have. */
+typedef struct tandem_rotary {
+  size_t struct_size;  /* sizeof(tandem_rotary) */
+  const void* cos;     /* positions x dim / 2, contiguous, on Hopper aligned to 16 bytes */
+  const void* sin;     /* the same */
+  tandem_dtype dtype;  /* of cos and sin: fp32, or that of q */
+  int64_t positions;   /* rows of the tables, >= 1 */
+  int64_t dim;         /* leading columns that are rotated: a multiple of 16, at most d; the others stay */
+  int32_t interleaved; /* 1: columns 2i and 2i + 1 are a pair; 0: columns i and i + dim / 2 */
+} tandem_rotary;
+
 /* Sequences of different lengths in one forward call. Lengths and tables lie in the memory of the backend; on
  * Hopper they are read on the device, so that a captured call reads them anew at every replay.
  *
@@ -122,6 +135,11 @@ typedef struct tandem_study tandem_study;
  * (pages, page_size, kv_heads, d), and row i of the table names in slot j the page of keys j * page_size ...
  * of sequence i. With neither, they have an entry for each sequence. Of these keys the first seqused_k[i] are
  * in use. Keys that are not in use are never read, nor are the slots of their pages: both may hold anything.
+ *
+ * Appending: with k_new and v_new, keys and values of the caches, in entries or pages, are written first, and
+ * then attended to with the others: those of sequence i behind its first seqused_k[i] ones. No two sequences
+ * may append to one place. What a sequence has no room for is lost, the last of its tokens first;
+ * seqused_k[i] above its room without them counts as that.
  *
  * Masks stand as in a call of the sequence alone. Rows of q, o and lse that belong to no sequence are not
  * touched. What lies in device memory can't be validated, but never leads out of bounds: numbers outside of
@@ -137,6 +155,19 @@ typedef struct tandem_varlen {
   int64_t pages_per_sequence;  /* slots of a row, >= 1; read where page_table is not NULL only */
   int64_t max_seqlen_q;        /* no sequence has more queries: those beyond are left out. 0: not known */
   int64_t max_seqlen_k;        /* no sequence has more keys: those beyond are left out. 0: not known */
+  tandem_tensor k_new; /* batch, s_new, kv_heads, d, or with cu_seqlens_k_new packed; dtype of q. data ==
+                          NULL: nothing is appended, all ignored. k and v are written then */
+  tandem_tensor v_new; /* the same; data == NULL exactly if k_new's is */
+  const int32_t* cu_seqlens_k_new; /* batch + 1, ascending; NULL: each sequence appends s_new tokens */
+  /* NULL: no rotary embedding. Else q and the new keys are turned by their positions: a key's is its row of
+   * the sequence (of the entry where keys are not packed, padding included), a query's that of the key that
+   * it is aligned with: the last query's that of the last key */
+  const tandem_rotary* rotary;
+  const int32_t* leftpad_k;   /* batch: rows of an entry that are padding, before the first key; they count in
+                                 seqused_k and are never read. NULL: none. Only where keys have entries */
+  const int32_t* batch_index; /* batch: the entry of k and v of each sequence, one that does not exist having
+                                 keys and values of 0; NULL: sequence i has entry i. Only where keys have
+                                 entries */
 } tandem_varlen;
 
 /* One forward call: o = softmax(scale * q k^T + mask) v, and the natural log of the sum of exponentials.
@@ -146,8 +177,9 @@ typedef struct tandem_forward_args {
   size_t struct_size;     /* sizeof(tandem_forward_args) of the header that the caller was compiled with */
   tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
   tandem_tensor q;        /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
-  tandem_tensor k;        /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
-  tandem_tensor v;        /* b, sk, kv_heads, d; dtype of q; of 8 bits: see tandem_value_layout */
+  tandem_tensor k;        /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q; written only
+                             where varlen appends */
+  tandem_tensor v;        /* the same; of 8 bits: see tandem_value_layout */
   tandem_tensor o;        /* b, sq, q_heads, d; written; dtype of q; of 8-bit q bf16 or fp16 (CPU: or fp32) */
   tandem_tensor lse;      /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   const tandem_mask* mask;     /* NULL: every query sees every key */
@@ -256,19 +288,6 @@ typedef struct tandem_cache {
   const int32_t* batch_index; /* b: entry, or row of the page table, of each sequence, which for rows has to
                                  be right; NULL: sequence i has entry or row i */
 } tandem_cache;
-
-/* Rotary embedding (Su et al., RoFormer, arXiv 2104.09864): turns q and the appended keys by the angles of
- * their positions. The cache holds keys that are rotated already. A position that the tables do not have
- * takes the nearest that they have. */
-typedef struct tandem_rotary {
-  size_t struct_size;  /* sizeof(tandem_rotary) */
-  const void* cos;     /* positions x dim / 2, contiguous, on Hopper aligned to 16 bytes */
-  const void* sin;     /* the same */
-  tandem_dtype dtype;  /* of cos and sin: fp32, or that of q */
-  int64_t positions;   /* rows of the tables, >= 1 */
-  int64_t dim;         /* leading columns that are rotated: a multiple of 16, at most d; the others stay */
-  int32_t interleaved; /* 1: columns 2i and 2i + 1 are a pair; 0: columns i and i + dim / 2 */
-} tandem_rotary;
 
 /* One decoding step: a few new queries of each sequence against its cache, which the step may first append
  * to.

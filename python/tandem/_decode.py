@@ -4,8 +4,9 @@
 import ctypes
 
 from ._arrays import arrays_of, describe, table
-from ._library import DTYPES, Cache, DecodeArgs, Rotary, TandemError, check, library
-from ._options import as_backend, as_int64, as_mask, as_scale, as_sinks, as_study, check_together, pointer_to, sized
+from ._library import Cache, DecodeArgs, TandemError, check, library
+from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_study, check_together, pointer_to,
+                       sized)
 
 
 class DecodeWorkspace:
@@ -21,19 +22,6 @@ class DecodeWorkspace:
         if self._memory is None or len(self._memory) < size:
             self._memory = arrays.workspace(size)
         return self._memory
-
-
-def _rotary(arrays, rotary, interleaved):
-    if rotary is None:
-        return None
-    (cos, shape, strides), (sin, sin_shape, sin_strides) = (
-        table(arrays, f"rotary[{i}]", x, DTYPES, ("positions", "dim / 2")) for i, x in enumerate(rotary))
-    names = {arrays.dtype_name(x) for x in rotary}
-    if shape != sin_shape or len(names) != 1 or (shape[0] > 1 and not strides[0] == sin_strides[0] == shape[1]):
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"rotary is {shape} and {sin_shape}, {' and '.join(names)}; "
-                          "cosines and sines have to be of one shape and dtype, and contiguous")
-    return sized(Rotary, cos=cos, sin=sin, dtype=DTYPES[names.pop()], positions=shape[0], dim=2 * shape[1],
-                 interleaved=int(bool(interleaved)))
 
 
 def _cache(arrays, tensors):
@@ -82,7 +70,7 @@ class _Step:
         for name in ("k_new", "v_new"):
             if name in tensors:
                 setattr(args, name, describe(arrays, name, tensors[name]))
-        args.rotary = pointer_to(_rotary(arrays, rotary, rotary_interleaved))
+        args.rotary = pointer_to(as_rotary(arrays, rotary, rotary_interleaved))
         if return_lse:
             args.lse = describe(arrays, "lse", self.lse)
         args.sinks = as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0)

@@ -33,11 +33,19 @@ class Study(ctypes.Structure):
                 ("kernel", ctypes.c_int), ("block_m", ctypes.c_int), ("block_n", ctypes.c_int)]
 
 
+class Rotary(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("cos", ctypes.c_void_p), ("sin", ctypes.c_void_p),
+                ("dtype", ctypes.c_int), ("positions", ctypes.c_int64), ("dim", ctypes.c_int64),
+                ("interleaved", ctypes.c_int32)]
+
+
 class Varlen(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("batch", ctypes.c_int64), ("cu_seqlens_q", ctypes.c_void_p),
                 ("cu_seqlens_k", ctypes.c_void_p), ("seqused_k", ctypes.c_void_p), ("page_table", ctypes.c_void_p),
                 ("page_table_stride", ctypes.c_int64), ("pages_per_sequence", ctypes.c_int64),
-                ("max_seqlen_q", ctypes.c_int64), ("max_seqlen_k", ctypes.c_int64)]
+                ("max_seqlen_q", ctypes.c_int64), ("max_seqlen_k", ctypes.c_int64),
+                ("k_new", Tensor), ("v_new", Tensor), ("cu_seqlens_k_new", ctypes.c_void_p),
+                ("rotary", ctypes.POINTER(Rotary)), ("leftpad_k", ctypes.c_void_p), ("batch_index", ctypes.c_void_p)]
 
 
 class Scales(ctypes.Structure):
@@ -66,12 +74,6 @@ class Cache(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("k", Tensor), ("v", Tensor), ("page_table", ctypes.c_void_p),
                 ("page_table_stride", ctypes.c_int64), ("pages_per_sequence", ctypes.c_int64),
                 ("lengths", ctypes.c_void_p), ("batch_index", ctypes.c_void_p)]
-
-
-class Rotary(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("cos", ctypes.c_void_p), ("sin", ctypes.c_void_p),
-                ("dtype", ctypes.c_int), ("positions", ctypes.c_int64), ("dim", ctypes.c_int64),
-                ("interleaved", ctypes.c_int32)]
 
 
 class DecodeArgs(ctypes.Structure):
@@ -148,7 +150,7 @@ def library():
 _ARGUMENTS = {r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b": "descale_block",
               r"\bscales is given\b": "a descale is given", "; only 8-bit inputs have scales: pass NULL":
               "; only 8-bit inputs have descales and values_by_column",
-              r"\bo(?=[ .;,)]|$)": "out", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
+              r"\bo(?=[ .;,)]|$)": "out", r"\bvarlen\.(?=[kv]_new|rotary|leftpad|batch_index)": "", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
               r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]"}
 
 

@@ -5,8 +5,8 @@ import ctypes
 import operator
 
 from ._arrays import table
-from ._library import (BACKENDS, DECODE_KERNELS, MASK_CAUSAL, MASK_FULL, MASK_WINDOW, OVERLAPS, TURNS, UNLIMITED,
-                       Mask, Study, TandemError)
+from ._library import (BACKENDS, DECODE_KERNELS, DTYPES, MASK_CAUSAL, MASK_FULL, MASK_WINDOW, OVERLAPS, TURNS, UNLIMITED,
+                       Mask, Rotary, Study, TandemError)
 
 
 def sized(struct, **fields):
@@ -99,3 +99,17 @@ def check_together(arrays, tensors, written):
     for name in written:
         if not arrays.is_writeable(tensors[name]):
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} is read-only")
+
+
+def as_rotary(arrays, rotary, interleaved):
+    """The C interface's struct for a pair of tables, None from None."""
+    if rotary is None:
+        return None
+    (cos, shape, strides), (sin, sin_shape, sin_strides) = (
+        table(arrays, f"rotary[{i}]", x, DTYPES, ("positions", "dim / 2")) for i, x in enumerate(rotary))
+    names = {arrays.dtype_name(x) for x in rotary}
+    if shape != sin_shape or len(names) != 1 or (shape[0] > 1 and not strides[0] == sin_strides[0] == shape[1]):
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"rotary is {shape} and {sin_shape}, {' and '.join(names)}; "
+                          "cosines and sines have to be of one shape and dtype, and contiguous")
+    return sized(Rotary, cos=cos, sin=sin, dtype=DTYPES[names.pop()], positions=shape[0], dim=2 * shape[1],
+                 interleaved=int(bool(interleaved)))

@@ -5,7 +5,7 @@ import ctypes
 
 from ._arrays import arrays_of, describe, table
 from ._library import ForwardArgs, TandemError, Varlen, check, library
-from ._options import as_backend, as_mask, as_scale, as_sinks, check_together, pointer_to, sized
+from ._options import as_backend, as_mask, as_rotary, as_scale, as_sinks, check_together, pointer_to, sized
 
 
 def _packed(x):
@@ -31,7 +31,8 @@ def _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q):
 
 
 def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
-                   max_seqlen_k=0, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
+                   max_seqlen_k=0, k_new=None, v_new=None, cu_seqlens_k_new=None, rotary=None, rotary_interleaved=False,
+                   leftpad_k=None, batch_index=None, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
                    backend="auto", sinks=None):
     """Attention of each sequence of a batch, whose lengths differ; in one call, that reads no length on the host.
 
@@ -41,6 +42,13 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     of a power of two of at least 16 tokens; with neither, batch, sk, kv_heads, d. seqused_k (int32, batch): how many
     of its keys a sequence uses; required with page_table. What is not in use may hold anything. Lengths and tables
     lie where q does.
+
+    k_new, v_new: written into k and v, which are caches in entries or pages then, in place: behind the first
+    seqused_k[i] tokens of sequence i, and then attended to with them. batch, s_new, kv_heads, d, or with
+    cu_seqlens_k_new (int32, batch + 1) packed like q. rotary: (cos, sin), each positions x dim / 2, float32 or q's dtype,
+    as in decode: turns q and k_new; the last query stands at the last key. leftpad_k (int32, batch): so many tokens
+    of an entry before the first key are padding, which seqused_k counts. batch_index (int32, batch): which entry of k
+    and v each sequence has.
 
     max_seqlen_q, max_seqlen_k: upper bounds where they are known, 0 where not: they bound the grid and the workspace,
     and choose the kernel. causal, window, scale, softcap, out and backend as in forward, each sequence masked as if
@@ -53,16 +61,26 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     out = arrays.empty(q.shape) if out is None else out
     tensors = {"q": q, "k": k, "v": v, "out": out}
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k,
-               "page_table": page_table}
-    given = {name: x for name, x in (lengths | {"sinks": sinks}).items() if x is not None}
-    check_together(arrays, tensors | given, written=["out"])
+               "page_table": page_table, "cu_seqlens_k_new": cu_seqlens_k_new, "leftpad_k": leftpad_k,
+               "batch_index": batch_index}
+    new = {"k_new": k_new, "v_new": v_new}
+    angles = {} if rotary is None else {f"rotary[{i}]": x for i, x in enumerate(rotary)}
+    given = {name: x for name, x in (lengths | new | angles | {"sinks": sinks}).items() if x is not None}
+    check_together(arrays, tensors | given, written=["out"] + (["k", "v"] if k_new is not None else []))
     lse = arrays.empty_float((*q.shape[:-1], 1))
     batch = _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q)
 
     varlen = sized(Varlen, batch=batch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
                    cu_seqlens_q=_lengths(arrays, "cu_seqlens_q", cu_seqlens_q, batch + 1),
                    cu_seqlens_k=_lengths(arrays, "cu_seqlens_k", cu_seqlens_k, batch + 1),
-                   seqused_k=_lengths(arrays, "seqused_k", seqused_k, batch))
+                   seqused_k=_lengths(arrays, "seqused_k", seqused_k, batch),
+                   cu_seqlens_k_new=_lengths(arrays, "cu_seqlens_k_new", cu_seqlens_k_new, batch + 1),
+                   leftpad_k=_lengths(arrays, "leftpad_k", leftpad_k, batch),
+                   batch_index=_lengths(arrays, "batch_index", batch_index, batch),
+                   rotary=pointer_to(as_rotary(arrays, rotary, rotary_interleaved)))
+    for name, x in new.items():
+        if x is not None:
+            setattr(varlen, name, describe(arrays, name, _packed(x)))
     if page_table is not None:
         varlen.page_table, shape, strides = table(arrays, "page_table", page_table, ("int32",),
                                                   ("batch", "pages_per_sequence"))

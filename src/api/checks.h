@@ -14,6 +14,7 @@
 #include "api/short_list.h"
 #include "core/mask.h"
 #include "core/problem.h"
+#include "core/rotary.h"
 #include "core/status.h"
 
 namespace tandem::api {
@@ -83,8 +84,16 @@ struct VarlenTensors {
   const core::Tensor &q, &k;
 };
 core::Status read_varlen(const tandem_varlen* given, tandem_varlen* known);
+/// Which tensors the struct itself has: what is appended, if anything.
+ShortList<Named> tensors_of_varlen(const tandem_varlen& varlen);
 core::Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors);
 core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors);
+
+/// Rotary embedding. `name`: what a caller calls the struct.
+core::Status read_rotary(const char* name, const tandem_rotary* given, tandem_rotary* known);
+/// Where it is given.
+core::Status check_rotary(const char* name, const tandem_rotary& rotary, const core::Tensor& q);
+core::Rotary resolve_rotary(const tandem_rotary& rotary);
 
 core::Status check_backend(const tandem_backend& backend);
 core::Status check_mask(const tandem_mask& mask);

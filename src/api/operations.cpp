@@ -39,12 +39,13 @@ Status on_host(const Problem& problem, void* workspace, void* /*stream*/) {
 }
 
 /// The same for one sequence after the other where lengths vary: so a sequence's result is that of a call of
-/// its own.
-template <auto function>
+/// its own. New keys come first.
+template <auto function, cpu::RotatedQueries rotated>
 Status sequence_by_sequence(const ForwardProblem& problem, void* workspace, void* stream) {
   if (!problem.varlen.given) return on_host<function>(problem, workspace, stream);
+  cpu::append(problem);
   for (std::int64_t i = 0; i < problem.varlen.sequences; ++i)
-    call<function>(cpu::SequenceProblem(problem, i).problem(), workspace);
+    call<function>(cpu::SequenceProblem(problem, i, rotated).problem(), workspace);
   return {};
 }
 
@@ -63,10 +64,13 @@ std::size_t forward_workspace(const ForwardProblem& problem) {
 constinit const Operation<tandem_forward_args, ForwardProblem> forward_operation = {
     .validate = validate,
     .writes_nothing =
-        [](const ForwardProblem& p) { return p.batch() == 0 || p.q_len() == 0 || p.q_heads() == 0; },
+        [](const ForwardProblem& p) {
+          return p.batch() == 0 || (p.q_len() == 0 && !p.varlen.appends()) || p.q_heads() == 0;
+        },
     .workspace = {"workspace", "workspace_bytes", "tandem_forward_workspace"},
-    .reference = {.run = sequence_by_sequence<cpu::reference_forward>},
-    .cpu = {.workspace = forward_workspace, .run = sequence_by_sequence<forward_on_cpu>},
+    .reference = {.run = sequence_by_sequence<cpu::reference_forward, cpu::RotatedQueries::in_fp32>},
+    .cpu = {.workspace = forward_workspace,
+            .run = sequence_by_sequence<forward_on_cpu, cpu::RotatedQueries::rounded>},
     .on_hopper = &Hopper::forward};
 
 // Without queries there are still dk and dv to write, without keys dq, and dsinks even without a batch.

@@ -15,8 +15,10 @@ struct Args : tandem_forward_args {
   tandem_study own_study;
   tandem_varlen own_varlen;
   tandem_scales own_scales;
+  tandem_rotary own_rotary;
 
   bool has_varlen() const { return varlen != nullptr; }
+  bool has_rotary() const { return own_varlen.rotary != nullptr; }
   bool is_8_bit() const { return number_of(q.dtype) == TANDEM_E4M3; }
 };
 
@@ -26,6 +28,8 @@ Status read(const tandem_forward_args* given, Args* known) {
   if (Status s = read_mask(known->mask, &known->own_mask); !s.ok()) return s;
   if (Status s = read_study(known->study, &known->own_study); !s.ok()) return s;
   if (Status s = read_varlen(known->varlen, &known->own_varlen); !s.ok()) return s;
+  if (Status s = read_rotary("varlen.rotary", known->own_varlen.rotary, &known->own_rotary); !s.ok())
+    return s;
   return read_scales(known->scales, &known->own_scales);
 }
 
@@ -34,6 +38,7 @@ bool wants_lse(const Args& args) { return args.lse.data != nullptr; }
 ShortList<Named> named_tensors(const Args& args) {
   ShortList<Named> all = {{"q", &args.q}, {"k", &args.k}, {"v", &args.v}};
   for (const Named& scales : scales_of(args.own_scales)) all.push_back(scales);
+  for (const Named& added : tensors_of_varlen(args.own_varlen)) all.push_back(added);
   all.push_back({"o", &args.o});
   if (wants_lse(args)) all.push_back({"lse", &args.lse});
   return all;
@@ -91,13 +96,16 @@ Status check_shapes(const Args& args) {
     if (Status s = check_columns_of_lse({"lse", &args.lse}); !s.ok()) return s;
   if (args.has_varlen())
     if (Status s = check_varlen(args.own_varlen, {args.q, args.k}); !s.ok()) return s;
+  if (args.has_rotary())
+    if (Status s = check_rotary("varlen.rotary", args.own_rotary, args.q); !s.ok()) return s;
   if (Status s = check_heads(args.q, k); !s.ok()) return s;
   return args.is_8_bit() ? check_shapes_of_8_bit(args, args.own_scales) : Status();
 }
 
 core::ForwardProblem problem_of(const Args& args) {
-  const core::Varlen varlen =
+  core::Varlen varlen =
       args.has_varlen() ? resolve_varlen(args.own_varlen, {args.q, args.k}) : core::Varlen{};
+  if (args.has_rotary()) varlen.rotary = resolve_rotary(args.own_rotary);
   const std::int64_t q_len = varlen.given ? varlen.max_seqlen_q : args.q.shape[1],
                      k_len = varlen.given ? varlen.max_seqlen_k : args.k.shape[1];
   return {.q = args.q,
@@ -122,8 +130,9 @@ core::ForwardProblem problem_of(const Args& args) {
 Status validate(const tandem_forward_args* args, bool need_data, core::ForwardProblem* problem) {
   Args known;
   if (Status s = read(args, &known); !s.ok()) return s;
-  for (Tensor* tensor : {&known.q, &known.k, &known.v, &known.o, &known.lse, &known.own_scales.q,
-                         &known.own_scales.k, &known.own_scales.v})
+  for (Tensor* tensor :
+       {&known.q, &known.k, &known.v, &known.o, &known.lse, &known.own_scales.q, &known.own_scales.k,
+        &known.own_scales.v, &known.own_varlen.k_new, &known.own_varlen.v_new})
     drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes})
     if (Status s = check(known); !s.ok()) return s;

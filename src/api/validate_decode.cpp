@@ -11,7 +11,7 @@ using core::Role;
 using core::Status;
 using core::Tensor;
 
-constexpr std::int64_t max_q_len = 8, split_unit = 64, rotary_unit = 16;
+constexpr std::int64_t max_q_len = 8, split_unit = 64;
 
 /// The caller's arguments, and what they point to.
 struct Known {
@@ -30,11 +30,10 @@ struct Known {
 
 Status read(const tandem_decode_args* given, Known* known) {
   const StructName args{"args", "tandem_decode_args", TANDEM_SIZE_UP_TO(tandem_decode_args, study)},
-      cache{"cache", "tandem_cache", TANDEM_SIZE_UP_TO(tandem_cache, batch_index)},
-      rotary{"rotary", "tandem_rotary", TANDEM_SIZE_UP_TO(tandem_rotary, interleaved)};
+      cache{"cache", "tandem_cache", TANDEM_SIZE_UP_TO(tandem_cache, batch_index)};
   if (Status s = read_struct(args, given, &known->args); !s.ok()) return s;
   if (Status s = read_struct(cache, known->args.cache, &known->cache); !s.ok()) return s;
-  if (Status s = read_optional(rotary, known->args.rotary, &known->rotary); !s.ok()) return s;
+  if (Status s = read_rotary("rotary", known->args.rotary, &known->rotary); !s.ok()) return s;
   if (Status s = read_mask(known->args.mask, &known->mask); !s.ok()) return s;
   return read_study(known->args.study, &known->study);
 }
@@ -76,23 +75,7 @@ Status check_dtypes(const Known& known) {
 }
 
 Status check_rotary(const Known& known) {
-  if (!known.has_rotary()) return {};
-  const tandem_rotary& rotary = known.rotary;
-  if (rotary.cos == nullptr)
-    return invalid("rotary.cos is NULL; it has to be a table of cosines, or rotary NULL for no embedding");
-  if (const int dtype = number_of(rotary.dtype);
-      dtype != TANDEM_FP32 && dtype != number_of(known.args.q.dtype))
-    return invalid("rotary.dtype is ", describe_dtype(dtype),
-                   "; it has to be TANDEM_FP32 or q.dtype, which is ",
-                   describe_dtype(number_of(known.args.q.dtype)));
-  if (rotary.positions < 1)
-    return invalid("rotary.positions is ", rotary.positions, "; the tables need 1 row or more");
-  if (rotary.dim < rotary_unit || rotary.dim % rotary_unit != 0 || rotary.dim > known.args.q.shape[3])
-    return invalid("rotary.dim is ", rotary.dim, "; it has to be a multiple of ", rotary_unit, " from ",
-                   rotary_unit, " to the head dim, which is ", known.args.q.shape[3]);
-  if (rotary.interleaved != 0 && rotary.interleaved != 1)
-    return invalid("rotary.interleaved is ", rotary.interleaved, "; it has to be 0 or 1");
-  return {};
+  return known.has_rotary() ? api::check_rotary("rotary", known.rotary, known.args.q) : Status();
 }
 
 // ---- Shapes
@@ -193,7 +176,6 @@ core::TensorList needed_tensors(const Known& known, const DecodeProblem& problem
 DecodeProblem problem_of(const Known& known) {
   const tandem_decode_args& args = known.args;
   const tandem_cache& cache = known.cache;
-  const tandem_rotary& rotary = known.rotary;
   DecodeProblem problem{};
   problem.q = args.q;
   problem.k_cache = cache.k;
@@ -209,9 +191,7 @@ DecodeProblem problem_of(const Known& known) {
   problem.batch_index = cache.batch_index;
   problem.page_table_stride = known.paged() ? cache.page_table_stride : 0;
   problem.pages_per_sequence = known.paged() ? cache.pages_per_sequence : 1;
-  if (known.has_rotary())
-    problem.rotary = {rotary.cos,       rotary.sin, rotary.dtype,
-                      rotary.positions, rotary.dim, rotary.interleaved == 1};
+  if (known.has_rotary()) problem.rotary = resolve_rotary(known.rotary);
   problem.mask = resolve_mask(known.mask, args.q.shape[1], problem.capacity());
   problem.scale = resolve_scale(args.scale, args.q.shape[3]);
   problem.softcap = args.softcap;

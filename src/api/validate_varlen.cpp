@@ -45,6 +45,47 @@ Status check_pages(const tandem_varlen& varlen, const Tensor& k) {
   return {};
 }
 
+/// What is only for keys that have an entry for each sequence.
+Status check_entries_only(const tandem_varlen& varlen) {
+  for (auto [name, numbers] :
+       {std::pair{"leftpad_k", varlen.leftpad_k}, {"batch_index", varlen.batch_index}}) {
+    if (numbers == nullptr) continue;
+    if (varlen.cu_seqlens_k != nullptr || varlen.page_table != nullptr)
+      return invalid(
+          "varlen.", name, " is given, but keys are ",
+          varlen.page_table != nullptr ? "paged (varlen.page_table)" : "packed (varlen.cu_seqlens_k)",
+          "; it is for entries of k and v: pass NULL");
+  }
+  return {};
+}
+
+Status check_appended(const tandem_varlen& varlen, const VarlenTensors& tensors) {
+  if (varlen.cu_seqlens_k != nullptr)
+    return invalid(
+        "varlen.k_new is given, but varlen.cu_seqlens_k too; packed keys have no room to append to: pass "
+        "entries or pages");
+  if (varlen.seqused_k == nullptr)
+    return invalid(
+        "varlen.seqused_k is NULL; to append, the number of keys in use before is needed of each sequence");
+  const Named q{"q", &tensors.q}, k{"k", &tensors.k}, k_new{"varlen.k_new", &varlen.k_new},
+      v_new{"varlen.v_new", &varlen.v_new};
+  for (const Named& tensor : {k_new, v_new})
+    if (Status s = check_dtype_as_q(tensor, tensors.q); !s.ok()) return s;
+  const ShortList<Agreement> agreements = {{k_new, k, 2},     {k_new, q, 3}, {v_new, k_new, 0},
+                                           {v_new, k_new, 1}, {v_new, k, 2}, {v_new, q, 3}};
+  if (Status s = check_agreements(agreements); !s.ok()) return s;
+  const bool packed = varlen.cu_seqlens_k_new != nullptr;
+  if (varlen.k_new.shape[0] != (packed ? 1 : varlen.batch))
+    return invalid("varlen.k_new.shape[0] (batch) is ", varlen.k_new.shape[0], "; it has to be ",
+                   packed ? 1 : varlen.batch,
+                   packed ? ", since new keys are packed (varlen.cu_seqlens_k_new)"
+                          : ", an entry for each sequence of varlen.batch (varlen.cu_seqlens_k_new is NULL)");
+  if (varlen.k_new.shape[1] > core::Mask::max_length)
+    return invalid("varlen.k_new.shape[1] (sequence length) is ", varlen.k_new.shape[1],
+                   "; it has to be at most ", core::Mask::max_length);
+  return {};
+}
+
 /// Keys that one sequence has room for.
 std::int64_t room_for_keys(const tandem_varlen& varlen, const Tensor& k) {
   return varlen.page_table != nullptr ? varlen.pages_per_sequence * k.shape[1] : k.shape[1];
@@ -61,6 +102,11 @@ Status read_varlen(const tandem_varlen* given, tandem_varlen* known) {
                        known);
 }
 
+ShortList<Named> tensors_of_varlen(const tandem_varlen& varlen) {
+  if (varlen.k_new.data == nullptr) return {};
+  return {{"varlen.k_new", &varlen.k_new}, {"varlen.v_new", &varlen.v_new}};
+}
+
 Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {
   if (varlen.batch < 0 || varlen.batch > core::Mask::max_length)
     return invalid("varlen.batch is ", varlen.batch, "; it has to be from 0 to ", core::Mask::max_length);
@@ -71,7 +117,16 @@ Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {
       return invalid(name, ".shape[1] (sequence length) is ", length, "; with varlen it has to be at most ",
                      core::Mask::max_length);
   if (Status s = check_entries("q", tensors.q, varlen.cu_seqlens_q, varlen.batch); !s.ok()) return s;
+  if (Status s = check_entries_only(varlen); !s.ok()) return s;
+  const bool appends = varlen.k_new.data != nullptr;
+  if (appends != (varlen.v_new.data != nullptr))
+    return invalid(appends ? "varlen.v_new.data is NULL, but varlen.k_new.data is not"
+                           : "varlen.k_new.data is NULL, but varlen.v_new.data is not",
+                   "; append both keys and values, or neither");
+  if (appends)
+    if (Status s = check_appended(varlen, tensors); !s.ok()) return s;
   if (varlen.page_table != nullptr) return check_pages(varlen, tensors.k);
+  if (varlen.batch_index != nullptr) return {};
   return check_entries("k", tensors.k, varlen.cu_seqlens_k, varlen.batch);
 }
 
@@ -85,7 +140,12 @@ core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& te
           .page_table_stride = varlen.page_table_stride,
           .pages_per_sequence = varlen.pages_per_sequence,
           .max_seqlen_q = bounded(varlen.max_seqlen_q, tensors.q.shape[1]),
-          .max_seqlen_k = bounded(varlen.max_seqlen_k, room_for_keys(varlen, tensors.k))};
+          .max_seqlen_k = bounded(varlen.max_seqlen_k, room_for_keys(varlen, tensors.k)),
+          .k_new = varlen.k_new.data != nullptr ? varlen.k_new : Tensor{},
+          .v_new = varlen.k_new.data != nullptr ? varlen.v_new : Tensor{},
+          .cu_seqlens_k_new = varlen.k_new.data != nullptr ? varlen.cu_seqlens_k_new : nullptr,
+          .leftpad_k = varlen.leftpad_k,
+          .batch_index = varlen.batch_index};
 }
 
 }  // namespace tandem::api

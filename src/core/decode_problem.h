@@ -2,24 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include <tandem/study.h>
 #include <tandem/tandem.h>
 
 #include "core/mask.h"
 #include "core/problem.h"
+#include "core/rotary.h"
 
 namespace tandem::core {
-
-/// Rotary embedding of q and of appended keys; cos == nullptr: none.
-struct Rotary {
-  const void* cos;  ///< positions x dim / 2, contiguous
-  const void* sin;
-  tandem_dtype dtype;  ///< of cos and sin: fp32 or that of q
-  std::int64_t positions, dim;
-  bool interleaved;
-};
 
 /// A few queries of each sequence against its cache. Built by api::validate_decode only, so that what it
 /// holds is consistent: shapes agree, strides of dimensions of size 1 are 0, scale is resolved, and the mask
@@ -82,12 +73,7 @@ inline TensorList tensors_of(const DecodeProblem& p) {
     list.add_array("cache.page_table", Role::input,
                    Region::of(p.page_table, 4, p.batch_index != nullptr ? 1 : p.batch(), p.pages_per_sequence,
                               p.page_table_stride));
-  if (p.rotary.cos != nullptr) {
-    const auto bytes = static_cast<std::int64_t>(size_of(p.rotary.dtype));
-    for (auto [name, table] : {std::pair{"rotary.cos", p.rotary.cos}, {"rotary.sin", p.rotary.sin}})
-      list.add_array(name, Role::input,
-                     Region::of(table, bytes, p.rotary.positions, p.rotary.dim / 2, p.rotary.dim / 2));
-  }
+  add_rotary(list, p.rotary, "rotary.cos", "rotary.sin");
   if (p.sinks != nullptr)
     list.add_array("sinks", Role::input, Region::of(p.sinks, sizeof *p.sinks, 1, p.q_heads(), 0));
   list.add("cache.k", cache, p.k_cache);

@@ -52,8 +52,9 @@ struct ForwardProblem {
 inline TensorList tensors_of(const ForwardProblem& p) {
   TensorList list;
   list.add("q", Role::input, p.q);
-  list.add("k", Role::input, p.k);
-  list.add("v", Role::input, p.v);
+  const Role keys = p.varlen.appends() ? Role::updated : Role::input;
+  list.add("k", keys, p.k);
+  list.add("v", keys, p.v);
   list.add("o", Role::output, p.o);
   if (p.lse.data != nullptr) list.add("lse", Role::output, p.lse);
   const auto add_scales = [&list](const char* name, const Scales& scales) {
@@ -71,6 +72,14 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   add_words("varlen.cu_seqlens_q", lengths.cu_seqlens_q, lengths.sequences + 1);
   add_words("varlen.cu_seqlens_k", lengths.cu_seqlens_k, lengths.sequences + 1);
   add_words("varlen.seqused_k", lengths.seqused_k, lengths.sequences);
+  add_words("varlen.leftpad_k", lengths.leftpad_k, lengths.sequences);
+  add_words("varlen.batch_index", lengths.batch_index, lengths.sequences);
+  if (lengths.appends()) {
+    list.add("varlen.k_new", Role::input, lengths.k_new);
+    list.add("varlen.v_new", Role::input, lengths.v_new);
+    add_words("varlen.cu_seqlens_k_new", lengths.cu_seqlens_k_new, lengths.sequences + 1);
+  }
+  add_rotary(list, lengths.rotary, "varlen.rotary.cos", "varlen.rotary.sin");
   if (lengths.page_table != nullptr)
     list.add_array("varlen.page_table", Role::input,
                    Region::of(lengths.page_table, sizeof *lengths.page_table, lengths.sequences,

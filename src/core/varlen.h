@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "core/rotary.h"
+#include "core/tensor_list.h"
+
 namespace tandem::core {
 
 /// Consecutive rows of a tensor.
@@ -21,6 +24,23 @@ constexpr RowSpan span_of(std::int32_t begin, std::int32_t end, std::int32_t tot
   return {first, clamp(past - first, 0, most)};
 }
 
+/// A sequence's rows of its entry, or of its pages: keys are [begin, past), of which those from `before` on
+/// are appended by the call.
+struct CacheRows {
+  std::int32_t begin, before, past;
+
+  /// The keys, of which at most `most` count.
+  constexpr RowSpan keys(std::int32_t most) const { return {begin, clamp(past - begin, 0, most)}; }
+};
+
+/// Of a cache with room for `room` rows, whatever the numbers are: `used` rows are in use, `added` are to
+/// come behind them, and of all these the first `padding` are no keys.
+constexpr CacheRows cache_rows(std::int32_t used, std::int32_t added, std::int32_t padding,
+                               std::int32_t room) {
+  const std::int32_t fitting = clamp(added, 0, room), before = clamp(used, 0, room - fitting);
+  return {clamp(padding, 0, before + fitting), before, before + fitting};
+}
+
 /// The lengths of a batch's sequences, in the memory of the backend (tandem.h, tandem_varlen).
 struct Varlen {
   bool given = false;  ///< otherwise all sequences have the lengths of the tensors
@@ -31,9 +51,18 @@ struct Varlen {
   const std::int32_t* page_table = nullptr;    ///< rows of `pages_per_sequence`; nullptr: keys are not paged
   std::int64_t page_table_stride = 0, pages_per_sequence = 0;
   std::int64_t max_seqlen_q = 0, max_seqlen_k = 0;
+  Tensor k_new = {}, v_new = {};  ///< data == nullptr: nothing is appended
+  const std::int32_t* cu_seqlens_k_new =
+      nullptr;  ///< sequences + 1; nullptr: each appends the tensors' tokens
+  Rotary rotary = {};
+  const std::int32_t* leftpad_k = nullptr;    ///< sequences; nullptr: no padding
+  const std::int32_t* batch_index = nullptr;  ///< sequences; nullptr: sequence i has entry i
   /// Where keys are split: sequence i is part i / parts_batch of entry i % parts_batch, and a part has so
   /// many keys. The output then is fp32, with an entry for each part. 0: keys are not split.
   std::int64_t split_keys = 0, parts_batch = 0;
+
+  bool appends() const { return k_new.data != nullptr; }  ///< maybe 0 tokens
+  bool rotates() const { return rotary.cos != nullptr; }
 };
 
 }  // namespace tandem::core

@@ -1,7 +1,7 @@
 #include "cpu/sequence.h"
 
 #include <algorithm>
-#include <vector>
+#include <array>
 
 #include "cpu/rows.h"
 
@@ -40,22 +40,28 @@ void load_rotated(const core::Tensor& tensor, const std::int64_t (&at)[3], const
   if (rotary.cos != nullptr) turn(rotary, position, row);
 }
 
+void append_token(const Appended& a, std::int64_t entry, std::int64_t token, const KeyPlace& place,
+                  std::int64_t position) {
+  if (!exists(a.k_cache, place)) return;
+  const std::int64_t d = a.k_cache.shape[3];
+  std::array<double, max_head_dim> buffer;
+  const std::span key(buffer.data(), static_cast<std::size_t>(d));
+  for (std::int64_t head = 0; head < a.k_cache.shape[2]; ++head) {
+    load_rotated(a.k_new, {entry, token, head}, a.rotary, position, key);
+    for (std::int64_t e = 0; e < d; ++e) {
+      store(a.k_cache, place.entry, place.row, head, e, key[static_cast<std::size_t>(e)]);
+      store(a.v_cache, place.entry, place.row, head, e, load(a.v_new, entry, token, head, e));
+    }
+  }
+}
+
 void append(const core::DecodeProblem& p) {
-  const std::int64_t d = p.head_dim();
-  std::vector<double> key(static_cast<std::size_t>(d));
+  const Appended appended{p.k_new, p.v_new, p.k_cache, p.v_cache, p.rotary};
   for (std::int64_t b = 0; b < p.batch() && p.new_len() > 0; ++b) {
     const Sequence sequence(p, b);
     for (std::int64_t token = 0; token < p.new_len(); ++token) {
       const std::int64_t position = sequence.length + token;
-      const KeyPlace place = sequence.places[position];
-      if (!exists(p.k_cache, place)) continue;
-      for (std::int64_t head = 0; head < p.kv_heads(); ++head) {
-        load_rotated(p.k_new, {b, token, head}, p.rotary, position, key);
-        for (std::int64_t e = 0; e < d; ++e) {
-          store(p.k_cache, place.entry, place.row, head, e, key[static_cast<std::size_t>(e)]);
-          store(p.v_cache, place.entry, place.row, head, e, load(p.v_new, b, token, head, e));
-        }
-      }
+      append_token(appended, b, token, sequence.places[position], position);
     }
   }
 }

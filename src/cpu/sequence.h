@@ -22,6 +22,17 @@ struct Sequence {
 void load_rotated(const core::Tensor& tensor, const std::int64_t (&at)[3], const core::Rotary& rotary,
                   std::int64_t position, std::span<double> row);
 
+/// New tokens of a call, and the caches that they go to.
+struct Appended {
+  core::Tensor k_new, v_new, k_cache, v_cache;
+  core::Rotary rotary;
+};
+
+/// Writes token `token` of entry `entry` of the new ones, whose position is `position`, to its place; it is
+/// lost where that does not exist.
+void append_token(const Appended& appended, std::int64_t entry, std::int64_t token, const KeyPlace& place,
+                  std::int64_t position);
+
 /// Writes the step's keys, rotated, and values to the cache. What belongs in a page that does not exist is
 /// lost.
 void append(const core::DecodeProblem& problem);

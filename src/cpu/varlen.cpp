@@ -1,8 +1,12 @@
 #include "cpu/varlen.h"
 
+#include <array>
 #include <cstring>
 
 #include "core/dtype.h"
+#include "cpu/element.h"
+#include "cpu/parallel.h"
+#include "cpu/sequence.h"
 
 namespace tandem::cpu {
 namespace {
@@ -33,48 +37,113 @@ Rows rows_of_sequence(const std::int32_t* cu_seqlens, std::int64_t index, std::i
   return {0, core::span_of(cu_seqlens[index], cu_seqlens[index + 1], total, bound)};
 }
 
-/// The first `length` tokens of the pages that a row of the page table names, one after another in `memory`;
-/// zeros for pages that do not exist.
-Tensor gather(const Tensor& pool, const std::int32_t* pages, std::int64_t length,
+/// Rows of a sequence, one after another in `memory`; zeros for those whose page or entry does not exist.
+Tensor gather(const Tensor& pool, const KeyPlaces& places, const core::RowSpan& rows,
               std::vector<std::byte>& memory) {
   const auto element = static_cast<std::int64_t>(core::size_of(pool.dtype));
-  const std::int64_t heads = pool.shape[2], d = pool.shape[3], page_size = pool.shape[1];
-  memory.assign(static_cast<std::size_t>(length * heads * d * element), std::byte{});
-  for (std::int64_t row = 0; row < length; ++row) {
-    const std::int64_t page = pages[row / page_size];
-    if (page < 0 || page >= pool.shape[0]) continue;
+  const std::int64_t heads = pool.shape[2], d = pool.shape[3];
+  memory.assign(static_cast<std::size_t>(rows.length * heads * d * element), std::byte{});
+  for (std::int64_t row = 0; row < rows.length; ++row) {
+    const KeyPlace place = places[rows.begin + row];
+    if (!exists(pool, place)) continue;
     for (std::int64_t h = 0; h < heads; ++h) {
-      const std::int64_t from = page * pool.stride[0] + row % page_size * pool.stride[1] + h * pool.stride[2];
+      const std::int64_t from =
+          place.entry * pool.stride[0] + place.row * pool.stride[1] + h * pool.stride[2];
       std::memcpy(memory.data() + (row * heads + h) * d * element,
                   static_cast<const std::byte*>(pool.data) + from * element,
                   static_cast<std::size_t>(d * element));
     }
   }
-  return {memory.data(), pool.dtype, {1, length, heads, d}, {0, heads * d, d, 1}};
+  return {memory.data(), pool.dtype, {1, rows.length, heads, d}, {0, heads * d, d, 1}};
+}
+
+/// Of a cache, whose rows are of the pages or of the entry of a sequence.
+core::CacheRows cache_rows_of(const core::ForwardProblem& whole, std::int64_t index) {
+  const core::Varlen& varlen = whole.varlen;
+  const bool paged = varlen.page_table != nullptr;
+  const auto room =
+      static_cast<std::int32_t>(paged ? varlen.pages_per_sequence * whole.k.shape[1] : whole.k.shape[1]);
+  const std::int64_t added = varlen.appends() ? varlen.k_new.shape[1] : 0;
+  const Rows fresh = rows_of_sequence(varlen.cu_seqlens_k_new, index, added, added);
+  return core::cache_rows(varlen.seqused_k != nullptr ? varlen.seqused_k[index] : room, fresh.span.length,
+                          varlen.leftpad_k != nullptr ? varlen.leftpad_k[index] : 0, room);
+}
+
+KeyPlaces places_of(const core::ForwardProblem& whole, std::int64_t index) {
+  const core::Varlen& varlen = whole.varlen;
+  if (varlen.page_table != nullptr)
+    return {varlen.page_table + index * varlen.page_table_stride, whole.k.shape[1], 0};
+  return {nullptr, 0, varlen.batch_index != nullptr ? varlen.batch_index[index] : index};
 }
 
 }  // namespace
 
-SequenceProblem::SequenceProblem(const core::ForwardProblem& whole, std::int64_t index) : problem_(whole) {
+SequenceProblem::SequenceProblem(const core::ForwardProblem& whole, std::int64_t index,
+                                 RotatedQueries rotated)
+    : problem_(whole) {
   const core::Varlen& varlen = whole.varlen;
   problem_.varlen = {};
   const Rows q = rows_of_sequence(varlen.cu_seqlens_q, index, whole.q.shape[1], varlen.max_seqlen_q);
   problem_.q = rows_of(whole.q, q.entry, q.span);
   problem_.o = rows_of(whole.o, q.entry, q.span);
   if (whole.lse.data != nullptr) problem_.lse = rows_of(whole.lse, q.entry, q.span);
+  find_keys(whole, index);
+  if (varlen.rotates()) rotate_queries(varlen.rotary, rotated);
+}
 
-  const bool paged = varlen.page_table != nullptr;
-  const std::int64_t room = paged ? varlen.pages_per_sequence * whole.k.shape[1] : whole.k.shape[1];
-  Rows k = rows_of_sequence(varlen.cu_seqlens_k, index, room, varlen.max_seqlen_k);
-  if (varlen.seqused_k != nullptr) k.span.length = core::clamp(varlen.seqused_k[index], 0, k.span.length);
-  if (!paged) {
+void SequenceProblem::find_keys(const core::ForwardProblem& whole, std::int64_t index) {
+  const core::Varlen& varlen = whole.varlen;
+  if (varlen.cu_seqlens_k != nullptr) {
+    Rows k = rows_of_sequence(varlen.cu_seqlens_k, index, whole.k.shape[1], varlen.max_seqlen_k);
+    if (varlen.seqused_k != nullptr) k.span.length = core::clamp(varlen.seqused_k[index], 0, k.span.length);
     problem_.k = rows_of(whole.k, k.entry, k.span);
     problem_.v = rows_of(whole.v, k.entry, k.span);
     return;
   }
-  const std::int32_t* pages = varlen.page_table + index * varlen.page_table_stride;
-  problem_.k = gather(whole.k, pages, k.span.length, keys_);
-  problem_.v = gather(whole.v, pages, k.span.length, values_);
+  const core::RowSpan rows = cache_rows_of(whole, index).keys(static_cast<std::int32_t>(varlen.max_seqlen_k));
+  const KeyPlaces places = places_of(whole, index);
+  first_position_ = rows.begin;
+  if (varlen.page_table == nullptr && exists(whole.k, {places.entry, 0})) {
+    problem_.k = rows_of(whole.k, places.entry, rows);
+    problem_.v = rows_of(whole.v, places.entry, rows);
+    return;
+  }
+  problem_.k = gather(whole.k, places, rows, keys_);
+  problem_.v = gather(whole.v, places, rows, values_);
+}
+
+void SequenceProblem::rotate_queries(const core::Rotary& rotary, RotatedQueries rotated) {
+  const Tensor given = problem_.q;
+  const std::int64_t d = given.shape[3], token = given.shape[2] * d;
+  Tensor turned = given;
+  if (rotated == RotatedQueries::in_fp32) turned.dtype = TANDEM_FP32;
+  queries_.resize(static_cast<std::size_t>(given.shape[1] * token) * core::size_of(turned.dtype));
+  turned.data = queries_.data();
+  turned.stride[0] = 0, turned.stride[1] = token, turned.stride[2] = d;
+  const std::int64_t first = first_position_ + problem_.k.shape[1] - given.shape[1];
+  for_each_task(given.shape[1], [&](std::int64_t i, int) {
+    std::array<double, max_head_dim> buffer;
+    const std::span row(buffer.data(), static_cast<std::size_t>(d));
+    for (std::int64_t h = 0; h < given.shape[2]; ++h) {
+      load_rotated(given, {0, i, h}, rotary, first + i, row);
+      for (std::int64_t e = 0; e < d; ++e) store(turned, 0, i, h, e, row[static_cast<std::size_t>(e)]);
+    }
+  });
+  problem_.q = turned;
+}
+
+void append(const core::ForwardProblem& p) {
+  const core::Varlen& varlen = p.varlen;
+  if (!varlen.appends()) return;
+  const Appended appended{varlen.k_new, varlen.v_new, p.k, p.v, varlen.rotary};
+  for (std::int64_t i = 0; i < varlen.sequences; ++i) {
+    const std::int64_t most = varlen.k_new.shape[1];
+    const Rows fresh = rows_of_sequence(varlen.cu_seqlens_k_new, i, most, most);
+    const core::CacheRows rows = cache_rows_of(p, i);
+    const KeyPlaces places = places_of(p, i);
+    for (std::int64_t row = rows.before; row < rows.past; ++row)
+      append_token(appended, fresh.entry, fresh.span.begin + row - rows.before, places[row], row);
+  }
 }
 
 }  // namespace tandem::cpu

@@ -4,19 +4,13 @@
 #include <cstdint>
 
 #include "core/mask.h"
+#include "core/rotary.h"
 #include "core/stream_k.h"
 #include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 #include "hw/types.h"
 
 namespace tandem::decode {
-
-/// Rotary tables, each positions x dim / 2.
-struct RotaryView {
-  const void *cos, *sin;  ///< nullptr: none
-  int positions, dim;
-  bool fp32, interleaved;
-};
 
 /// Where the keys of a sequence lie. A contiguous cache is one page of any length for each entry.
 struct PageView {
@@ -57,7 +51,7 @@ struct DecodeArguments {
   const std::int32_t* lengths;  ///< nullptr: all sequences fill the cache
   const float* sinks;           ///< of each query head; nullptr: none
   PageView pages;
-  RotaryView rotary;
+  core::RotaryView rotary;
   core::UnitRule units;
   int batch;
   int blocks;           ///< of the grid

@@ -6,10 +6,10 @@
 
 #include "decode/arguments.h"
 #include "decode/pages.h"
-#include "decode/rotary.h"
 #include "decode/shared_storage.h"
 #include "decode/work.h"
 #include "hw/hw.h"
+#include "tile/rotary.h"
 #include "tile/softmax.h"
 
 namespace tandem::decode {
@@ -149,12 +149,12 @@ struct Consumer {
   }
   TANDEM_DEVICE static tile::Chunk fetch_chunk(const QueryPlace& at) {
     tile::Chunk chunk{};
-    if (at.exists) chunk = load_chunk(at.row + at.column);
+    if (at.exists) chunk = tile::load_chunk(at.row + at.column);
     return chunk;
   }
   TANDEM_DEVICE void place_chunk(const QueryPlace& at, const tile::Chunk& fetched) {
     tile::Chunk chunk = fetched;
-    if (at.exists) chunk = rotated_chunk<V.operand>(chunk, at.row, at.column, args.rotary, at.position);
+    if (at.exists) chunk = tile::rotated_chunk<V.operand>(chunk, at.row, at.column, args.rotary, at.position);
     if (at.tile_row < V.query_rows) shared.q.chunk(at.tile_row, at.column) = chunk;
   }
   TANDEM_DEVICE static void publish_queries() {
@@ -190,9 +190,10 @@ struct Consumer {
     const auto* k_new = static_cast<const std::uint16_t*>(args.k_new.data);
     const auto* v_new = static_cast<const std::uint16_t*>(args.v_new.data);
     // By way of registers: the simulator does not see what a call returns into shared memory.
-    const tile::Chunk new_k = load_rotated<V.operand>(k_new + args.k_new.at(work.sequence, token, work.head),
-                                                      column, args.rotary, key);
-    const tile::Chunk new_v = load_chunk(v_new + args.v_new.at(work.sequence, token, work.head) + column);
+    const tile::Chunk new_k = tile::load_rotated<V.operand>(
+        k_new + args.k_new.at(work.sequence, token, work.head), column, args.rotary, key);
+    const tile::Chunk new_v =
+        tile::load_chunk(v_new + args.v_new.at(work.sequence, token, work.head) + column);
     k = new_k, v = new_v;
     if (work.row_tile != 0 || key >= work.end) return;
     const int page = page_of(work, key);

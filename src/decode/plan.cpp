@@ -59,15 +59,6 @@ PageView pages_of(const DecodeProblem& problem) {
   return pages;
 }
 
-RotaryView rotary_of(const core::Rotary& rotary) {
-  return {rotary.cos,
-          rotary.sin,
-          static_cast<int>(rotary.positions),
-          static_cast<int>(rotary.dim),
-          rotary.dtype == TANDEM_FP32,
-          rotary.interleaved};
-}
-
 /// What measures best (docs/decode.md): option 0 is ahead where a step is short, and none is where memory is
 /// what a step waits for.
 tandem_decode_kernel resolve(const DecodeProblem& problem) {
@@ -253,7 +244,7 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.lengths = problem.lengths;
   args.sinks = problem.sinks;
   args.pages = pages_of(problem);
-  args.rotary = rotary_of(problem.rotary);
+  args.rotary = core::RotaryView::of(problem.rotary);
   args.units = {problem.mask.narrowed<std::int32_t>(), static_cast<int>(problem.q_len()),
                 static_cast<int>(problem.new_len()), static_cast<int>(problem.capacity()),
                 core::Divisor(static_cast<int>(std::min(unit_keys(problem, variant), max_units)))};

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/mask.h"
+#include "core/rotary.h"
 #include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 #include "forward/packing.h"
@@ -39,6 +40,15 @@ struct VarlenArguments {
   int packs;       ///< of query heads
 };
 
+/// What only the kernels ahead of the forward know of keys that have entries or pages.
+struct CacheArguments {
+  const std::int32_t* cu_seqlens_new;
+  const std::int32_t* leftpad_k;
+  const std::int32_t* batch_index;
+  int new_rows;  ///< of k_new's tensor; of all sequences together where there are cu_seqlens_new
+  int entries;   ///< of the caches
+};
+
 /// Scales of 8-bit elements, in global memory: what an element stands for is its value times its scale.
 struct ScaleView {
   const float* data;  ///< nullptr: all 1
@@ -71,7 +81,27 @@ struct ForwardArguments {
 /// Of the kernel that lists the tiles of variable lengths.
 struct ListArguments {
   ForwardArguments forward;  ///< varlen.tile_list is written
-  int tile_queries;          ///< queries of a tile
+  CacheArguments cache;
+  int tile_queries;  ///< queries of a tile
+};
+
+/// A tensor's tokens, and the warps that each of them takes (append.h).
+struct TokenRows {
+  core::Divisor length;  ///< tokens of an entry
+  core::Divisor pieces;  ///< of a token
+  int warps;             ///< of all tokens
+};
+
+/// Of the kernel that appends new keys and values, and rotates them and the queries.
+struct AppendArguments {
+  VarlenArguments varlen;
+  CacheArguments cache;
+  core::TensorView q, rotated_q;  ///< data == nullptr: queries stay
+  core::TensorView k_new, v_new, k_cache, v_cache;
+  core::RotaryView rotary;
+  TokenRows queries, added;
+  int q_heads, kv_heads;
+  core::Divisor row_chunks;  ///< of 16 bytes, of a row of the head dim
 };
 
 }  // namespace tandem::forward

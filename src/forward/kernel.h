@@ -1,6 +1,7 @@
 // The forward kernel: Algorithm 1, CTA view.
 #pragma once
 
+#include "forward/append.h"
 #include "forward/consumer.h"
 #include "forward/overlap.h"
 #include "forward/producer.h"
@@ -111,7 +112,7 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   }
 }
 
-/// As the launcher finds it, and the kernel that lists tiles.
+/// As the launcher finds it, and the kernels ahead of it.
 template <ForwardVariant V>
 struct KernelBody {
   static constexpr int shared_bytes = sizeof(ForwardShared<V>);
@@ -120,7 +121,12 @@ struct KernelBody {
 template <ListVariant V>
 struct ListBody {
   static constexpr int shared_bytes = 0;
-  static TANDEM_DEVICE void run(const ListArguments& args) { list_tiles(args.forward, args.tile_queries); }
+  static TANDEM_DEVICE void run(const ListArguments& args) { list_tiles(args); }
+};
+template <AppendVariant V>
+struct AppendBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const AppendArguments& args) { append_and_rotate<V>(args); }
 };
 
 }  // namespace tandem::forward

@@ -6,8 +6,9 @@
 
 namespace tandem::forward {
 
-/// Enqueues the forward on `stream` (a cudaStream_t). One kernel, or two where lengths vary; no
-/// synchronisation, no allocation. The problem has to be supported (plan.h).
+/// Enqueues the forward on `stream` (a cudaStream_t). One kernel; where lengths vary two, or
+/// three where it appends or rotates; no synchronisation, no allocation. The problem has to be supported
+/// (plan.h).
 core::Status launch(const core::ForwardProblem& problem, void* workspace, void* stream);
 
 }  // namespace tandem::forward

@@ -304,12 +304,6 @@ std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const Forwar
   return std::min(of_bound, rows / tile_queries + problem.batch());
 }
 
-std::size_t workspace_bytes(const core::ForwardProblem& problem) {
-  const ForwardVariant* variant = choose_variant(problem);
-  if (variant == nullptr || !problem.varlen.given) return 0;
-  return static_cast<std::size_t>(tile_list_words(tile_count(problem, *variant))) * sizeof(std::int32_t);
-}
-
 int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
   return static_cast<int>((most_listed_tiles(problem, variant) + ListVariant::tiles() - 1) /
                           ListVariant::tiles());
@@ -374,17 +368,16 @@ launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
   if (record.blocks == 0) return record;
   ForwardArguments args = make_arguments(problem, variant, 1);
   args.varlen.tile_list = static_cast<std::int32_t*>(workspace);
-  record.arguments = {args, variant.block_m >> args.packing.log2_heads};
+  record.arguments = {args, cache_arguments(problem), variant.block_m >> args.packing.log2_heads};
   return record;
 }
 
-core::TensorList memory_of(const core::ForwardProblem& problem, const ForwardVariant& variant,
-                           void* workspace, core::Role role_of_workspace) {
+core::TensorList memory_of(const core::ForwardProblem& problem, void* workspace,
+                           core::Role role_of_workspace) {
   core::TensorList list = tensors_of(problem);
   if (problem.varlen.given)
     list.add_array("workspace", role_of_workspace,
-                   core::Region::of(workspace, sizeof(std::int32_t), 1,
-                                    tile_list_words(tile_count(problem, variant)), 0));
+                   core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(workspace_bytes(problem)), 0));
   return list;
 }
 
@@ -397,6 +390,7 @@ core::Status supported(const core::ForwardProblem& problem) {
   }
   if (core::Status s = check_pages(problem); !s.ok()) return s;
   if (core::Status s = check_scale_blocks(problem.quantisation); !s.ok()) return s;
+  if (core::Status s = check_appended(problem); !s.ok()) return s;
   if (tile_count(problem, *chosen) >= max_tiles) {
     return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +
                                     ") exceeds 2^30 tiles; split the batch"};

@@ -78,10 +78,22 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
 launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
                                             const ForwardVariant& variant, void* workspace);
 
+/// What the kernels ahead of the forward know of caches.
+CacheArguments cache_arguments(const core::ForwardProblem& problem);
+/// That of the kernel which appends new keys and values, and rotates them and the queries; no blocks where
+/// there is nothing to do. It comes first.
+launch::Record<AppendFamily> make_append_record(const core::ForwardProblem& problem,
+                                                const ForwardVariant& variant, void* workspace);
+/// As the forward reads the problem behind it: rotated queries lie in the workspace.
+core::ForwardProblem with_rotated_queries(const core::ForwardProblem& problem, const ForwardVariant& variant,
+                                          void* workspace);
+/// OK if that kernel can take what is appended.
+core::Status check_appended(const core::ForwardProblem& problem);
+
 /// All memory that the launches may touch: the problem's, and of variable lengths the workspace, in this
 /// role.
-core::TensorList memory_of(const core::ForwardProblem& problem, const ForwardVariant& variant,
-                           void* workspace, core::Role role_of_workspace);
+core::TensorList memory_of(const core::ForwardProblem& problem, void* workspace,
+                           core::Role role_of_workspace);
 
 /// OK if a built variant serves the problem and TMA can take its strides; else names what was asked. Needs no
 /// device; alignment of data pointers is checked where they are not null.

@@ -38,14 +38,38 @@ TANDEM_DEVICE Sequence part_of(const Sequence& whole, int first_key, int keys) {
   return part;
 }
 
-/// Of variable lengths; the kernel and the one that lists its tiles read them alike.
-TANDEM_DEVICE Sequence read_sequence(const VarlenArguments& varlen, int listed) {
-  const auto [part, entry] = varlen.parts_batch.divide(listed);
-  const int index = varlen.split_keys > 0 ? entry : listed;
-  const SequenceRows q = rows_of_sequence(varlen.cu_seqlens_q, index, varlen.q_rows, varlen.max_seqlen_q);
+/// Rows of the sequence's entry, or pages.
+TANDEM_DEVICE core::CacheRows cache_rows_of(const VarlenArguments& varlen, const CacheArguments& cache,
+                                            int index) {
+  const int used = varlen.seqused_k == nullptr ? varlen.k_rows : hw::load_global(varlen.seqused_k + index);
+  const int padding = cache.leftpad_k == nullptr ? 0 : hw::load_global(cache.leftpad_k + index);
+  const int added = rows_of_sequence(cache.cu_seqlens_new, index, cache.new_rows, cache.new_rows).span.length;
+  return core::cache_rows(used, added, padding, varlen.k_rows);
+}
+
+/// Which entry has the sequence; one behind the last where it does not exist.
+TANDEM_DEVICE int entry_of(const CacheArguments& cache, int index) {
+  if (cache.batch_index == nullptr) return index;
+  const int entry = hw::load_global(cache.batch_index + index);
+  return entry < 0 || entry > cache.entries ? cache.entries : entry;
+}
+
+TANDEM_DEVICE SequenceRows keys_of_sequence(const VarlenArguments& varlen, const CacheArguments& cache,
+                                            int index) {
+  if (varlen.cu_seqlens_k == nullptr)
+    return {entry_of(cache, index), cache_rows_of(varlen, cache, index).keys(varlen.max_seqlen_k)};
   SequenceRows k = rows_of_sequence(varlen.cu_seqlens_k, index, varlen.k_rows, varlen.max_seqlen_k);
   if (varlen.seqused_k != nullptr)
     k.span.length = core::clamp(hw::load_global(varlen.seqused_k + index), 0, k.span.length);
+  return k;
+}
+
+/// Of variable lengths. All kernels that read them do so here.
+TANDEM_DEVICE Sequence read_sequence(const VarlenArguments& varlen, const CacheArguments& cache, int listed) {
+  const auto [part, entry] = varlen.parts_batch.divide(listed);
+  const int index = varlen.split_keys > 0 ? entry : listed;
+  const SequenceRows q = rows_of_sequence(varlen.cu_seqlens_q, index, varlen.q_rows, varlen.max_seqlen_q);
+  const SequenceRows k = keys_of_sequence(varlen, cache, index);
   const Sequence whole{q.batch, q.batch,      q.span.begin,  q.span.length,
                        k.batch, k.span.begin, k.span.length, q.span.length};
   if (varlen.split_keys == 0) return whole;

@@ -131,6 +131,27 @@ struct ListGroup {
   using Body = ListBody<V>;
 };
 
+struct AppendGroup;
+
+/// Those of the kernels which append new keys and values to caches, and rotate.
+struct AppendFamily : launch::Groups<AppendGroup> {
+  using Variant = AppendVariant;
+  using Arguments = AppendArguments;
+  static constexpr const char* name = "the kernel that appends";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+
+template <AppendVariant V>
+struct AppendBody;  // kernel.h
+
+struct AppendGroup {
+  using Family = AppendFamily;
+  static constexpr std::array variants{AppendVariant{hw::Operand::bf16}, AppendVariant{hw::Operand::fp16}};
+  template <AppendVariant V>
+  using Body = AppendBody<V>;
+};
+
 /// All candidates, head dims ascending.
 constexpr auto all_candidates() {
   constexpr std::size_t count = [] {

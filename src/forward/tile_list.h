@@ -72,14 +72,16 @@ struct CountedTile {
 };
 
 /// Warp, which takes 32 sequences at a time: tile number `own` of all, one sequence's after another's.
-TANDEM_DEVICE CountedTile count_tiles(const ForwardArguments& args, int tile_queries, int own) {
+TANDEM_DEVICE CountedTile count_tiles(const ListArguments& list, int own) {
   const int lane = static_cast<int>(hw::lane_index());
+  const VarlenArguments& varlen = list.forward.varlen;
+  const int tile_queries = list.tile_queries;
   int total = 0, past_sequence = 0, m_block = 0;  // of the only lane that finds it; else 0
-  for (int first = 0; first < args.varlen.sequences; first += hw::warp_size) {
+  for (int first = 0; first < varlen.sequences; first += hw::warp_size) {
     const int index = first + lane;
     int count = 0;
-    if (index < args.varlen.sequences)
-      count = (read_sequence(args.varlen, index).q_len + tile_queries - 1) / tile_queries;
+    if (index < varlen.sequences)
+      count = (read_sequence(varlen, list.cache, index).q_len + tile_queries - 1) / tile_queries;
     const int past = sum_up_to_lane(count), begin = total + past - count;
     if (own >= begin && own < begin + count) past_sequence = index + 1, m_block = own - begin;
     total += sum_of_lanes(count);
@@ -89,9 +91,10 @@ TANDEM_DEVICE CountedTile count_tiles(const ForwardArguments& args, int tile_que
 
 /// Warp: how many tiles come before this one: longest first; of equal ones the earlier sequence's, and of one
 /// sequence the later queries'.
-TANDEM_DEVICE int rank_of(const ForwardArguments& args, int tile_queries, const CountedTile& tile) {
+TANDEM_DEVICE int rank_of(const ListArguments& list, const CountedTile& tile) {
+  const ForwardArguments& args = list.forward;
   const auto tiles_of = [&](int index) {
-    return SequenceTiles::of(args, read_sequence(args.varlen, index), tile_queries);
+    return SequenceTiles::of(args, read_sequence(args.varlen, list.cache, index), list.tile_queries);
   };
   const SequenceTiles mine = tiles_of(tile.sequence);
   const int length = mine.length(tile.m_block);
@@ -111,21 +114,21 @@ TANDEM_DEVICE void store_words(std::int32_t* to, int a, int b, int c, int d) {
 }
 
 /// The body of the kernel that makes the list. One warp a tile of a head, of as many as there may be.
-TANDEM_DEVICE void list_tiles(const ForwardArguments& args, int tile_queries) {
+TANDEM_DEVICE void list_tiles(const ListArguments& list) {
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  const VarlenArguments& varlen = args.varlen;
+  const VarlenArguments& varlen = list.forward.varlen;
   const int lane = static_cast<int>(hw::lane_index());
   const int own =
       static_cast<int>(hw::block_index()) * ListVariant::tiles() + static_cast<int>(hw::warp_index());
-  const CountedTile tile = count_tiles(args, tile_queries, own);
+  const CountedTile tile = count_tiles(list, own);
   if (own == 0 && lane == 0)
     hw::store_global(reinterpret_cast<std::uint32_t*>(varlen.tile_list),
                      static_cast<std::uint32_t>(tile.total * varlen.packs));
   if (tile.sequence < 0) return;
 
-  const int rank = rank_of(args, tile_queries, tile);
-  const Sequence s = read_sequence(varlen, tile.sequence);
+  const int rank = rank_of(list, tile);
+  const Sequence s = read_sequence(varlen, list.cache, tile.sequence);
   for (int pack = lane; pack < varlen.packs; pack += hw::warp_size) {
     std::int32_t* to =
         varlen.tile_list + tile_list_header + std::int64_t{listed_tile_words} * (rank * varlen.packs + pack);

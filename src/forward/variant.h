@@ -143,4 +143,16 @@ struct ListVariant {
   friend constexpr bool operator==(const ListVariant&, const ListVariant&) = default;
 };
 
+/// The kernels that append. A warp for each piece of a token.
+struct AppendVariant {
+  hw::Operand operand;
+
+  static constexpr int threads() { return 2 * hw::warpgroup_size; }
+  static constexpr int warps() { return threads() / static_cast<int>(hw::warp_size); }
+  static constexpr int lane_chunks = 4;  ///< of 16 bytes, that a lane takes of a piece
+  static constexpr int piece_chunks() { return lane_chunks * static_cast<int>(hw::warp_size); }
+
+  friend constexpr bool operator==(const AppendVariant&, const AppendVariant&) = default;
+};
+
 }  // namespace tandem::forward

@@ -1,5 +1,7 @@
+#include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <span>
 #include <vector>
 
 #include <tandem/attention.hpp>
@@ -215,6 +217,56 @@ TEST(CppForward, PackedSequencesEqualCallsOfTheirOwn) {
     begin += rows;
   }
   EXPECT_EQ(together, alone);
+}
+
+// What is appended in the call is attended to as if it had been there, rotated as a decoding step does it.
+TEST(CppForward, AppendsAndRotatesAsADecodingStepDoes) {
+  constexpr std::int64_t capacity = 9, s_new = 2, d = 16;
+  std::vector<float> q(2 * s_new * d), k_new(q.size()), v_new(q.size()), tables(capacity * d / 2);
+  std::vector<float> k(2 * capacity * d), v(k.size());
+  float next = 0;
+  for (std::vector<float>* values : {&q, &k_new, &v_new, &tables, &k, &v})
+    for (float& value : *values) value = std::sin(next += 0.7f);
+  std::vector<float> k_step = k, v_step = v, o(q.size()), o_step(q.size());
+  static constexpr std::int32_t used[] = {3, 7}, tokens[] = {0, 2, 4}, entries[] = {1, 0};
+  const Shape cache{.batch = 2, .sequence = capacity, .heads = 1, .head_dim = d},
+      added{.batch = 2, .sequence = s_new, .heads = 1, .head_dim = d},
+      packed{.batch = 1, .sequence = 2 * s_new, .heads = 1, .head_dim = d};
+  const Rotary rotary = Rotary::halves(tables.data(), tables.data() + 5, capacity - 2, d);
+  std::vector<WorkspaceBlock> workspace(1000);
+  const std::span<std::byte> lent(workspace.data()->bytes, workspace.size() * sizeof(WorkspaceBlock));
+  ForwardOptions options{
+      .mask = Mask::causal(),
+      .backend = TANDEM_BACKEND_CPU,
+      .varlen = Varlen{
+          .batch = 2, .cu_seqlens_q = tokens, .seqused_k = used, .rotary = rotary, .batch_index = entries}};
+  const Caches<float> caches{Tensor<float>::bshd(k.data(), cache), Tensor<float>::bshd(v.data(), cache)};
+  const NewTokens<float> fresh{Tensor<float>::bshd(k_new.data(), packed),
+                               Tensor<float>::bshd(v_new.data(), packed), tokens};
+  std::size_t bytes = 0;
+  ASSERT_TRUE(attention_forward_append_workspace(Tensor<float>::bshd(q.data(), packed), caches, fresh,
+                                                 Tensor<float>::bshd(o.data(), packed), options, bytes));
+  ASSERT_LE(bytes, lent.size());
+  options.workspace = lent.first(bytes);
+  const Status status = attention_forward_append(Tensor<float>::bshd(q.data(), packed), caches, fresh,
+                                                 Tensor<float>::bshd(o.data(), packed), options);
+  ASSERT_TRUE(status) << status.message();
+  const Status step = attention_decode(Tensor<float>::bshd(q.data(), added),
+                                       Cache<float>{.k = Tensor<float>::bshd(k_step.data(), cache),
+                                                    .v = Tensor<float>::bshd(v_step.data(), cache),
+                                                    .lengths = used,
+                                                    .batch_index = entries},
+                                       Tensor<float>::bshd(o_step.data(), added),
+                                       {.append = NewTokens<float>{Tensor<float>::bshd(k_new.data(), added),
+                                                                   Tensor<float>::bshd(v_new.data(), added)},
+                                        .rotary = rotary,
+                                        .mask = Mask::causal(),
+                                        .backend = TANDEM_BACKEND_CPU,
+                                        .workspace = lent});
+  ASSERT_TRUE(step) << step.message();
+  EXPECT_EQ(k, k_step);
+  EXPECT_EQ(v, v_step);
+  EXPECT_EQ(o, o_step);
 }
 
 TEST(CppForward, FailsWithAStatusThatKeepsItsWords) {

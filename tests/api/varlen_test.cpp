@@ -42,6 +42,7 @@ VarlenCase draw_case(std::uint64_t seed) {
   static constexpr tandem_dtype dtypes[] = {TANDEM_BF16, TANDEM_FP16, TANDEM_FP32};
   c.dtype = dtypes[random() % 3];
   c.head_dim = 8 * static_cast<std::int64_t>(1 + random() % 9);
+  c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
   c.page_size = 1 + static_cast<std::int64_t>(random() % 20);
   if (random() % 3 == 0) c.softcap = 5.f;
   return c;
@@ -64,12 +65,86 @@ TEST_P(VarlenBackend, EachSequenceEqualsItsOracle) {
     const test::Comparison o = test::compare(values.result.o, values.standard.o, values.reference.o);
     EXPECT_TRUE(o) << "o: " << o;
     EXPECT_TRUE(test::others_untouched(tensors));
+    EXPECT_EQ(tensors.cache_failure(), "");
     if (c.lse) {
       const test::Comparison lse =
           test::compare(values.result.lse, values.standard.lse, values.reference.lse);
       EXPECT_TRUE(lse) << "lse: " << lse;
     }
     if (HasFailure()) return;
+  }
+}
+
+/// Two sequences in entries that append.
+VarlenCase appending() {
+  VarlenCase c;
+  c.dtype = TANDEM_FP32;
+  c.q_lens = {3, 5}, c.k_lens = {7, 6}, c.new_lens = {3, 5};
+  c.keys = KeyLayout::entries;
+  return c;
+}
+
+TEST(Varlen, MistakesOfAppendingAreNamed) {
+  static std::int32_t number = 0;
+  struct Mistake {
+    const char* message;
+    void (*make)(Call& call);
+  };
+  const Mistake mistakes[] = {
+      {"varlen.seqused_k is NULL", [](Call& call) { call.varlen.seqused_k = nullptr; }},
+      {"varlen.k_new.dtype", [](Call& call) { call.varlen.k_new.dtype = TANDEM_BF16; }},
+      {"varlen.k_new.shape[2]", [](Call& call) { call.varlen.k_new.shape[2] = 2; }},
+      {"varlen.v_new.shape[1]", [](Call& call) { call.varlen.v_new.shape[1] -= 1; }},
+      {"varlen.k_new.shape[0] (batch) is 1; it has to be 2",
+       [](Call& call) { call.varlen.cu_seqlens_k_new = nullptr; }},
+      {"overlap", [](Call& call) { call.varlen.k_new.data = call.args.k.data; }},
+      {"varlen.leftpad_k",
+       [](Call& call) {
+         call.varlen.leftpad_k =
+             reinterpret_cast<const std::int32_t*>(reinterpret_cast<std::uintptr_t>(&number) + 1);
+       }},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const VarlenTensors tensors(appending());
+    Call call(tensors, TANDEM_BACKEND_CPU);
+    mistake.make(call);
+    EXPECT_EQ(call.run(), TANDEM_INVALID_ARGUMENT) << mistake.message;
+    EXPECT_NE(std::string(tandem_last_error()).find(mistake.message), std::string::npos)
+        << tandem_last_error() << "\ndoes not say: " << mistake.message;
+    EXPECT_TRUE(tensors.o.untouched());
+  }
+}
+
+// Without any query the keys are appended all the same.
+TEST(Varlen, KeysOfNoQueriesAreAppended) {
+  VarlenCase c = appending();
+  const VarlenTensors tensors(c);
+  Call call(tensors, TANDEM_BACKEND_CPU);
+  call.args.q.shape[1] = call.args.o.shape[1] = call.args.lse.shape[1] = 0;
+  ASSERT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(tensors.cache_failure(), "");
+}
+
+// Entries have 10 rows: a sequence that claims 9 of them has room for 3 new ones behind 7 only, and one whose
+// entry does not exist has keys and values of 0.
+TEST(Varlen, WildLengthsAndEntriesStayInTheCaches) {
+  VarlenTensors tensors(appending());
+  ASSERT_EQ(tensors.k.view().shape[1], 10);
+  tensors.seqused_k = {9, -4};
+  for (std::int64_t row = 0; row < 10; ++row)
+    for (std::int64_t e = 0; e < 64; ++e) tensors.k.set(0, row, 0, e, 1.f), tensors.v.set(0, row, 0, e, 1.f);
+  tensors.batch_index = {0, 77};
+  Call call(tensors, TANDEM_BACKEND_CPU);
+  call.varlen.batch_index = tensors.batch_index.data();
+  call.varlen.max_seqlen_k = 0;
+  ASSERT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(tensors.k.at(0, 6, 0, 0), 1);
+  EXPECT_EQ(tensors.k.at(0, 7, 0, 0), tensors.k_new.at(0, 0, 0, 0));
+  EXPECT_EQ(tensors.k.at(0, 9, 0, 63), tensors.k_new.at(0, 2, 0, 63));
+  EXPECT_TRUE(tensors.k.guards_intact());
+  for (std::int64_t row = 3; row < 8; ++row) {
+    EXPECT_EQ(tensors.o.at(0, row, 0, 0), 0);
+    EXPECT_NEAR(tensors.lse.at(0, row, 0, 0), std::log(5.0), 1e-6);  // five keys of score 0
   }
 }
 
@@ -196,6 +271,22 @@ TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {
              reinterpret_cast<const std::int32_t*>(reinterpret_cast<std::uintptr_t>(numbers) + 2);
        }},
       {"varlen->struct_size", [](Call& c) { c.varlen.struct_size = 8; }},
+      {"varlen.leftpad_k is given, but keys are packed", [](Call& c) { c.varlen.leftpad_k = numbers; }},
+      {"varlen.batch_index is given, but keys are paged",
+       [](Call& c) {
+         c.varlen.page_table = c.varlen.seqused_k = c.varlen.batch_index = numbers;
+         c.varlen.cu_seqlens_k = nullptr;
+       }},
+      {"varlen.v_new.data is NULL", [](Call& c) { c.varlen.k_new = c.args.k; }},
+      {"varlen.cu_seqlens_k too", [](Call& c) { c.varlen.k_new = c.varlen.v_new = c.args.k; }},
+      {"rotary.cos is NULL",
+       [](Call& c) { c.rotary.cos = nullptr, c.rotary.dim = 16, c.varlen.rotary = &c.rotary; }},
+      {"varlen.rotary.dim is 24",
+       [](Call& c) {
+         c.rotary = {sizeof(tandem_rotary), numbers, numbers, TANDEM_FP32, 1, 24, 0};
+         c.varlen.rotary = &c.rotary;
+       }},
+      {"varlen.rotary->struct_size", [](Call& c) { c.rotary.struct_size = 8, c.varlen.rotary = &c.rotary; }},
   };
   for (const Mistake& mistake : mistakes) {
     const VarlenTensors tensors(two_sequences());

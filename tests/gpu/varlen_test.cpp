@@ -1,5 +1,6 @@
 // Variable lengths on Hopper against the oracle of each sequence: random batches of every variant, graphs
 // that read lengths anew, bits that do not depend on the batch.
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <iterator>
 #include <sstream>
@@ -33,6 +34,13 @@ class DeviceVarlen {
         seqused_k_(bytes_of(host.seqused_k)),
         page_table_(bytes_of(host.page_table)),
         sinks_(std::as_bytes(std::span(host.sinks))),
+        k_new_(host.k_new.storage()),
+        v_new_(host.v_new.storage()),
+        cos_(host.cos.storage()),
+        sin_(host.sin.storage()),
+        cu_seqlens_new_(bytes_of(host.cu_seqlens_new)),
+        leftpad_(bytes_of(host.leftpad)),
+        batch_index_(bytes_of(host.batch_index)),
         call_(problem_of(host), to_c(host.setup.mask), TANDEM_BACKEND_HOPPER),
         workspace_(workspace_bytes()) {}
 
@@ -43,6 +51,8 @@ class DeviceVarlen {
   void read(VarlenTensors& host) const {
     o_.read(host.o.storage());
     lse_.read(host.lse.storage());
+    k_.read(host.k.storage());
+    v_.read(host.v.storage());
   }
   void write_lengths(const VarlenTensors& host) {
     cu_seqlens_q_.write(bytes_of(host.cu_seqlens_q));
@@ -60,6 +70,16 @@ class DeviceVarlen {
     };
     moved(p.varlen.cu_seqlens_q, cu_seqlens_q_), moved(p.varlen.cu_seqlens_k, cu_seqlens_k_);
     moved(p.varlen.seqused_k, seqused_k_), moved(p.varlen.page_table, page_table_);
+    moved(p.varlen.cu_seqlens_k_new, cu_seqlens_new_), moved(p.varlen.leftpad_k, leftpad_);
+    moved(p.varlen.batch_index, batch_index_);
+    if (p.varlen.appends()) {
+      p.varlen.k_new = host.k_new.view_at(k_new_.data());
+      p.varlen.v_new = host.v_new.view_at(v_new_.data());
+    }
+    if (p.varlen.rotates()) {
+      p.varlen.rotary.cos = host.cos.view_at(cos_.data()).data;
+      p.varlen.rotary.sin = host.sin.view_at(sin_.data()).data;
+    }
     if (p.sinks != nullptr) p.sinks = reinterpret_cast<const float*>(sinks_.data());
     return p;
   }
@@ -69,7 +89,8 @@ class DeviceVarlen {
     return bytes;
   }
 
-  DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sinks_;
+  DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sinks_, k_new_,
+      v_new_, cos_, sin_, cu_seqlens_new_, leftpad_, batch_index_;
   VarlenCall call_;
   DeviceMemory workspace_;
 };
@@ -81,6 +102,7 @@ std::string failure_of(const VarlenTensors& tensors) {
   if (const Comparison o = compare(values.result.o, values.standard.o, values.reference.o); !o)
     failure << "o: " << o;
   if (!others_untouched(tensors)) failure << " rows of no sequence were written";
+  failure << tensors.cache_failure();
   if (tensors.setup.lse)
     if (const Comparison lse = compare(values.result.lse, values.standard.lse, values.reference.lse); !lse)
       failure << " lse: " << lse;
@@ -95,6 +117,7 @@ VarlenCase random_case(std::uint64_t seed) {
   static constexpr std::int64_t head_dims[] = {64, 96, 128, 192, 256, 8, 40, 80, 136};
   c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
   c.head_dim = head_dims[seed % std::size(head_dims)];
+  c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
   if (random() % 4 == 0) c.softcap = static_cast<float>(2 + random() % 40);
   return c;
 }
@@ -127,6 +150,8 @@ TEST_F(HopperVarlen, SmallBatchesOfEveryVariantEqualTheirOracle) {
         c.head_dim = head_dim;
         c.mask = causal ? core::Mask::causal() : core::Mask{50, 20};
         c.softcap = softcap;
+        if (c.keys != KeyLayout::packed) c.new_lens = {3, 100, 0}, c.rotary_dim = head_dim / (causal ? 1 : 2);
+        c.interleaved = softcap > 0;
         SCOPED_TRACE(testing::Message() << c);
         VarlenTensors tensors(c);
         const DeviceVarlen device(tensors);

@@ -12,7 +12,7 @@ except ImportError:
     sys.exit(77)
 
 import tandem
-from oracle import attention64, visible
+from oracle import attention64, rotated, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
 
@@ -82,6 +82,41 @@ class ForwardVarlen(unittest.TestCase):
                     np.testing.assert_allclose(out[begin:begin + len(q)], expected[0], atol=2e-5)
                     np.testing.assert_allclose(lse[begin:begin + len(q)], expected_lse[0], atol=2e-5)
                     begin += len(q)
+
+    def test_appends_and_rotates_in_the_same_call(self):
+        rng = np.random.default_rng(SEED)
+        for case in range(40):
+            count, heads, group, d, room = rng.integers(1, 5), 2, 2, 32, 50
+            q_lens, used = rng.integers(0, 9, count), rng.integers(0, 30, count)
+            pad = np.minimum(rng.integers(0, 5, count), used) if case % 2 else np.zeros(count, int)
+            packed = bool(rng.integers(2))
+            new = rng.integers(0, 9, count) if packed else np.full(count, rng.integers(0, 9))
+            q_lens[0], new[0] = q_lens[0] + 1, new[0] + packed
+            q, k_new, v_new = (rng.standard_normal((n, h, d)).astype(np.float32) for n, h in (
+                (q_lens.sum(), heads * group), (new.sum(), heads), (new.sum(), heads)))
+            k, v = (rng.standard_normal((count + 1, room, heads, d)).astype(np.float32) for _ in "kv")
+            entries = rng.permutation(count + 1)[:count].astype(np.int32)
+            angles = rng.standard_normal((room, 8))
+            rotary, interleaved = (np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)), bool(case % 3)
+            before, options = (k.copy(), v.copy()), {"cu_seqlens_k_new": Batch.cumulated(new)} if packed else {}
+            shape = (-1, heads, d) if packed else (count, new[0], heads, d)
+            with self.subTest(seed=SEED, case=case, q=q_lens, used=used, new=new, pad=pad):
+                out = tandem.forward_varlen(
+                    q, k, v, cu_seqlens_q=Batch.cumulated(q_lens), seqused_k=used.astype(np.int32), causal=True,
+                    k_new=k_new.reshape(shape), v_new=v_new.reshape(shape), rotary=rotary, rotary_interleaved=interleaved,
+                    leftpad_k=pad.astype(np.int32), batch_index=entries, backend=("cpu", "reference")[case % 2], **options)
+                for i, (n, m, length, entry) in enumerate(zip(q_lens, new, used, entries)):
+                    own_q, own_k, own_v = (x[sizes[:i].sum():sizes[:i + 1].sum()]
+                                           for x, sizes in ((q, q_lens), (k_new, new), (v_new, new)))
+                    total = length + m
+                    before[0][entry, length:total] = rotated(own_k, np.arange(length, total), *rotary, interleaved)
+                    before[1][entry, length:total] = own_v
+                    turned = rotated(own_q, np.arange(total - n, total), *rotary, interleaved)
+                    keys, values = (x[None, entry, pad[i]:total] for x in before)
+                    expected, _ = attention64(turned[None], keys, values, d ** -0.5, visible(n, total - pad[i], None, 0))
+                    np.testing.assert_allclose(out[q_lens[:i].sum():][:n], expected[0], atol=2e-5)
+                np.testing.assert_allclose(k, before[0], atol=1e-6)
+                np.testing.assert_array_equal(v, before[1])
 
     def test_sinks_of_fixed_lengths_and_what_is_wrong_with_them(self):
         rng = np.random.default_rng(SEED)

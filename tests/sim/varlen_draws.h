@@ -1,6 +1,7 @@
 // Random batches for a forward variant of variable lengths on the software Hopper.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "apps/sim/forward_sim.h"
@@ -16,6 +17,7 @@ inline VarlenCase draw_varlen_case(const forward::ForwardVariant& variant, std::
   c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 4));
   if (variant.mask == forward::MaskKind::prefix) c.mask.left = core::Mask::unlimited;
+  c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
   if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
   return c;
 }

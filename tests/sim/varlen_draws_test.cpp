@@ -50,6 +50,19 @@ void count_layout(Coverage& coverage, const ForwardVariant& v, const VarlenCase&
   if (v.mask == MaskKind::band) coverage.count(kind, "softcap", c.softcap > 0);
   coverage.count(kind, "sinks", c.sinks);
   coverage.count(kind, "no sinks", !c.sinks);
+  coverage.count(kind, "nothing appended", !c.appends());
+  coverage.count(kind, "appended packed to pages",
+                 c.appends() && c.new_packed && c.keys == test::KeyLayout::paged);
+  coverage.count(kind, "appended to entries", c.appends() && c.keys == test::KeyLayout::entries);
+  coverage.count(kind, "appended as many each", c.appends() && !c.new_packed);
+  coverage.count(kind, "halves rotated", c.rotary_dim > 0 && !c.interleaved);
+  coverage.count(kind, "neighbours rotated", c.rotary_dim > 0 && c.interleaved);
+  coverage.count(kind, "angles of the dtype", c.rotary_dim > 0 && c.rotary_of_dtype);
+  coverage.count(kind, "some columns rotated", c.rotary_dim > 0 && c.rotary_dim < c.head_dim);
+  coverage.count(kind, "rotated, nothing appended", c.rotary_dim > 0 && !c.appends());
+  coverage.count(kind, "padding", !c.padding.empty());
+  coverage.count(kind, "appended behind padding", !c.padding.empty() && c.appends());
+  coverage.count(kind, "indexed entries", c.batch_index);
   coverage.count(kind, "lse", c.lse);
   coverage.count(kind, "no lse", !c.lse);
 }

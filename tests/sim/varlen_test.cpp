@@ -35,6 +35,7 @@ struct Problem {
     const test::Comparison o = test::compare(values.result.o, values.standard.o, values.reference.o);
     EXPECT_TRUE(o) << "o: " << o;
     EXPECT_TRUE(test::others_untouched(tensors));
+    EXPECT_EQ(tensors.cache_failure(), "");
     if (!c.lse) return;
     const test::Comparison lse = test::compare(values.result.lse, values.standard.lse, values.reference.lse);
     EXPECT_TRUE(lse) << "lse: " << lse;

@@ -10,6 +10,7 @@ namespace tandem::test {
 /// Arguments for a problem of variable lengths. Points into itself, and to what the problem points to.
 struct VarlenCall {
   tandem_mask mask;
+  tandem_rotary rotary{};
   tandem_varlen varlen{};
   tandem_forward_args args{};
 
@@ -21,6 +22,13 @@ struct VarlenCall {
     varlen.seqused_k = p.varlen.seqused_k, varlen.page_table = p.varlen.page_table;
     varlen.page_table_stride = p.varlen.page_table_stride;
     varlen.pages_per_sequence = p.varlen.pages_per_sequence;
+    varlen.k_new = p.varlen.k_new, varlen.v_new = p.varlen.v_new;
+    varlen.cu_seqlens_k_new = p.varlen.cu_seqlens_k_new;
+    varlen.leftpad_k = p.varlen.leftpad_k, varlen.batch_index = p.varlen.batch_index;
+    const core::Rotary& angles = p.varlen.rotary;
+    rotary = {sizeof(rotary),   angles.cos, angles.sin,        angles.dtype,
+              angles.positions, angles.dim, angles.interleaved};
+    if (angles.cos != nullptr) varlen.rotary = &rotary;
     args.struct_size = sizeof(args);
     args.backend = backend;
     args.q = p.q, args.k = p.k, args.v = p.v, args.o = p.o, args.lse = p.lse;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "core/problem.h"
@@ -29,7 +30,22 @@ struct VarlenCase {
   float softcap = 0;
   bool lse = true;
   bool sinks = false;
+  /// So many of each sequence's last keys are appended by the call; empty: nothing is. Keys are not packed
+  /// then, and where new ones are not packed either, all sequences have as many.
+  std::vector<std::int64_t> new_lens = {};
+  bool new_packed = true;
+  std::int64_t rotary_dim = 0;  ///< 0: no rotary embedding
+  bool interleaved = false;
+  bool rotary_of_dtype = false;  ///< the tables; else fp32
+  /// Of entries: rows before each sequence's first key, none where empty; and whether they stand in another
+  /// order, with others between.
+  std::vector<std::int64_t> padding = {};
+  bool batch_index = false;
   std::uint64_t seed = 1;
+
+  bool appends() const { return !new_lens.empty(); }
+  std::int64_t padding_of(std::size_t sequence) const { return padding.empty() ? 0 : padding[sequence]; }
+  std::int64_t new_len(std::size_t sequence) const { return appends() ? new_lens[sequence] : 0; }
 };
 
 std::ostream& operator<<(std::ostream& out, const VarlenCase& c);
@@ -49,11 +65,28 @@ struct VarlenTensors {
   /// As api::validate would build it, over these tensors.
   core::ForwardProblem problem() const;
 
+  /// The same of what every sequence has when all is appended and rotated, as the words of tandem.h say it,
+  /// with nothing left to do but attention. Queries are rounded to the dtype, or, for the oracle, not.
+  core::ForwardProblem attended(bool queries_rounded) const;
+  /// What is wrong with the caches after the call: rows that were appended hold their tokens within a
+  /// rounding, all other bytes are as they were. "" if nothing is.
+  std::string cache_failure() const;
+
   VarlenCase setup;
-  HostTensor q, k, v, o, lse;
-  std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k, seqused_k, page_table;
+  HostTensor q, k, v, o, lse, k_new, v_new, cos, sin;
+  std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, cu_seqlens_new, leftpad,
+      batch_index;
   std::int64_t pages_per_sequence = 0;
   std::vector<float> sinks;
+
+ private:
+  HostTensor k_before_, v_before_;               ///< the caches before the call
+  HostTensor k_after_, v_after_;                 ///< and as they ought to be behind it
+  HostTensor rotated_q_, rounded_q_;             ///< fp32, and the dtype
+  std::vector<std::int32_t> keys_, first_keys_;  ///< seqused_k and leftpad_k then
+
+  void fill_keys(Random& random);
+  void rotate_queries();
 };
 
 /// The rows of all sequences, one after another: of o and lse as they are, and as they ought to be.

@@ -4,21 +4,21 @@
 
 #include <cstdint>
 
-#include "decode/arguments.h"
+#include "core/rotary.h"
 #include "hw/hw.h"
 #include "tile/shared_tile.h"
 
-namespace tandem::decode {
+namespace tandem::tile {
 
-TANDEM_DEVICE tile::Chunk load_chunk(const void* address) {
-  tile::Chunk chunk;
+TANDEM_DEVICE Chunk load_chunk(const void* address) {
+  Chunk chunk;
   hw::load_global(chunk.words, address);
   return chunk;
 }
 
 /// The eight elements of a chunk.
 template <hw::Operand operand>
-TANDEM_DEVICE void unpack_chunk(float (&values)[8], const tile::Chunk& chunk) {
+TANDEM_DEVICE void unpack_chunk(float (&values)[8], const Chunk& chunk) {
   TANDEM_UNROLL
   for (int i = 0; i < 4; ++i) {
     values[2 * i] = hw::unpack_low<operand>(chunk.words[i]);
@@ -40,8 +40,8 @@ TANDEM_DEVICE void load_angles(float (&values)[8], const void* table, bool fp32,
 /// Columns `column` (a multiple of 8) to column + 7 of a row of 16-bit elements that belongs to the token at
 /// `position`, rotated where there is a rotary embedding. `own` is what load_chunk finds there.
 template <hw::Operand operand>
-TANDEM_DEVICE tile::Chunk rotated_chunk(const tile::Chunk& own, const std::uint16_t* row, int column,
-                                        const RotaryView& rotary, int position) {
+TANDEM_DEVICE Chunk rotated_chunk(const Chunk& own, const std::uint16_t* row, int column,
+                                  const core::RotaryView& rotary, int position) {
   if (rotary.cos == nullptr || column >= rotary.dim) return own;
   const int half = rotary.dim / 2, last = rotary.positions - 1;
   const int known = position < 0 ? 0 : (position > last ? last : position);
@@ -66,16 +66,16 @@ TANDEM_DEVICE tile::Chunk rotated_chunk(const tile::Chunk& own, const std::uint1
     TANDEM_UNROLL
     for (int i = 0; i < 8; ++i) rotated[i] = hw::fma(x[i], cos[i], sign * partner[i] * sin[i]);
   }
-  tile::Chunk chunk;
+  Chunk chunk;
   TANDEM_UNROLL
   for (int i = 0; i < 4; ++i) chunk.words[i] = hw::pack<operand>(rotated[2 * i], rotated[2 * i + 1]);
   return chunk;
 }
 
 template <hw::Operand operand>
-TANDEM_DEVICE tile::Chunk load_rotated(const std::uint16_t* row, int column, const RotaryView& rotary,
-                                       int position) {
+TANDEM_DEVICE Chunk load_rotated(const std::uint16_t* row, int column, const core::RotaryView& rotary,
+                                 int position) {
   return rotated_chunk<operand>(load_chunk(row + column), row, column, rotary, position);
 }
 
-}  // namespace tandem::decode
+}  // namespace tandem::tile
