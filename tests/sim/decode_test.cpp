@@ -181,6 +181,8 @@ TEST(DecodeOnHopper, NamesTheTensorsThatItCannotTake) {
   p.k_new.data = nullptr, p.k_new.shape[1] = p.v_new.shape[1] = 0;
   p.k_new.stride[1] = p.v_new.stride[1] = 1;
   EXPECT_EQ(message_of(p), "") << "where nothing is appended, its strides are nobody's";
+  p = good, p.q.stride[0] = p.k_cache.stride[0] = p.v_cache.stride[0] = 0;
+  EXPECT_EQ(message_of(p), "") << "sequences may share what they read";
   p = good, p.rotary.cos = reinterpret_cast<const void*>(0x1008);
   EXPECT_TRUE(names(p, "rotary.cos is not aligned")) << message_of(p);
 }
