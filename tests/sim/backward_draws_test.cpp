@@ -43,12 +43,7 @@ void count_options(Coverage& coverage, const std::string& kind, const BackwardVa
   const test::ForwardCase& f = c.forward;
   for (const std::int64_t batch : {1, 2})
     coverage.count(kind, "batch " + std::to_string(batch), f.batch == batch);
-  const std::int64_t group = f.q_heads / f.kv_heads;
-  for (const std::int64_t heads : {1, 2, 3})
-    coverage.count(kind, "groups of " + std::to_string(heads), group == heads);
-  coverage.count(kind, "several groups", f.kv_heads > 1 && group > 1);
-  coverage.count(kind, "head dim of the variant", f.head_dim == v.head_dim);
-  coverage.count(kind, "head dim below the variant's", f.head_dim < v.head_dim);
+  test::count_heads(coverage, kind, {f.q_heads, f.kv_heads, f.head_dim, v.head_dim}, {1, 2, 3});
   coverage.count(kind, "a gradient of lse", c.dlse);
   coverage.count(kind, "no gradient of lse", !c.dlse);
   coverage.count(kind, "gradients of sinks", c.sinks);
@@ -61,18 +56,14 @@ void count_options(Coverage& coverage, const std::string& kind, const BackwardVa
 
 TEST(BackwardDraws, HaveEveryFeatureForEveryKindOfKernel) {
   Coverage coverage;
-  std::size_t place = 0;
-  for (const BackwardVariant& v : backward::all_variants()) {
-    const std::string test =
-        "EqualsTheOracleUnderEveryPolicy/" + test::test_name<BackwardVariant>({v, place++});
-    for (std::uint64_t number = 1; number <= test::drawn_runs(); ++number) {
-      const BackwardCase c = test::draw_case(v, test::seed_of(test, number));
-      test::count_mask(coverage, kind_of(v), {c.forward.mask, c.forward.q_len, c.forward.k_len, true, false});
-      test::count_mask(coverage, "all", {c.forward.mask, c.forward.q_len, c.forward.k_len});
-      count_lengths(coverage, v, c.forward);
-      count_options(coverage, kind_of(v), v, c);
-    }
-  }
+  const auto count = [&](const BackwardVariant& v, std::uint64_t seed) {
+    const BackwardCase c = test::draw_case(v, seed);
+    test::count_mask(coverage, kind_of(v), {c.forward.mask, c.forward.q_len, c.forward.k_len, true, false});
+    test::count_mask(coverage, "all", {c.forward.mask, c.forward.q_len, c.forward.k_len});
+    count_lengths(coverage, v, c.forward);
+    count_options(coverage, kind_of(v), v, c);
+  };
+  test::for_each_draw("EqualsTheOracleUnderEveryPolicy", backward::all_variants(), count);
   std::cout << coverage;
   EXPECT_EQ(coverage.missing(), "");
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <iomanip>
 #include <ostream>
 #include <string>
@@ -70,6 +71,20 @@ class Coverage {
   std::vector<Row> rows_;
   std::vector<std::string> kinds_;
 };
+
+/// Heads of a problem, and the head dim of the variant that it is for.
+struct Heads {
+  std::int64_t q_heads, kv_heads, head_dim, of_variant;
+};
+inline void count_heads(Coverage& coverage, const std::string& kind, const Heads& h,
+                        std::initializer_list<std::int64_t> groups) {
+  const std::int64_t group = h.q_heads / h.kv_heads;
+  for (const std::int64_t heads : groups)
+    coverage.count(kind, "groups of " + std::to_string(heads), group == heads);
+  coverage.count(kind, "several groups", h.kv_heads > 1 && group > 1);
+  coverage.count(kind, "head dim of the variant", h.head_dim == h.of_variant);
+  coverage.count(kind, "head dim below the variant's", h.head_dim < h.of_variant);
+}
 
 /// Whether a length is so many elements from a multiple of the block.
 inline bool off_the_edge(std::int64_t length, int block, int by) {

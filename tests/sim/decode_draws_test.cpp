@@ -157,21 +157,16 @@ void count_options(const Rows& rows, const Draw& draw) {
 TEST(DecodeDraws, HaveEveryFeatureForEveryAlgorithm) {
   static constexpr const char* kinds[] = {"plain", "shared-p", "register-p"};
   Coverage coverage;
-  std::size_t place = 0;
-  const std::vector<DecodeVariant> variants = sim::decode_variants();
-  for (const DecodeVariant& v : variants) {
-    const std::string test =
-        "EqualsTheOracleUnderEveryPolicy/" + test::test_name<DecodeVariant>({v, place++});
+  const auto count = [&](const DecodeVariant& v, std::uint64_t seed) {
     const Rows rows{coverage, kinds[static_cast<int>(v.algorithm)]};
-    for (std::uint64_t number = 1; number <= test::drawn_runs(); ++number) {
-      const Draw draw{v, test::seed_of(test, number)};
-      count_mask(rows, draw);
-      count_lengths(rows, draw);
-      count_splits(rows, draw);
-      count_cache(rows, draw);
-      count_options(rows, draw);
-    }
-  }
+    const Draw draw{v, seed};
+    count_mask(rows, draw);
+    count_lengths(rows, draw);
+    count_splits(rows, draw);
+    count_cache(rows, draw);
+    count_options(rows, draw);
+  };
+  test::for_each_draw("EqualsTheOracleUnderEveryPolicy", sim::decode_variants(), count);
   std::cout << coverage;
   EXPECT_EQ(coverage.missing(), "");
 }

@@ -27,12 +27,7 @@ void count_options(Coverage& coverage, const std::string& kind, const ForwardVar
                    const ForwardCase& c) {
   for (const std::int64_t batch : {1, 2, 3})
     coverage.count(kind, "batch " + std::to_string(batch), c.batch == batch);
-  const std::int64_t group = c.q_heads / c.kv_heads;
-  for (const std::int64_t heads : {1, 2, 3})
-    coverage.count(kind, "groups of " + std::to_string(heads), group == heads);
-  coverage.count(kind, "several groups", c.kv_heads > 1 && group > 1);
-  coverage.count(kind, "head dim of the variant", c.head_dim == v.head_dim);
-  coverage.count(kind, "head dim below the variant's", c.head_dim < v.head_dim);
+  test::count_heads(coverage, kind, {c.q_heads, c.kv_heads, c.head_dim, v.head_dim}, {1, 2, 3});
   coverage.count(kind, "lse", c.lse);
   coverage.count(kind, "no lse", !c.lse);
   coverage.count(kind, "scale given", c.scale > 0);
@@ -70,15 +65,9 @@ std::string kind_of(const ForwardVariant& v) {
   return std::string(overlaps[static_cast<int>(v.overlap)]) + (v.mask == MaskKind::prefix ? " p" : " b");
 }
 
-/// Calls `visit(variant, seed)` for the draws of a test.
 template <typename Visit>
-void for_each_draw(const char* name, const Visit& visit) {
-  std::size_t place = 0;
-  for (const ForwardVariant& v : sim::forward_variants()) {
-    const std::string test = std::string(name) + "/" + test::test_name<ForwardVariant>({v, place++});
-    for (std::uint64_t number = 1; number <= test::drawn_runs(); ++number)
-      visit(v, test::seed_of(test, number));
-  }
+void for_each_draw(const char* test, const Visit& visit) {
+  test::for_each_draw(test, sim::forward_variants(), visit);
 }
 
 TEST(ForwardDraws, HaveEveryFeatureForEveryKindOfKernel) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <string>
+#include <type_traits>
 
 #include "apps/sim/machine.h"
 
@@ -68,6 +69,18 @@ void for_each_run(const std::string& suite, std::uint64_t most_multiprocessors, 
     SCOPED_TRACE(testing::Message() << problem << "\npolicy " << hw::sim::name_of(machine.policy)
                                     << "\nreplay: " << machine.replay);
     problem.check(machine);
+  }
+}
+
+/// Calls `visit(variant, seed)` for all that a test draws, for each of its variants: of a test that counts
+/// what is drawn.
+template <typename Variants, typename Visit>
+void for_each_draw(const std::string& test, const Variants& variants, const Visit& visit) {
+  std::size_t place = 0;
+  for (const auto& variant : variants) {
+    const std::string name =
+        test + "/" + test_name<std::remove_cvref_t<decltype(variant)>>({variant, place++});
+    for (std::uint64_t number = 1; number <= drawn_runs(); ++number) visit(variant, seed_of(name, number));
   }
 }
 

@@ -41,12 +41,7 @@ void count_layout(Coverage& coverage, const ForwardVariant& v, const VarlenCase&
   for (std::int64_t size = 16; size <= 256; size *= 2)
     coverage.count(kind, "pages of " + std::to_string(size),
                    c.keys == test::KeyLayout::paged && c.page_size == size);
-  const std::int64_t group = c.q_heads / c.kv_heads;
-  for (const std::int64_t heads : {1, 2, 4})
-    coverage.count(kind, "groups of " + std::to_string(heads), group == heads);
-  coverage.count(kind, "several groups", c.kv_heads > 1 && group > 1);
-  coverage.count(kind, "head dim of the variant", c.head_dim == v.head_dim);
-  coverage.count(kind, "head dim below the variant's", c.head_dim < v.head_dim);
+  test::count_heads(coverage, kind, {c.q_heads, c.kv_heads, c.head_dim, v.head_dim}, {1, 2, 4});
   if (v.mask == MaskKind::band) coverage.count(kind, "softcap", c.softcap > 0);
   coverage.count(kind, "sinks", c.sinks);
   coverage.count(kind, "no sinks", !c.sinks);
@@ -69,16 +64,13 @@ void count_layout(Coverage& coverage, const ForwardVariant& v, const VarlenCase&
 
 TEST(VarlenDraws, HaveEveryFeatureForEveryKindOfMask) {
   Coverage coverage;
-  std::size_t place = 0;
-  for (const ForwardVariant& v : sim::forward_variants(forward::Lengths::varlen)) {
-    const std::string test =
-        "EachSequenceEqualsItsOracleUnderEveryPolicy/" + test::test_name<ForwardVariant>({v, place++});
-    for (std::uint64_t number = 1; number <= test::drawn_runs(); ++number) {
-      const VarlenCase c = test::draw_varlen_case(v, test::seed_of(test, number));
-      count_sequences(coverage, v, c);
-      count_layout(coverage, v, c);
-    }
-  }
+  const auto count = [&](const ForwardVariant& v, std::uint64_t seed) {
+    const VarlenCase c = test::draw_varlen_case(v, seed);
+    count_sequences(coverage, v, c);
+    count_layout(coverage, v, c);
+  };
+  test::for_each_draw("EachSequenceEqualsItsOracleUnderEveryPolicy",
+                      sim::forward_variants(forward::Lengths::varlen), count);
   std::cout << coverage;
   EXPECT_EQ(coverage.missing(), "");
 }
