@@ -4,124 +4,36 @@
 // one is full, and compares every token's output with one causal forward over the whole sequence. Runs on
 // Hopper where that can be used and this file was compiled with EXAMPLE_CUDA (and linked with the CUDA
 // runtime), else on the CPU.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <random>
 #include <tuple>
 #include <vector>
 
-#include <tandem/attention.hpp>
-#ifdef EXAMPLE_CUDA
-#include <cuda_runtime_api.h>
-#endif
+#include "memory.h"
 
 namespace {
 
+using example::Array, example::require, example::value_of;
 using tandem::Bf16, tandem::Tensor;
 
 constexpr std::int64_t sequences = 2, tokens = 60, heads = 8, kv_heads = 2, head_dim = 64;
 constexpr std::int64_t page_size = 16, pages_per_sequence = 4, pages = sequences * pages_per_sequence;
 constexpr std::int64_t prompt = 21;  // tokens that the second sequence has before the first step
 
-bool hopper_usable() {
-  tandem_info info{};
-  info.struct_size = sizeof info;
-#ifdef EXAMPLE_CUDA
-  return tandem_get_info(&info) == TANDEM_OK && info.hopper_usable != 0;
-#else
-  return false;
-#endif
-}
-
-const bool on_device = hopper_usable();
-const tandem_backend backend = on_device ? TANDEM_BACKEND_HOPPER : TANDEM_BACKEND_CPU;
-
-/// Zeroed memory of the backend.
-template <typename T>
-class Array {
- public:
-  explicit Array(std::size_t size) : size_(size) {
-    const std::size_t bytes = std::max<std::size_t>(1, size * sizeof(T));
-#ifdef EXAMPLE_CUDA
-    if (on_device) {
-      void* memory = nullptr;
-      if (cudaMalloc(&memory, bytes) != cudaSuccess || cudaMemset(memory, 0, bytes) != cudaSuccess)
-        std::abort();
-      data_ = static_cast<T*>(memory);
-      return;
-    }
-#endif
-    data_ = static_cast<T*>(::operator new(bytes, alignment));
-    std::memset(static_cast<void*>(data_), 0, bytes);
-  }
-  explicit Array(const std::vector<T>& values) : Array(values.size()) { write(values); }
-  ~Array() {
-#ifdef EXAMPLE_CUDA
-    if (on_device) {
-      cudaFree(data_);
-      return;
-    }
-#endif
-    ::operator delete(data_, alignment);
-  }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-
-  T* data() const { return data_; }
-  std::size_t size() const { return size_; }
-  void write(const std::vector<T>& values) { copy(data_, values.data()); }
-  std::vector<T> read() const {
-    std::vector<T> values(size_);
-    copy(values.data(), data_);
-    return values;
-  }
-
- private:
-  static constexpr std::align_val_t alignment{256};
-
-  void copy(T* to, const T* from) const {
-#ifdef EXAMPLE_CUDA
-    if (on_device) {  // waits for what was enqueued before
-      if (cudaMemcpy(to, from, size_ * sizeof(T), cudaMemcpyDefault) != cudaSuccess) std::abort();
-      return;
-    }
-#endif
-    std::memcpy(static_cast<void*>(to), from, size_ * sizeof(T));
-  }
-
-  T* data_ = nullptr;
-  std::size_t size_;
-};
-
-float value_of(Bf16 x) {
-  const std::uint32_t bits = std::uint32_t{x.bits} << 16;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
+/// Before any memory is made.
+const tandem_backend backend = [] {
+  example::on_device = example::hopper_usable();
+  return example::on_device ? TANDEM_BACKEND_HOPPER : TANDEM_BACKEND_CPU;
+}();
 
 std::vector<Bf16> normal_values(std::int64_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::vector<Bf16> values(static_cast<std::size_t>(size));
-  for (Bf16& value : values) {
-    const float drawn = normal(random);
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &drawn, sizeof bits);
-    value.bits = static_cast<std::uint16_t>(bits >> 16);
-  }
+  for (Bf16& value : values) value = example::bf16_of(normal(random));
   return values;
-}
-
-void require(const tandem::Status& status) {
-  if (status) return;
-  std::fprintf(stderr, "%s: %s\n", status.name(), status.message().c_str());
-  std::exit(1);
 }
 
 /// Tensors of all tokens, b, s, h, d, on the host.
@@ -249,7 +161,7 @@ int main() {
     worst = difference <= worst ? worst : difference;
   }
   const bool right = worst <= 0.03f;  // a few roundings of bf16
-  std::printf("%s, %d and %d tokens: decoding equals the forward %s\n", on_device ? "Hopper" : "CPU",
+  std::printf("%s, %d and %d tokens: decoding equals the forward %s\n", example::on_device ? "Hopper" : "CPU",
               static_cast<int>(cache.length(0)), static_cast<int>(cache.length(1)),
               right ? "within bf16's rounding" : "NOT");
   return right ? 0 : 1;
