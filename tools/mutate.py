@@ -29,6 +29,11 @@ from mutation.workshop import Workshop
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "apps", "tests", "bench", "tools", "examples", "python", "LICENSE")
 HEAD_DIMS = (64, 96, 128, 192, 256)
+FAMILIES = {  # what to draw in, and the programs that test it
+    "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test")),
+    "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test",)),
+    "backward": (("src/backward",), ("sim_backward_test",)),
+}
 
 
 def replace_once(file, old, new):
@@ -89,6 +94,11 @@ def build_and_test(build, kernel, runs, limit):
 def seed_of(text):
     """A number, or that of the day, so that what runs every day draws something else."""
     return int(time.strftime("%Y%m%d")) if text == "today" else int(text)
+
+
+def family_of(text):
+    """A family's name, or that of the day: each in turn."""
+    return list(FAMILIES)[int(time.time() // 86400) % len(FAMILIES)] if text == "today" else text
 
 
 def check_table():
@@ -239,9 +249,13 @@ def main():
     parser.add_argument("--budget", type=float, default=15,
                         help="of a draw: seconds of tests for a mutant that the first ones miss, and of more draws (default 15)")
     parser.add_argument("--at-least", type=float, default=0, help="of a draw: fail where a smaller part is caught")
+    parser.add_argument("--family", choices=[*FAMILIES, "today"],
+                        help="of a draw: in place of --only and --tests, those of these kernels, or of the day's")
     parser.add_argument("--runs", type=int, default=3, help="problems per variant and policy (default 3)")
     parser.add_argument("--limit", type=int, default=300, help="seconds for one mutant's tests (default 300)")
     arguments = parser.parse_args()
+    if arguments.family is not None:
+        arguments.only, arguments.tests = FAMILIES[family_of(arguments.family)]
     if not check_table():
         return 2
     if arguments.draw:
