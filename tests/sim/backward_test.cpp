@@ -56,6 +56,28 @@ struct Problem {
   friend std::ostream& operator<<(std::ostream& out, const Problem& problem) { return out << problem.c; }
 };
 
+TEST(BackwardOnHopper, NamesTheTensorsThatItCannotTake) {
+  const test::BackwardTensors t(
+      {.forward = {.dtype = TANDEM_BF16, .batch = 2, .q_len = 3, .k_len = 5, .head_dim = 64}});
+  const core::BackwardProblem good = t.problem();
+  const auto message_of = [](const core::BackwardProblem& problem) {
+    return std::string(backward::supported(problem).message());
+  };
+  EXPECT_EQ(message_of(good), "");
+  using Problem = core::BackwardProblem;
+  const std::vector<std::pair<std::string, core::Tensor Problem::*>> tensors = {
+      {"q", &Problem::q},       {"k", &Problem::k},   {"v", &Problem::v},   {"o", &Problem::o},
+      {"dout", &Problem::dout}, {"dq", &Problem::dq}, {"dk", &Problem::dk}, {"dv", &Problem::dv}};
+  for (const auto& [name, tensor] : tensors) {
+    Problem p = good;
+    (p.*tensor).stride[1] += 1;
+    EXPECT_EQ(message_of(p).rfind(name + ".stride", 0), 0u) << message_of(p);
+  }
+  Problem p = good;
+  p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = TANDEM_FP32;
+  EXPECT_FALSE(backward::supported(p).ok()) << "no kernel takes fp32";
+}
+
 class BackwardOnSim : public testing::TestWithParam<BackwardVariant> {};
 
 INSTANTIATE_TEST_SUITE_P(Variants, BackwardOnSim, testing::ValuesIn(backward::all_variants()),

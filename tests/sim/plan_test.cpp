@@ -124,6 +124,28 @@ TEST(ChooseVariant, NamesWhatWasAskedForWhereItIsNotBuilt) {
   EXPECT_EQ(choose_variant(shapes_of(c)), nullptr);
 }
 
+TEST(ForwardOnHopper, NamesTheTensorsThatItCannotTake) {
+  const ForwardTensors t({.dtype = TANDEM_BF16, .batch = 2, .q_len = 3, .k_len = 5, .head_dim = 64});
+  const core::ForwardProblem good = t.problem();
+  const auto message_of = [](const core::ForwardProblem& problem) {
+    return std::string(forward::supported(problem).message());
+  };
+  EXPECT_EQ(message_of(good), "");
+  const std::vector<std::pair<std::string, core::Tensor core::ForwardProblem::*>> tensors = {
+      {"q", &core::ForwardProblem::q},
+      {"k", &core::ForwardProblem::k},
+      {"v", &core::ForwardProblem::v},
+      {"o", &core::ForwardProblem::o}};
+  for (const auto& [name, tensor] : tensors) {
+    core::ForwardProblem p = good;
+    (p.*tensor).stride[1] += 1;
+    EXPECT_THAT(message_of(p), testing::HasSubstr(name + ".stride"));
+  }
+  core::ForwardProblem p = good;
+  p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = TANDEM_FP32;
+  EXPECT_FALSE(forward::supported(p).ok()) << "no kernel takes fp32";
+}
+
 TEST(Table, HasEveryVariantOnce) {
   std::vector<std::string> names;
   for (const ForwardVariant& variant : sim::forward_variants()) names.push_back(sim::name_of(variant));
