@@ -289,7 +289,6 @@ MUTANTS = [
     Mutant("8 bits: the old tile's last block has the new one's weight", "weights", "pass_to_next_tile",
            Edit("p, finished", "p, state.softmax")),
     Mutant("8 bits: products are added before they are complete", "weights", "finish_columns", Remove("wgmma_wait"), 256),
-    Mutant("8 bits: two products in one buffer", "weights", "start_columns", Edit("number % product_buffers<V>", "0"), 256),
     Mutant("8 bits: every product has the first columns", "weights", "start_columns", Edit("(products<V> - 1 - number) * columns", "0"), 256),
     # 8 bits: scales
     Mutant("8 bits: scales of the neighbouring block", "scales", "scale_of", Edit("divide(token)", "divide(token + 128)")),

@@ -104,7 +104,8 @@ def gpu_summary(rows):
 def scores(simulator, gpu):
     """All that stands between the marks."""
     never = collections.Counter(m.kernel for m in MUTANTS if m.name not in simulator)
-    decode, known = ([m for m in of_kernel(kernel) if m.name in simulator] for kernel in ("decode", KERNEL))
+    decode, quantize, known = ([m for m in of_kernel(kernel) if m.name in simulator]
+                               for kernel in ("decode", "quantize", KERNEL))
     forward = [m for m in known if not gpu or m.name in gpu]
     newer = [m for m in known if m not in forward]
     columns = [("Simulator", simulator, caught), ("compute-sanitizer", gpu, reported),
@@ -115,6 +116,7 @@ def scores(simulator, gpu):
              simulator_summary([simulator[m.name] for m in newer]) if newer else "") +
             "\nThe decode kernels' mutants, which no GPU has run (`tools/mutate_gpu.py` is for the forward's):\n\n" +
             table(decode, columns[:1]) + "\n" + simulator_summary([simulator[m.name] for m in decode]) +
+            "\nThe quantising kernel's: " + simulator_summary([simulator[m.name] for m in quantize]) +
             (f"\nMade since, and not run yet: {never.total()} ({counted(never)}).\n" if never else "") +
             f"\nEvery row: [{SIMULATOR.name}]({SIMULATOR.name}); [{GPU.name}]({GPU.name}), with the first line of each "
             "report.\n\n")

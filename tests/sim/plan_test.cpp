@@ -124,12 +124,13 @@ TEST(ChooseVariant, NamesWhatWasAskedForWhereItIsNotBuilt) {
   EXPECT_EQ(choose_variant(shapes_of(c)), nullptr);
 }
 
+std::string message_of(const core::ForwardProblem& problem) {
+  return std::string(forward::supported(problem).message());
+}
+
 TEST(ForwardOnHopper, NamesTheTensorsThatItCannotTake) {
   const ForwardTensors t({.dtype = TANDEM_BF16, .batch = 2, .q_len = 3, .k_len = 5, .head_dim = 64});
   const core::ForwardProblem good = t.problem();
-  const auto message_of = [](const core::ForwardProblem& problem) {
-    return std::string(forward::supported(problem).message());
-  };
   EXPECT_EQ(message_of(good), "");
   const std::vector<std::pair<std::string, core::Tensor core::ForwardProblem::*>> tensors = {
       {"q", &core::ForwardProblem::q},
@@ -144,6 +145,45 @@ TEST(ForwardOnHopper, NamesTheTensorsThatItCannotTake) {
   core::ForwardProblem p = good;
   p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = TANDEM_FP32;
   EXPECT_FALSE(forward::supported(p).ok()) << "no kernel takes fp32";
+}
+
+TEST(ForwardOnHopper, NamesTheSizesThatItCannotTake) {
+  const Layout dense{.row_gap = 0};
+  const ForwardTensors t({.dtype = TANDEM_E4M3,
+                          .batch = 2,
+                          .q_len = 3,
+                          .k_len = 300,
+                          .head_dim = 64,
+                          .q = dense,
+                          .k = dense,
+                          .v = dense});
+  const core::ForwardProblem good = t.problem();
+  EXPECT_EQ(message_of(good), "");
+  float scale = 1;
+  for (const auto& [name, scales] :
+       {std::pair{"scales.k_block", &core::Quantisation::k}, {"scales.v_block", &core::Quantisation::v}}) {
+    core::ForwardProblem p = good;
+    core::Scales& own = p.quantisation.*scales;
+    own.values.data = &scale, own.values.shape[1] = 5, own.block = 64;
+    EXPECT_THAT(message_of(p), testing::HasSubstr(std::string(name) + " is 64"));
+    own.values.shape[1] = 3, own.block = 128;
+    EXPECT_EQ(message_of(p), "");
+    own.values.shape[1] = 1, own.block = 300;
+    EXPECT_EQ(message_of(p), "") << "one block may have any size";
+  }
+  const std::int32_t page = 0;
+  core::ForwardProblem p = good;
+  p.varlen.page_table = &page, p.k.shape[1] = p.v.shape[1] = 24;
+  EXPECT_THAT(message_of(p), testing::HasSubstr("(page size) is 24"));
+  p.k.shape[1] = p.v.shape[1] = 8;
+  EXPECT_THAT(message_of(p), testing::HasSubstr("(page size) is 8"));
+  p.k.shape[1] = p.v.shape[1] = 16;
+  EXPECT_EQ(message_of(p), "");
+  p = good;
+  p.q.shape[0] = p.k.shape[0] = p.v.shape[0] = p.o.shape[0] = 1 << 28;
+  EXPECT_EQ(message_of(p), "");
+  for (core::Tensor* tensor : {&p.q, &p.k, &p.v, &p.o}) tensor->shape[2] = 4;
+  EXPECT_THAT(message_of(p), testing::HasSubstr("exceeds 2^30 tiles"));
 }
 
 TEST(Table, HasEveryVariantOnce) {
