@@ -116,7 +116,7 @@ def scores(simulator, gpu):
              simulator_summary([simulator[m.name] for m in newer]) if newer else "") +
             "\nThe decode kernels' mutants, which no GPU has run (`tools/mutate_gpu.py` is for the forward's):\n\n" +
             table(decode, columns[:1]) + "\n" + simulator_summary([simulator[m.name] for m in decode]) +
-            "\nThe quantising kernel's: " + simulator_summary([simulator[m.name] for m in quantize]) +
+            "\nOf quantising: " + simulator_summary([simulator[m.name] for m in quantize]) +
             (f"\nMade since, and not run yet: {never.total()} ({counted(never)}).\n" if never else "") +
             f"\nEvery row: [{SIMULATOR.name}]({SIMULATOR.name}); [{GPU.name}]({GPU.name}), with the first line of each "
             "report.\n\n")
