@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 8-bit inputs in C++20: quantising, and the forward over what it made. docs/fp8.md says what to choose.
+// 8-bit inputs in C++20: quantising, the forward over what it made, and decode over an 8-bit cache.
+// docs/fp8.md says what to choose.
 //
 //   QuantizeOptions rows{.hadamard_seed = 1}, values{.layout = TANDEM_VALUES_BY_COLUMN};
 //   attention_quantize(q, q8, q_scale, rows);  // and k the same; v with `values`
@@ -74,6 +75,72 @@ Status attention_forward_workspace(const EightBitInputs& in, const Tensor<T>& o,
                                    const ForwardOptions& options, std::size_t& bytes) {
   const detail::EightBitCall own(in, o, options);
   return Status(tandem_forward_workspace(&own.call.args, &bytes));
+}
+
+/// A cache of 8 bits: tandem_cache_scales in tandem.h says what its scales mean. Per token they are entries
+/// (or pages), capacity (or page_size), kv_heads, 1, and written where tokens are appended; else batch, 1,
+/// heads,
+/// 1. Without one all of its scales are 1.
+struct EightBitCache {
+  Cache<E4m3> cache;
+  std::optional<Tensor<float>> k_scale = std::nullopt, v_scale = std::nullopt;
+  bool per_token = false;
+};
+
+namespace detail {
+
+/// Arguments of a decode call over 8 bits.
+template <MutableElement T>
+struct EightBitStep {
+  tandem_cache cache;
+  tandem_cache_scales scales{};
+  tandem_decode_args args;
+
+  EightBitStep(const Input<T>& q, const EightBitCache& given, const Tensor<T>& o,
+               const DecodeOptions<T>& options)
+      : cache(given.cache.c_cache()), args(decode_args<T>(q, cache, o, options)) {
+    scales.struct_size = sizeof(scales);
+    if (given.k_scale) scales.k = given.k_scale->c_tensor();
+    if (given.v_scale) scales.v = given.v_scale->c_tensor();
+    scales.per_token = given.per_token ? 1 : 0;
+    args.scales = &scales;
+  }
+  EightBitStep(const EightBitStep&) = delete;
+};
+
+}  // namespace detail
+
+/// attention_decode over a cache of 8 bits; q, o and what is appended have 16 (on the CPU also 32).
+template <MutableElement T>
+Status attention_decode(const detail::Input<T>& q, const EightBitCache& cache, const Tensor<T>& o,
+                        const detail::DecodeOptionsOf<T>& options = {}) {
+  const detail::EightBitStep<T> step(q, cache, o, options);
+  return Status(
+      tandem_decode(&step.args, options.workspace.data(), options.workspace.size(), options.stream));
+}
+
+/// Sets `bytes` to the workspace that it needs.
+template <MutableElement T>
+Status attention_decode_workspace(const detail::Input<T>& q, const EightBitCache& cache, const Tensor<T>& o,
+                                  const detail::DecodeOptionsOf<T>& options, std::size_t& bytes) {
+  const detail::EightBitStep<T> step(q, cache, o, options);
+  return Status(tandem_decode_workspace(&step.args, &bytes));
+}
+
+/// Sets `bytes` to the size of its plan.
+template <MutableElement T>
+Status attention_decode_plan_size(const detail::Input<T>& q, const EightBitCache& cache, const Tensor<T>& o,
+                                  const detail::DecodeOptionsOf<T>& options, std::size_t& bytes) {
+  const detail::EightBitStep<T> step(q, cache, o, options);
+  return Status(tandem_decode_plan_size(&step.args, &bytes));
+}
+
+/// Makes that plan.
+template <MutableElement T>
+Status attention_decode_plan(const detail::Input<T>& q, const EightBitCache& cache, const Tensor<T>& o,
+                             const detail::DecodeOptionsOf<T>& options, std::span<std::byte> plan) {
+  const detail::EightBitStep<T> step(q, cache, o, options);
+  return Status(tandem_decode_plan(&step.args, plan.data(), plan.size(), options.stream));
 }
 
 struct QuantizeOptions {

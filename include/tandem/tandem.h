@@ -47,7 +47,7 @@ typedef enum tandem_dtype {
   TANDEM_BF16 = 1,
   TANDEM_FP16 = 2,
   TANDEM_FP32 = 3,
-  TANDEM_E4M3 = 4 /* 8 bits; q, k and v of tandem_forward, outputs of tandem_quantize */
+  TANDEM_E4M3 = 4 /* 8 bits; tandem_forward's q, k and v, tandem_decode's caches, tandem_quantize's outputs */
 } tandem_dtype;
 
 typedef enum tandem_backend {
@@ -289,8 +289,25 @@ typedef struct tandem_cache {
                                  be right; NULL: sequence i has entry or row i */
 } tandem_cache;
 
+/* What a cache of 8 bits (TANDEM_E4M3) stands for: each element for its value times its scale, fp32, > 0.
+ *
+ * With per_token = 0 row i of the scales is sequence i's of the call, and appended tokens are divided by
+ * them: beyond 448 an element becomes 448. With per_token = 1 scales lie as their tokens do, in the same
+ * pages and rows, also inline between them; those of tokens beyond a length are never read. Appending finds a
+ * scale for each token and head, the least power of two that brings its largest magnitude to 448 or less, and
+ * writes it.
+ */
+typedef struct tandem_cache_scales {
+  size_t struct_size; /* sizeof(tandem_cache_scales) */
+  /* per_token = 0: batch, 1, kv_heads, 1; batch and heads may also be 1: shared. data == NULL: all are 1.
+   * per_token = 1: the first three dimensions of cache.k, and 1. Any strides */
+  tandem_tensor k;
+  tandem_tensor v;   /* the same */
+  int32_t per_token; /* 0 or 1 */
+} tandem_cache_scales;
+
 /* One decoding step: a few new queries of each sequence against its cache, which the step may first append
- * to.
+ * to. The cache has the dtype of q, or 8 bits.
  *
  * Sequence i has n = lengths[i] + s_new keys. Its queries stand at the last sq positions: query j at n - sq +
  * j, from where the mask counts and which rotary embedding turns it by. A query that sees no key gets o = 0
@@ -319,6 +336,7 @@ typedef struct tandem_decode_args {
   const tandem_study* study; /* NULL: the kernel that measures best */
   const float* sinks; /* q_heads numbers in the memory of the backend, NULL: none. As in tandem_forward_args;
                          a query that sees no other key gets o = 0 and lse = the sink */
+  const tandem_cache_scales* scales; /* of a cache of TANDEM_E4M3; NULL: all 1 */
 } tandem_decode_args;
 
 /* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves

@@ -4,6 +4,7 @@
 import ctypes
 
 from ._arrays import arrays_of, describe, table
+from ._eight_bit import as_cache_scales
 from ._library import Cache, DecodeArgs, TandemError, check, library
 from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_study, check_together, pointer_to,
                        sized)
@@ -53,18 +54,24 @@ class _Step:
 
     def __init__(self, q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=None, batch_index=None,
                  rotary=None, rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0,
-                 return_lse=False, out=None, split_size=0, plan=None, study=None, backend="auto", sinks=None):
+                 return_lse=False, out=None, split_size=0, plan=None, study=None, backend="auto", sinks=None,
+                 k_descale=None, v_descale=None):
         args = sized(DecodeArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window)),
                      scale=as_scale(scale), softcap=softcap, split_size=as_int64("split_size", split_size), study=pointer_to(as_study(study)))
         self.arrays = arrays = arrays_of(q)
         self.out = arrays.empty(q.shape) if out is None else out
         self.lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
         given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "lengths": lengths, "k_new": k_new, "v_new": v_new,
-                 "page_table": page_table, "batch_index": batch_index, "out": self.out, "plan": plan, "sinks": sinks}
+                 "page_table": page_table, "batch_index": batch_index, "out": self.out, "plan": plan, "sinks": sinks,
+                 "k_descale": k_descale, "v_descale": v_descale}
         self.tensors = tensors = {name: x for name, x in given.items() if x is not None}
         if rotary is not None:
             tensors["rotary[0]"], tensors["rotary[1]"] = rotary
-        check_together(arrays, tensors, written=["out"] + ["k_cache", "v_cache"] * ("k_new" in tensors))
+        descales = {name: tensors[name] for name in ("k_descale", "v_descale") if name in tensors}
+        scales = as_cache_scales(arrays, descales)
+        appended = ["k_cache", "v_cache"] + list(descales) * bool(scales and scales.per_token)
+        check_together(arrays, tensors, written=["out"] + appended * ("k_new" in tensors))
+        args.scales = pointer_to(scales)
         args.q, args.o = describe(arrays, "q", q), describe(arrays, "out", self.out)
         args.cache = ctypes.pointer(_cache(arrays, tensors))
         for name in ("k_new", "v_new"):
@@ -102,8 +109,11 @@ def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
     positions x dim / 2, contiguous, float32 or q's dtype: turns q and k_new by their positions, pairs being columns
     i and i + dim / 2, or 2i and 2i + 1 with rotary_interleaved. split_size: a multiple of 64 keys, for results that are
     the same to the bit in any batch. plan: of decode_plan. study: as in forward, a dict of kernel ("plain", "shared_p"
-    or "register_p"). workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale, softcap, return_lse,
-    sinks, out and backend as in forward.
+    or "register_p"). k_descale, v_descale: of caches of float8_e4m3fn, with q, k_new and v_new of 16 bits: what
+    elements are multiplied by, float32: b, kv_heads, each also 1, or one for each token and head, entries or pages,
+    tokens, kv_heads, as the caches lie; appending rounds to 8 bits, by the descales given or, for tokens of their own,
+    by ones that it finds and writes. workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale,
+    softcap, return_lse, sinks, out and backend as in forward.
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.

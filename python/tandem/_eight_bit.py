@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8 bits: quantising, and the scales of a forward call."""
+"""8 bits: quantising, and the scales of a forward call and of a cache."""
 
 import ctypes
 
 from ._arrays import arrays_of, describe
-from ._library import VALUES_BY_COLUMN, VALUES_BY_KEY, QuantizeArgs, Scales, TandemError, check, library
+from ._library import VALUES_BY_COLUMN, VALUES_BY_KEY, CacheScales, QuantizeArgs, Scales, TandemError, check, library
 from ._options import as_backend, as_int64, check_together, sized
 
 KEY_GROUP = 16  # values by column have rows of a multiple of so many keys
@@ -66,4 +66,18 @@ def as_scales(arrays, descales, block, values_by_column):
         setattr(scales, name, describe(arrays, f"{name}_descale", _with_blocks(f"{name}_descale", x)))
         if x.ndim == 3:
             setattr(scales, f"{name}_block", as_int64("descale_block", block))
+    return scales
+
+
+def as_cache_scales(arrays, descales):
+    """The C interface's scales of a cache from {"k_descale": array, ...}: b, heads, or as the cache entries or pages,
+    tokens, heads; None where nothing is given."""
+    if not descales:
+        return None
+    if len({x.ndim for x in descales.values()}) > 1:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", "k_descale and v_descale have different numbers of dimensions")
+    per_token = next(iter(descales.values())).ndim == 3
+    scales = sized(CacheScales, per_token=int(per_token))
+    for name, x in descales.items():
+        setattr(scales, name[0], describe(arrays, name, _with_blocks(name, x)))
     return scales

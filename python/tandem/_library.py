@@ -76,12 +76,17 @@ class Cache(ctypes.Structure):
                 ("lengths", ctypes.c_void_p), ("batch_index", ctypes.c_void_p)]
 
 
+class CacheScales(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("k", Tensor), ("v", Tensor), ("per_token", ctypes.c_int32)]
+
+
 class DecodeArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
                 ("q", Tensor), ("cache", ctypes.POINTER(Cache)), ("k_new", Tensor), ("v_new", Tensor),
                 ("rotary", ctypes.POINTER(Rotary)), ("o", Tensor), ("lse", Tensor), ("mask", ctypes.POINTER(Mask)),
                 ("scale", ctypes.c_float), ("softcap", ctypes.c_float), ("split_size", ctypes.c_int64),
-                ("plan", ctypes.c_void_p), ("study", ctypes.POINTER(Study)), ("sinks", ctypes.c_void_p)]
+                ("plan", ctypes.c_void_p), ("study", ctypes.POINTER(Study)), ("sinks", ctypes.c_void_p),
+                ("scales", ctypes.POINTER(CacheScales))]
 
 
 class MergeArgs(ctypes.Structure):
@@ -150,6 +155,7 @@ def library():
 _ARGUMENTS = {r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b": "descale_block",
               r"\bscales is given\b": "a descale is given", "; only 8-bit inputs have scales: pass NULL":
               "; only 8-bit inputs have descales and values_by_column",
+              "; only an 8-bit cache has scales: pass NULL": "; only an 8-bit cache has descales",
               r"\bo(?=[ .;,)]|$)": "out", r"\bvarlen\.(?=[kv]_new|rotary|leftpad|batch_index)": "", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
               r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]"}
 

@@ -20,20 +20,26 @@ struct Known {
   tandem_rotary rotary;
   tandem_mask mask;
   tandem_study study;
+  tandem_cache_scales scales;
 
   bool lse() const { return args.lse.data != nullptr; }
   bool appends() const { return args.k_new.data != nullptr; }
   bool paged() const { return cache.page_table != nullptr; }
   bool has_rotary() const { return args.rotary != nullptr; }
+  bool eight_bit() const { return number_of(cache.k.dtype) == TANDEM_E4M3; }
+  Named k_scales() const { return {"scales.k", &scales.k}; }
+  Named v_scales() const { return {"scales.v", &scales.v}; }
   Named k_cache() const { return {"cache.k", &cache.k}; }
 };
 
 Status read(const tandem_decode_args* given, Known* known) {
   const StructName args{"args", "tandem_decode_args", TANDEM_SIZE_UP_TO(tandem_decode_args, study)},
-      cache{"cache", "tandem_cache", TANDEM_SIZE_UP_TO(tandem_cache, batch_index)};
+      cache{"cache", "tandem_cache", TANDEM_SIZE_UP_TO(tandem_cache, batch_index)},
+      scales{"scales", "tandem_cache_scales", TANDEM_SIZE_UP_TO(tandem_cache_scales, per_token)};
   if (Status s = read_struct(args, given, &known->args); !s.ok()) return s;
   if (Status s = read_struct(cache, known->args.cache, &known->cache); !s.ok()) return s;
   if (Status s = read_rotary("rotary", known->args.rotary, &known->rotary); !s.ok()) return s;
+  if (Status s = read_optional(scales, known->args.scales, &known->scales); !s.ok()) return s;
   if (Status s = read_mask(known->args.mask, &known->mask); !s.ok()) return s;
   return read_study(known->args.study, &known->study);
 }
@@ -67,11 +73,51 @@ Status check_options(const Known& known) {
 Status check_dtypes(const Known& known) {
   const tandem_decode_args& args = known.args;
   if (Status s = check_dtype_of_q(args.q); !s.ok()) return s;
-  ShortList<Named> tensors = {{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}, {"o", &args.o}};
+  ShortList<Named> tensors = {{"o", &args.o}};
   if (known.appends()) tensors.append({{"k_new", &args.k_new}, {"v_new", &args.v_new}});
+  if (!known.eight_bit()) tensors.append({{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}});
   for (const Named& tensor : tensors)
     if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
+  if (const int dtype = number_of(known.cache.v.dtype); known.eight_bit() && dtype != TANDEM_E4M3)
+    return invalid("cache.v.dtype is ", describe_dtype(dtype), ", but cache.k.dtype is ",
+                   describe_dtype(TANDEM_E4M3), "; keys and values have one dtype");
   return known.lse() ? check_dtype_of_lse({"lse", &args.lse}) : Status();
+}
+
+Status check_scales_of_cache(const Known& known) {
+  const tandem_cache_scales& scales = known.scales;
+  if (known.args.scales == nullptr) return {};
+  if (!known.eight_bit())
+    return invalid("scales is given, but cache.k.dtype is ", describe_dtype(number_of(known.cache.k.dtype)),
+                   "; only an 8-bit cache has scales: pass NULL");
+  if (scales.per_token != 0 && scales.per_token != 1)
+    return invalid("scales.per_token is ", scales.per_token, "; it has to be 0 or 1");
+  const std::int64_t kv_heads = known.cache.k.shape[2];
+  for (const Named& own : {known.k_scales(), known.v_scales()}) {
+    const Tensor& tensor = *own.tensor;
+    if (tensor.data == nullptr && scales.per_token == 0) continue;
+    if (tensor.data == nullptr)
+      return invalid(own.name, ".data is NULL; with scales.per_token = 1 both keys and values have scales");
+    if (const int dtype = number_of(tensor.dtype); dtype != TANDEM_FP32)
+      return invalid(own.name, ".dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
+    if (tensor.shape[3] != 1) return invalid(own.name, ".shape[3] is ", tensor.shape[3], "; it has to be 1");
+    if (scales.per_token == 1) {
+      const Named k = known.k_cache();
+      const Agreement agreements[] = {{own, k, 0}, {own, k, 1}, {own, k, 2}};
+      if (Status s = check_agreements(agreements); !s.ok()) return s;
+      continue;
+    }
+    if (const std::int64_t batch = known.args.q.shape[0]; tensor.shape[0] != 1 && tensor.shape[0] != batch)
+      return invalid(own.name, ".shape[0] (batch) is ", tensor.shape[0],
+                     "; it has to be 1 or q.shape[0], which is ", batch);
+    if (tensor.shape[1] != 1)
+      return invalid(own.name, ".shape[1] is ", tensor.shape[1],
+                     "; it has to be 1, but with scales.per_token = 1");
+    if (tensor.shape[2] != 1 && tensor.shape[2] != kv_heads)
+      return invalid(own.name, ".shape[2] (heads) is ", tensor.shape[2],
+                     "; it has to be 1 or cache.k.shape[2], which is ", kv_heads);
+  }
+  return {};
 }
 
 Status check_rotary(const Known& known) {
@@ -199,6 +245,7 @@ DecodeProblem problem_of(const Known& known) {
   problem.plan = args.plan;
   problem.sinks = args.sinks;
   problem.kernel = known.study.kernel;
+  if (known.eight_bit()) problem.scales = {known.scales.k, known.scales.v, known.scales.per_token == 1};
   return problem;
 }
 
@@ -208,9 +255,10 @@ Status validate_decode(const tandem_decode_args* args, bool need_data, DecodePro
   Known known{};
   if (Status s = read(args, &known); !s.ok()) return s;
   tandem_decode_args& a = known.args;
-  for (Tensor* tensor : {&a.q, &known.cache.k, &known.cache.v, &a.k_new, &a.v_new, &a.o, &a.lse})
+  for (Tensor* tensor : {&a.q, &known.cache.k, &known.cache.v, &a.k_new, &a.v_new, &a.o, &a.lse,
+                         &known.scales.k, &known.scales.v})
     drop_unused_strides(*tensor);
-  for (const auto check : {check_options, check_dtypes, check_shapes, check_rotary})
+  for (const auto check : {check_options, check_dtypes, check_shapes, check_rotary, check_scales_of_cache})
     if (Status s = check(known); !s.ok()) return s;
   *problem = problem_of(known);
   return check_tensors(needed_tensors(known, *problem), need_data);

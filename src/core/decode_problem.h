@@ -37,12 +37,15 @@ struct DecodeProblem {
   /// Of each query head, the score of one more key, which has no value; nullptr: none.
   const float* sinks;
   tandem_decode_kernel kernel;
+  CacheScales scales;  ///< of an 8-bit cache
 
   std::int64_t batch() const { return q.shape[0]; }
   std::int64_t q_len() const { return q.shape[1]; }
   std::int64_t q_heads() const { return q.shape[2]; }
   std::int64_t head_dim() const { return q.shape[3]; }
   tandem_dtype dtype() const { return q.dtype; }
+  /// Whether the cache has 8 bits, and what is appended is rounded to them.
+  bool eight_bit() const { return k_cache.dtype == TANDEM_E4M3; }
   bool appends() const { return k_new.data != nullptr; }  ///< maybe 0 tokens
   std::int64_t new_len() const { return appends() ? k_new.shape[1] : 0; }
   std::int64_t kv_heads() const { return k_cache.shape[2]; }
@@ -78,6 +81,9 @@ inline TensorList tensors_of(const DecodeProblem& p) {
     list.add_array("sinks", Role::input, Region::of(p.sinks, sizeof *p.sinks, 1, p.q_heads(), 0));
   list.add("cache.k", cache, p.k_cache);
   list.add("cache.v", cache, p.v_cache);
+  const Role scales = p.scales.per_token ? cache : Role::input;
+  if (p.scales.k.data != nullptr) list.add("scales.k", scales, p.scales.k);
+  if (p.scales.v.data != nullptr) list.add("scales.v", scales, p.scales.v);
   list.add("o", Role::output, p.o);
   if (p.lse.data != nullptr) list.add("lse", Role::output, p.lse);
   return list;

@@ -44,4 +44,22 @@ struct Quantisation {
   bool v_transposed;  ///< v is b, d, kv_heads, keys (tandem_value_layout)
 };
 
+/// Those of an 8-bit cache. Strides of dimensions of size 1 are 0.
+struct CacheScales {
+  /// batch x 1 x heads x 1, batch and heads also 1; per token: as the cache, with a last dimension of 1. data
+  /// == nullptr: all 1
+  tandem_tensor k, v;
+  bool per_token;
+
+  /// Of a token: `entry` and `row` say where it lies in the cache.
+  static float* at(const tandem_tensor& scales, std::int64_t entry, std::int64_t row, std::int64_t head) {
+    return static_cast<float*>(scales.data) + entry * scales.stride[0] + row * scales.stride[1] +
+           head * scales.stride[2];
+  }
+  /// Of a sequence's head, where tokens have none of their own.
+  static float of(const tandem_tensor& scales, std::int64_t sequence, std::int64_t head) {
+    return scales.data == nullptr ? 1 : *at(scales, sequence, 0, head);
+  }
+};
+
 }  // namespace tandem::core

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/dtype.h"
+#include "cpu/decode_eight_bit.h"
 #include "cpu/element.h"
 #include "cpu/parallel.h"
 #include "cpu/sequence.h"
@@ -67,6 +68,7 @@ core::Tensor rotated_queries(const core::DecodeProblem& p, void* memory) {
 }  // namespace
 
 std::size_t decode_workspace(const core::DecodeProblem& p) {
+  if (p.eight_bit()) return decode_eight_bit_workspace(p);
   const std::size_t scratch =
       static_cast<std::size_t>(thread_count()) * scratch_floats(p, tiling_of(p)) * sizeof(float);
   const std::int64_t rotated =
@@ -76,6 +78,7 @@ std::size_t decode_workspace(const core::DecodeProblem& p) {
 
 void decode(const core::DecodeProblem& p, void* workspace) {
   append(p);
+  if (p.eight_bit()) return decode_eight_bit(p, workspace);
   const Tiling tiling = tiling_of(p);
   const std::size_t floats = scratch_floats(p, tiling);
   float* const scratches = static_cast<float*>(workspace);

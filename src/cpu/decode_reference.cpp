@@ -1,10 +1,12 @@
 // The oracle of decode: the forward's oracle over what each sequence has, gathered in plain loops.
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "core/dtype.h"
 #include "cpu/decode.h"
 #include "cpu/element.h"
+#include "cpu/rows.h"
 #include "cpu/sequence.h"
 
 namespace tandem::cpu {
@@ -22,11 +24,15 @@ struct Gathered {
   }
 };
 
-float rounded(tandem_dtype dtype, double value) {
-  float result = 0;
-  core::Tensor cell{&result, dtype, {}, {}};
-  store(cell, 0, 0, 0, 0, value);
-  return static_cast<float>(load(cell, 0, 0, 0, 0));
+/// A new token's key or value as the cache will hold it.
+void as_cached(const core::DecodeProblem& p, const core::Tensor& scales, const CachedToken& token,
+               std::span<const double> row, std::span<float> result) {
+  if (!p.eight_bit()) {
+    for (std::size_t e = 0; e < row.size(); ++e) result[e] = rounded(p.dtype(), row[e]);
+    return;
+  }
+  const EightBitRow own = eight_bit_row(p, scales, token, row);
+  for (std::size_t e = 0; e < row.size(); ++e) result[e] = static_cast<float>(own.elements[e]) * own.scale;
 }
 
 /// One row of keys and values of the sequence: of the cache, or of what the step appends to it.
@@ -35,18 +41,21 @@ void gather_token(const core::DecodeProblem& p, std::int64_t b, std::int64_t tok
   const Sequence sequence(p, b);
   const KeyPlace place = sequence.places[token];
   if (!exists(p.k_cache, place)) return;  // counts as 0
-  std::vector<double> key(static_cast<std::size_t>(p.head_dim()));
+  const auto d = static_cast<std::size_t>(p.head_dim());
+  std::vector<double> key(d), value(d);
   for (std::int64_t head = 0; head < p.kv_heads(); ++head) {
-    const bool is_new = token >= sequence.length;
-    const std::int64_t added = token - sequence.length;
-    if (is_new) load_rotated(p.k_new, {b, added, head}, p.rotary, token, key);
-    for (std::int64_t e = 0; e < p.head_dim(); ++e) {
-      const double k_value = is_new ? rounded(p.dtype(), key[static_cast<std::size_t>(e)])
-                                    : load(p.k_cache, place.entry, place.row, head, e);
-      store(k.view(), 0, token, head, e, k_value);
-      store(v.view(), 0, token, head, e,
-            is_new ? load(p.v_new, b, added, head, e) : load(p.v_cache, place.entry, place.row, head, e));
+    const std::span k_row(core::row_of<float>(k.view(), 0, token, head), d);
+    const std::span v_row(core::row_of<float>(v.view(), 0, token, head), d);
+    const CachedToken cached{b, place, head};
+    if (token < sequence.length) {
+      load_cached(p, p.k_cache, p.scales.k, cached, k_row);
+      load_cached(p, p.v_cache, p.scales.v, cached, v_row);
+      continue;
     }
+    load_rotated(p.k_new, {b, token - sequence.length, head}, p.rotary, token, key);
+    load_row<double>(p.v_new, b, token - sequence.length, head, value);
+    as_cached(p, p.scales.k, cached, key, k_row);
+    as_cached(p, p.scales.v, cached, value, v_row);
   }
 }
 

@@ -43,4 +43,12 @@ inline void store(const core::Tensor& t, std::int64_t b, std::int64_t s, std::in
   core::row_of<float>(t, b, s, h)[i] = rounded;
 }
 
+/// `value` as the dtype holds it.
+inline float rounded(tandem_dtype dtype, double value) {
+  float cell = 0;
+  const core::Tensor tensor{&cell, dtype, {}, {}};
+  store(tensor, 0, 0, 0, 0, value);
+  return static_cast<float>(load(tensor, 0, 0, 0, 0));
+}
+
 }  // namespace tandem::cpu

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/decode_problem.h"
+#include "core/dtype.h"
 #include "cpu/tiling.h"
 
 namespace tandem::cpu {
@@ -15,6 +16,13 @@ struct Sequence {
   KeyPlaces places;     ///< in the cache
 
   Sequence(const core::DecodeProblem& problem, std::int64_t batch);
+};
+
+/// Where a token's key or value of one head lies.
+struct CachedToken {
+  std::int64_t sequence;
+  KeyPlace place;
+  std::int64_t head;
 };
 
 /// Loads row [b, s, h] of q or k_new and turns it by the angles of `position`, where there is rotary
@@ -32,6 +40,22 @@ struct Appended {
 /// lost where that does not exist.
 void append_token(const Appended& appended, std::int64_t entry, std::int64_t token, const KeyPlace& place,
                   std::int64_t position);
+
+/// What a token's key or value in the cache stands for, of one sequence's head; zeros where its place does
+/// not exist. `cache` and `scales` are both of keys or both of values.
+void load_cached(const core::DecodeProblem& problem, const core::Tensor& cache, const core::Tensor& scales,
+                 const CachedToken& token, std::span<float> row);
+
+/// What appending makes of a row for an 8-bit cache: elements, and what they are multiplied by.
+struct EightBitRow {
+  float scale;
+  core::E4m3 elements[max_head_dim];
+
+  /// `row` in the dtype of q, by a scale that is given or, for 0, found.
+  EightBitRow(tandem_dtype dtype, std::span<const double> row, float given);
+};
+EightBitRow eight_bit_row(const core::DecodeProblem& problem, const core::Tensor& scales,
+                          const CachedToken& token, std::span<const double> row);
 
 /// Writes the step's keys, rotated, and values to the cache. What belongs in a page that does not exist is
 /// lost.

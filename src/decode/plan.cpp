@@ -164,7 +164,7 @@ int box_rows(const DecodeProblem& problem) {
 
 const DecodeVariant* choose_variant(const DecodeProblem& problem) {
   static constexpr auto table = all_variants();
-  if (problem.dtype() == TANDEM_FP32) return nullptr;
+  if (problem.dtype() == TANDEM_FP32 || problem.eight_bit()) return nullptr;
   const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
   const Algorithm algorithm = algorithm_of(resolve(problem));
   const DecodeVariant* chosen = nullptr;

@@ -71,6 +71,48 @@ std::vector<Mistake> dtype_mistakes() {
   };
 }
 
+/// An 8-bit cache, and a mistake in its scales.
+Mistake of_scales(const char* name, void (*spoil)(tandem_cache_scales&), std::vector<std::string> words) {
+  return {name,
+          [spoil](DecodeRequest& r) {
+            static float values[4096];  // as large as any of them
+            const tandem_tensor shared{values, TANDEM_FP32, {1, 1, 1, 1}, {}};
+            r.cache.k.dtype = r.cache.v.dtype = TANDEM_E4M3;
+            r.scales = {sizeof(r.scales), shared, shared, 0};
+            r.args.scales = &r.scales;
+            spoil(r.scales);
+          },
+          std::move(words)};
+}
+
+std::vector<Mistake> scale_mistakes() {
+  using Scales = tandem_cache_scales;
+  return {
+      {"ScalesOfAWideCache",
+       [](DecodeRequest& r) { r.scales.struct_size = sizeof(r.scales), r.args.scales = &r.scales; },
+       {"scales is given, but cache.k.dtype is 3 (fp32)", "8-bit"}},
+      {"DtypeOfKeysAlone",
+       [](DecodeRequest& r) { r.cache.k.dtype = TANDEM_E4M3; },
+       {"cache.v.dtype is 3 (fp32)", "cache.k.dtype is 4 (e4m3)"}},
+      of_scales("ScalesWithoutTheirSize", [](Scales& s) { s.struct_size = 0; }, {"scales->struct_size is 0"}),
+      of_scales("PerToken", [](Scales& s) { s.per_token = 2; }, {"scales.per_token is 2", "0 or 1"}),
+      of_scales("PerTokenWithoutScales",
+                [](Scales& s) { s.per_token = 1, s.v.data = nullptr, s.k.data = nullptr; },
+                {"scales.k.data is NULL", "per_token"}),
+      of_scales("DtypeOfScales", [](Scales& s) { s.v.dtype = TANDEM_BF16; },
+                {"scales.v.dtype is 1 (bf16)", "TANDEM_FP32"}),
+      of_scales("LastOfScales", [](Scales& s) { s.k.shape[3] = 2; }, {"scales.k.shape[3] is 2", "1"}),
+      of_scales("BatchOfScales", [](Scales& s) { s.k.shape[0] = 3; },
+                {"scales.k.shape[0] (batch) is 3", "1 or q.shape[0], which is 2"}),
+      of_scales("TokensOfScales", [](Scales& s) { s.v.shape[1] = 8; },
+                {"scales.v.shape[1] is 8", "per_token"}),
+      of_scales("HeadsOfScales", [](Scales& s) { s.k.shape[2] = 4; },
+                {"scales.k.shape[2] (heads) is 4", "cache.k.shape[2], which is 2"}),
+      of_scales("PagesOfTokensScales", [](Scales& s) { s.per_token = 1; },
+                {"scales.k.shape[0] (batch) is 1", "cache.k.shape[0]"}),
+  };
+}
+
 std::vector<Mistake> shape_mistakes() {
   return {
       {"NoQueries",
@@ -257,6 +299,7 @@ INSTANTIATE_TEST_SUITE_P(Factor, DecodeMistakes, ::testing::ValuesIn(factor_mist
                          by_name);
 INSTANTIATE_TEST_SUITE_P(Option, DecodeMistakes, ::testing::ValuesIn(option_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Dtype, DecodeMistakes, ::testing::ValuesIn(dtype_mistakes()), by_name);
+INSTANTIATE_TEST_SUITE_P(Scales, DecodeMistakes, ::testing::ValuesIn(scale_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Shape, DecodeMistakes, ::testing::ValuesIn(shape_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Cache, DecodeMistakes, ::testing::ValuesIn(cache_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Memory, DecodeMistakes, ::testing::ValuesIn(memory_mistakes()), by_name);

@@ -97,6 +97,37 @@ TEST(Decode, WithoutNewTokensLeavesTheCacheAlone) {
   EXPECT_TRUE(request.outputs_untouched());
 }
 
+TEST(Decode, TakesAnEightBitCacheWithItsScalesBetweenTheRows) {
+  constexpr std::int64_t capacity = 8, d = 16, row = d + 16;  // a row, its scale and a gap
+  alignas(16) std::byte k[capacity * row] = {}, v[capacity * row] = {};
+  const auto scale = [](std::byte* rows, std::int64_t at) {
+    return reinterpret_cast<float*>(rows + at * row + d);
+  };
+  float q[d] = {}, key[d] = {}, value[d] = {}, o[d] = {};
+  value[5] = 3, key[0] = 1000;
+  const std::int32_t length = 0;
+  const auto dense = [](float* x) { return tandem_tensor{x, TANDEM_FP32, {1, 1, 1, d}, {d, d, d, 1}}; };
+  const auto cached = [](std::byte* rows) {
+    return tandem_tensor{rows, TANDEM_E4M3, {1, capacity, 1, d}, {capacity * row, row, row, 1}};
+  };
+  const auto scales_of = [&](std::byte* rows) {
+    return tandem_tensor{
+        scale(rows, 0), TANDEM_FP32, {1, capacity, 1, 1}, {capacity * row / 4, row / 4, row / 4, 1}};
+  };
+  const tandem_cache cache{sizeof(cache), cached(k), cached(v), nullptr, 0, 0, &length, nullptr};
+  const tandem_cache_scales scales{sizeof(scales), scales_of(k), scales_of(v), 1};
+  tandem_decode_args args{};
+  args.struct_size = sizeof(args);
+  args.backend = TANDEM_BACKEND_REFERENCE;
+  args.q = dense(q), args.k_new = dense(key), args.v_new = dense(value), args.o = dense(o);
+  args.cache = &cache, args.scales = &scales;
+  ASSERT_EQ(tandem_decode(&args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(*scale(k, 0), 4) << "448 times 2 is less than 1000";
+  EXPECT_EQ(*scale(v, 0), 0x1p-7f);
+  EXPECT_EQ(*scale(k, 1), 0);
+  EXPECT_EQ(o[5], 3);
+}
+
 TEST(Decode, MayReadACacheThatSequencesShare) {
   DecodeRequest request;
   request.args.k_new = request.args.v_new = {};

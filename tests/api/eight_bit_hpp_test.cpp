@@ -87,5 +87,35 @@ TEST(CppEightBit, GivenScalesAreReadAndFoundOnesWritten) {
   for (const float scale : x.scale) EXPECT_LE(scale, 0x1p-6f);
 }
 
+TEST(CppEightBit, AStepAppendsToACacheAndAttendsToWhatItStandsFor) {
+  constexpr Shape tokens{.batch = 2, .sequence = 1, .heads = 3, .head_dim = 64};
+  std::vector<float> x(count(tokens), 1.f), o(count(tokens), NAN);
+  std::vector<E4m3> k(count(shape)), v(count(shape));
+  constexpr Shape token_scales{.batch = 2, .sequence = 200, .heads = 3, .head_dim = 1};
+  std::vector<float> k_scale(count(token_scales), NAN), v_scale(count(token_scales), NAN);
+  const std::int32_t lengths[] = {0, 0};
+  const EightBitCache cache{.cache = {.k = Tensor<E4m3>::bshd(k.data(), shape),
+                                      .v = Tensor<E4m3>::bshd(v.data(), shape),
+                                      .lengths = lengths},
+                            .k_scale = Tensor<float>::bshd(k_scale.data(), token_scales),
+                            .v_scale = Tensor<float>::bshd(v_scale.data(), token_scales),
+                            .per_token = true};
+  const auto q = Tensor<const float>::bshd(x.data(), tokens);
+  const auto out = Tensor<float>::bshd(o.data(), tokens);
+  DecodeOptions<float> options{.append = NewTokens<float>{q, q}};
+  std::size_t bytes = 0, plan_bytes = 1;
+  ASSERT_TRUE(attention_decode_workspace(q, cache, out, options, bytes));
+  ASSERT_TRUE(attention_decode_plan_size(q, cache, out, options, plan_bytes));
+  EXPECT_EQ(plan_bytes, 0u);
+  EXPECT_TRUE(attention_decode_plan(q, cache, out, options, {}));
+  std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
+  options.workspace = std::as_writable_bytes(std::span(workspace));
+  const Status status = attention_decode(q, cache, out, options);
+  ASSERT_TRUE(status) << status.message();
+  for (const float element : o) EXPECT_EQ(element, 1.f);
+  EXPECT_EQ(k_scale[0], 0x1p-8f);
+  EXPECT_EQ(k[0].bits, 0x78) << "256";
+}
+
 }  // namespace
 }  // namespace tandem::test

@@ -24,6 +24,7 @@ DecodeCase random_case(std::uint64_t seed) {
   if (random() % 4 == 0) c.page_size = 7, c.capacity = (c.capacity + 6) / 7 * 7;
   for (Layout* layout : {&c.cache, &c.o, &c.lse_layout}) *layout = random_layout(random);
   for (Layout* layout : {&c.q, &c.added}) *layout = random_input_layout(random);
+  if (random() % 3 == 0) draw_eight_bit_cache(c, random);
   return c;
 }
 
@@ -122,6 +123,27 @@ TEST(CpuDecode, RandomStepsMatchTheOracle) {
   }
 }
 
+TEST(CpuDecode, AppendsWhatAnEightBitCacheHolds) {
+  DecodeCase c;
+  c.dtype = TANDEM_FP32, c.head_dim = 16, c.lengths = {0}, c.new_len = 1;
+  for (const bool per_token : {false, true}) {
+    c.eight_bit = {.on = true, .per_token = per_token};
+    DecodeTensors t(c);
+    t.k_scale.fill(0.5f), t.v_scale.fill(0.5f);
+    t.k_new.fill(0), t.v_new.fill(0);
+    t.k_new.set(0, 0, 0, 1, 1.03f), t.k_new.set(0, 0, 0, 2, -300.f), t.v_new.set(0, 0, 0, 3, 900.f);
+    run(t);
+    // 2.06 is between 2 and 2.25, 600 beyond 448; with a scale of its own, 1, -300 is between 288 and 320.
+    EXPECT_EQ(t.k_cache.at(0, 0, 0, 1), per_token ? 1 : 2);
+    EXPECT_EQ(t.k_cache.at(0, 0, 0, 2), per_token ? -288 : -448);
+    EXPECT_EQ(t.v_cache.at(0, 0, 0, 3), per_token ? 224 : 448);
+    EXPECT_EQ(t.k_scale.at(0, 0, 0, 0), per_token ? 1 : 0.5);
+    EXPECT_EQ(t.v_scale.at(0, 0, 0, 0), per_token ? 4 : 0.5);
+    EXPECT_EQ(t.o.at(0, 0, 0, 3), per_token ? 896 : 224)
+        << "what was appended is attended to as later steps will";
+  }
+}
+
 TEST(CpuDecode, LongCachesOfManyPages) {
   for (const std::int64_t page_size : {0, 1, 16, 256}) {
     DecodeCase c;
@@ -163,7 +185,7 @@ TEST(CpuDecode, PagesThatDoNotExistCountAsZeros) {
 /// All cells of the outputs and the cache.
 std::vector<std::byte> bytes_of(const DecodeTensors& t) {
   std::vector<std::byte> bytes;
-  for (const HostTensor* tensor : {&t.o, &t.lse, &t.k_cache, &t.v_cache})
+  for (const HostTensor* tensor : {&t.o, &t.lse, &t.k_cache, &t.v_cache, &t.k_scale, &t.v_scale})
     bytes.insert(bytes.end(), tensor->storage().begin(), tensor->storage().end());
   return bytes;
 }

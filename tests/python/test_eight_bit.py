@@ -121,6 +121,32 @@ class EightBitTest(unittest.TestCase):
                               (bits, bits, bits, scale, None, None, 128, False, -1, 0, 0.0, 0.0, torch.float16),
                               test_utils=("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"))
 
+    def test_decode_appends_to_an_eight_bit_cache_and_attends_to_what_it_stands_for(self):
+        b, heads, d, capacity = 2, 2, 64, 40
+        lengths = torch.tensor([30, 7], dtype=torch.int32)
+        for per_token in (False, True):
+            shape = (b, capacity, heads) if per_token else (b, heads)
+            scales = [torch.rand(shape) + 0.5 for _ in "kv"]
+            caches = [torch.randn(b, capacity, heads, d).to(torch.float8_e4m3fn) for _ in "kv"]
+            q, k_new, v_new = (torch.randn(b, 1, heads, d, dtype=torch.bfloat16) for _ in range(3))
+            out = tandem.decode(q, *caches, lengths, k_new=k_new, v_new=v_new, k_descale=scales[0],
+                                v_descale=scales[1])
+            for i, length in enumerate(lengths.tolist()):
+                k, v = (cache[i].float() * (scale[i] if per_token else scale[i].expand(capacity, heads))[..., None]
+                        for cache, scale in zip(caches, scales))
+                self.assert_near(k[length], k_new[i, 0].float(), 0.07)
+                expected, _ = attention64(q[i, None], k[None, :length + 1], v[None, :length + 1],
+                                          torch.ones(1, length + 1, dtype=torch.bool))
+                self.assert_near(out[i, None], expected, 1e-2)
+
+    def test_descales_of_a_wide_cache_are_refused_by_name(self):
+        q = torch.randn(1, 1, 1, 64)
+        cache, lengths = torch.randn(1, 8, 1, 64), torch.zeros(1, dtype=torch.int32)
+        with self.assertRaisesRegex(tandem.TandemError, "a descale is given.*only an 8-bit cache has descales"):
+            tandem.decode(q, cache, cache.clone(), lengths, k_descale=torch.ones(1, 1))
+        with self.assertRaisesRegex(tandem.TandemError, "k_descale and v_descale"):
+            tandem.decode(q, cache, cache.clone(), lengths, k_descale=torch.ones(1, 1), v_descale=torch.ones(1, 8, 1))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -63,9 +63,30 @@ void fill_page_table(DecodeTensors& t, Random& random) {
   }
 }
 
+std::array<std::int64_t, 4> scale_shape(const DecodeCase& c) {
+  const DecodeCase::EightBit& own = c.eight_bit;
+  if (!own.on || !own.scaled) return {0, 0, 0, 1};
+  if (!own.per_token) return {own.batch, 1, own.heads, 1};
+  const auto [pages, rows, heads, columns] = cache_shape(c);
+  return {pages, rows, heads, 1};
+}
+
+/// Scales of sequences; those of tokens come with them.
+void fill_scales(DecodeTensors& t, Random& random) {
+  const DecodeCase::EightBit& own = t.setup.eight_bit;
+  if (!own.on || !own.scaled || own.per_token) return;
+  std::uniform_real_distribution<float> scale(0.25f, 2.f);
+  for (std::int64_t b = 0; b < own.batch; ++b)
+    for (std::int64_t h = 0; h < own.heads; ++h)
+      for (HostTensor* scales : {&t.k_scale, &t.v_scale}) scales->set(b, 0, h, 0, scale(random));
+}
+
+/// Also the tokens' own scales.
 void fill_cache(DecodeTensors& t, Random& random) {
   std::normal_distribution<float> normal;
+  std::uniform_real_distribution<float> scale(0.1f, 2.f);
   const DecodeCase& c = t.setup;
+  fill_scales(t, random);
   for (std::int64_t b = 0; b < c.batch(); ++b)
     for (std::int64_t s = 0; s < c.length(b); ++s) {
       const auto [page, row] = t.place(b, s);
@@ -74,6 +95,8 @@ void fill_cache(DecodeTensors& t, Random& random) {
           t.k_cache.set(page, row, h, e, normal(random));
           t.v_cache.set(page, row, h, e, normal(random));
         }
+      for (std::int64_t h = 0; c.eight_bit.per_token && h < c.kv_heads; ++h)
+        for (HostTensor* scales : {&t.k_scale, &t.v_scale}) scales->set(page, row, h, 0, scale(random));
     }
 }
 
@@ -92,6 +115,18 @@ double rounded(tandem_dtype dtype, double value) {
   if (dtype == TANDEM_BF16) return static_cast<float>(core::Bf16::from(narrow));
   if (dtype == TANDEM_FP16) return static_cast<float>(core::Fp16::from(narrow));
   return narrow;
+}
+
+/// What an 8-bit cache makes of a new token's row, in plain words: divided by the scale, which for a token of
+/// its own (given 0) is the least power of two that brings the largest to 448 or less, rounded, multiplied.
+double quantise(tandem_dtype dtype, std::vector<double>& row, double given) {
+  double largest = 0, scale = given;
+  for (double& x : row) x = rounded(dtype, x), largest = std::max(largest, std::abs(x));
+  if (given == 0) scale = largest == 0 ? 1 : std::exp2(std::ceil(std::log2(largest / 448)));
+  for (double& x : row)
+    x = static_cast<float>(core::E4m3::from(static_cast<float>(x) * (1.f / static_cast<float>(scale)))) *
+        scale;
+  return scale;
 }
 
 /// Row [b, s, h] rotated as position `position`: pairs are complex numbers, times e^(i angle).
@@ -173,6 +208,9 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
       << c.softcap;
   if (c.split_size > 0) out << " split " << c.split_size;
   if (c.kernel != TANDEM_DECODE_AUTO) out << " kernel " << c.kernel;
+  if (c.eight_bit.on)
+    out << " 8 bits " << (c.eight_bit.per_token ? "per token" : "") << (c.eight_bit.scaled ? "" : "unscaled")
+        << c.eight_bit.batch << "x" << c.eight_bit.heads;
   return out << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "") << " seed " << c.seed;
 }
 
@@ -218,17 +256,27 @@ DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64
   return c;
 }
 
+void draw_eight_bit_cache(DecodeCase& c, Random& random) {
+  c.eight_bit = {.on = true, .per_token = random() % 2 == 0, .scaled = true};
+  if (c.eight_bit.per_token) return;
+  c.eight_bit.scaled = random() % 4 != 0;
+  c.eight_bit.batch = random() % 2 == 0 ? 1 : c.batch();
+  c.eight_bit.heads = random() % 2 == 0 ? 1 : c.kv_heads;
+}
+
 DecodeTensors::DecodeTensors(const DecodeCase& c)
     : setup(c),
       q(c.dtype, {c.batch(), c.q_len, c.q_heads, c.head_dim}, c.q),
-      k_cache(c.dtype, cache_shape(c), c.cache),
-      v_cache(c.dtype, cache_shape(c), c.cache),
+      k_cache(c.cache_dtype(), cache_shape(c), c.cache),
+      v_cache(c.cache_dtype(), cache_shape(c), c.cache),
       k_new(c.dtype, {c.batch(), c.new_len, c.kv_heads, c.head_dim}, c.added),
       v_new(c.dtype, {c.batch(), c.new_len, c.kv_heads, c.head_dim}, c.added),
       o(c.dtype, {c.batch(), c.q_len, c.q_heads, c.head_dim}, c.o),
       lse(TANDEM_FP32, {c.batch(), c.q_len, c.q_heads, 1}, c.lse_layout),
       cos(c.rotary_dtype, {1, 1, table_positions(c), c.rotary_dim / 2}, {.row_gap = 0}),
       sin(c.rotary_dtype, {1, 1, table_positions(c), c.rotary_dim / 2}, {.row_gap = 0}),
+      k_scale(TANDEM_FP32, scale_shape(c), c.lse_layout),
+      v_scale(TANDEM_FP32, scale_shape(c), c.lse_layout),
       sinks(draw_sinks(c)) {
   Random random(c.seed);
   q.fill_normal(random());
@@ -277,7 +325,17 @@ core::DecodeProblem DecodeTensors::problem() const {
   p.split_size = setup.split_size;
   p.kernel = setup.kernel;
   p.sinks = setup.sinks ? sinks.data() : nullptr;
+  if (setup.eight_bit.on && setup.eight_bit.scaled)
+    p.scales = {k_scale.view(), v_scale.view(), setup.eight_bit.per_token};
   return p;
+}
+
+double DecodeTensors::scale(const HostTensor& scales, std::int64_t b, const Place& at,
+                            std::int64_t head) const {
+  const DecodeCase::EightBit& own = setup.eight_bit;
+  if (!own.on || !own.scaled) return 1;
+  if (own.per_token) return scales.at(at.page, at.row, head, 0);
+  return scales.at(own.batch == 1 ? 0 : b, 0, own.heads == 1 ? 0 : head, 0);
 }
 
 SequenceValues DecodeTensors::sequence(std::int64_t b) const {
@@ -288,14 +346,26 @@ SequenceValues DecodeTensors::sequence(std::int64_t b) const {
       for (const double value : rotated(*this, q, {b, i, h}, s.keys - setup.q_len + i)) s.q.push_back(value);
   for (std::int64_t key = 0; key < s.keys; ++key)
     for (std::int64_t h = 0; h < setup.kv_heads; ++h) {
-      const auto [page, row] = place(b, key);
-      const auto added =
-          key < length ? std::vector<double>() : rotated(*this, k_new, {b, key - length, h}, key);
-      for (std::int64_t e = 0; e < setup.head_dim; ++e) {
-        s.k.push_back(key < length ? k_cache.at(page, row, h, e)
-                                   : rounded(setup.dtype, added[static_cast<std::size_t>(e)]));
-        s.v.push_back(key < length ? v_cache.at(page, row, h, e) : v_new.at(b, key - length, h, e));
+      const Place at = place(b, key);
+      std::vector<double> k(static_cast<std::size_t>(setup.head_dim)), v = k;
+      if (key >= length) {
+        k = rotated(*this, k_new, {b, key - length, h}, key);
+        for (std::size_t e = 0; e < v.size(); ++e)
+          v[e] = v_new.at(b, key - length, h, static_cast<std::int64_t>(e));
+        if (setup.eight_bit.on) {
+          quantise(setup.dtype, k, setup.eight_bit.per_token ? 0 : scale(k_scale, b, at, h));
+          quantise(setup.dtype, v, setup.eight_bit.per_token ? 0 : scale(v_scale, b, at, h));
+        }
+        for (double& x : k) x = setup.eight_bit.on ? x : rounded(setup.dtype, x);
+      } else {
+        for (std::size_t e = 0; e < v.size(); ++e) {
+          const auto column = static_cast<std::int64_t>(e);
+          k[e] = k_cache.at(at.page, at.row, h, column) * scale(k_scale, b, at, h);
+          v[e] = v_cache.at(at.page, at.row, h, column) * scale(v_scale, b, at, h);
+        }
       }
+      s.k.insert(s.k.end(), k.begin(), k.end());
+      s.v.insert(s.v.end(), v.begin(), v.end());
     }
   return s;
 }
@@ -305,7 +375,11 @@ std::string DecodeTensors::cache_failure(const DecodeTensors& before) const {
   DecodeTensors now(setup);
   std::ranges::copy(k_cache.storage(), now.k_cache.storage().begin());
   std::ranges::copy(v_cache.storage(), now.v_cache.storage().begin());
-  const double unit = setup.dtype == TANDEM_BF16 ? 0x1p-7 : setup.dtype == TANDEM_FP16 ? 0x1p-10 : 0x1p-22;
+  std::ranges::copy(k_scale.storage(), now.k_scale.storage().begin());
+  std::ranges::copy(v_scale.storage(), now.v_scale.storage().begin());
+  double unit = setup.dtype == TANDEM_BF16 ? 0x1p-7 : setup.dtype == TANDEM_FP16 ? 0x1p-10 : 0x1p-22;
+  double least = 1e-6;
+  if (setup.eight_bit.on && setup.rotary_dim > 0) unit = 0x1p-3, least = 0x1p-8;  // the next number of 8 bits
   std::ostringstream failure;
   for (std::int64_t b = 0; b < setup.batch(); ++b) {
     const SequenceValues expected = before.sequence(b);
@@ -314,13 +388,17 @@ std::string DecodeTensors::cache_failure(const DecodeTensors& before) const {
         for (std::int64_t e = 0; e < setup.head_dim; ++e) {
           const auto [page, row] = place(b, key);
           const auto at = static_cast<std::size_t>((key * setup.kv_heads + h) * setup.head_dim + e);
-          const double k = k_cache.at(page, row, h, e), v = v_cache.at(page, row, h, e);
-          if (!(std::abs(k - expected.k[at]) <= unit * std::abs(expected.k[at]) + 1e-6) ||
+          const double k = k_cache.at(page, row, h, e) * scale(k_scale, b, {page, row}, h),
+                       v = v_cache.at(page, row, h, e) * scale(v_scale, b, {page, row}, h);
+          if (!(std::abs(k - expected.k[at]) <= unit * std::abs(expected.k[at]) + least) ||
               v != expected.v[at])
             failure << "sequence " << b << " token " << key << " head " << h << " column " << e << " is " << k
                     << ", " << v << ", not " << expected.k[at] << ", " << expected.v[at] << "; ";
           now.k_cache.copy_element(before.k_cache, {page, row, h, e});
           now.v_cache.copy_element(before.v_cache, {page, row, h, e});
+          if (!setup.eight_bit.per_token || e > 0) continue;
+          now.k_scale.copy_element(before.k_scale, {page, row, h, 0});
+          now.v_scale.copy_element(before.v_scale, {page, row, h, 0});
         }
   }
   const auto same = [](const HostTensor& a, const HostTensor& b) {
@@ -328,6 +406,8 @@ std::string DecodeTensors::cache_failure(const DecodeTensors& before) const {
   };
   if (!same(now.k_cache, before.k_cache)) failure << "keys were written that were not to be; ";
   if (!same(now.v_cache, before.v_cache)) failure << "values were written that were not to be; ";
+  if (!same(now.k_scale, before.k_scale) || !same(now.v_scale, before.v_scale))
+    failure << "scales were written that were not to be; ";
   return failure.str().substr(0, 1000);
 }
 
@@ -372,16 +452,20 @@ DecodeArgs::DecodeArgs(const DecodeTensors& t)
   args.split_size = t.setup.split_size;
   args.study = &study;
   args.sinks = problem.sinks;
+  scales = {sizeof(scales), problem.scales.k, problem.scales.v, problem.scales.per_token ? 1 : 0};
+  if (problem.scales.k.data != nullptr) args.scales = &scales;
 }
 
 ForwardValues standard_decode(const DecodeTensors& t) {
   const core::DecodeProblem p = t.problem();
+  const tandem_dtype cached =
+      p.eight_bit() ? TANDEM_FP32 : p.dtype();  // what 8 bits stand for is not rounded
   ForwardValues all;
   for (std::int64_t b = 0; b < p.batch(); ++b) {
     const SequenceValues s = t.sequence(b);
     const HostTensor q = dense(p.dtype(), {1, p.q_len(), p.q_heads(), p.head_dim()}, s.q),
-                     k = dense(p.dtype(), {1, s.keys, p.kv_heads(), p.head_dim()}, s.k),
-                     v = dense(p.dtype(), {1, s.keys, p.kv_heads(), p.head_dim()}, s.v);
+                     k = dense(cached, {1, s.keys, p.kv_heads(), p.head_dim()}, s.k),
+                     v = dense(cached, {1, s.keys, p.kv_heads(), p.head_dim()}, s.v);
     append_to(all, standard_forward({.q = q.view(),
                                      .k = k.view(),
                                      .v = v.view(),

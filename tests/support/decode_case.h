@@ -29,9 +29,15 @@ struct DecodeCase {
   tandem_decode_kernel kernel = TANDEM_DECODE_AUTO;
   bool lse = true;
   bool sinks = false;
+  /// A cache of 8 bits, and its scales. Sizes of scales are 1 or the batch's and the heads'.
+  struct EightBit {
+    bool on = false, per_token = false, scaled = true;
+    std::int64_t batch = 1, heads = 1;
+  } eight_bit = {};
   Layout q = {}, cache = {}, added = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;
 
+  tandem_dtype cache_dtype() const { return eight_bit.on ? TANDEM_E4M3 : dtype; }
   std::int64_t batch() const { return static_cast<std::int64_t>(lengths.size()); }
   /// Tokens in the cache before the step, brought within its capacity.
   std::int64_t length(std::int64_t b) const;
@@ -42,6 +48,9 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 /// Shapes, lengths, masks and options that every backend of the dtype can take, values and layouts included:
 /// strides that TMA takes, page sizes that are powers of two.
 DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t head_dim);
+
+/// Makes the cache one of 8 bits, with any scales.
+void draw_eight_bit_cache(DecodeCase& c, Random& random);
 
 /// What one sequence attends with: rows of head_dim, keys and queries rotated; keys as the cache's dtype
 /// holds them.
@@ -70,9 +79,12 @@ struct DecodeTensors {
   /// What is wrong with the cache after the step, whose state before was `before`: rows that were appended
   /// hold their tokens within a rounding, all other bytes are as they were. "" if nothing is.
   std::string cache_failure(const DecodeTensors& before) const;
+  /// The scale of a token's key or value.
+  double scale(const HostTensor& scales, std::int64_t b, const Place& at, std::int64_t head) const;
 
   DecodeCase setup;
   HostTensor q, k_cache, v_cache, k_new, v_new, o, lse, cos, sin;
+  HostTensor k_scale, v_scale;  ///< of an 8-bit cache; those of tokens that a step may not read are poison
   std::vector<std::int32_t> page_table, batch_index;
   std::vector<float> sinks;  ///< of each head, one without weight and one that outweighs all keys among them
   std::int64_t page_table_stride = 0;
@@ -92,6 +104,7 @@ struct DecodeArgs {
   tandem_rotary rotary;
   tandem_mask mask;
   tandem_study study;
+  tandem_cache_scales scales{};
   tandem_decode_args args{};  ///< points to those above
 };
 
