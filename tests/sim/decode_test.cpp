@@ -373,6 +373,18 @@ TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
   }
 }
 
+/// A warp of the plain kernel, which has 16 rows, may have one that exists.
+TEST_P(DecodeSharesOnSim, AWarpsFirstRowIsAttendedAlone) {
+  if (GetParam().algorithm != Algorithm::plain) GTEST_SKIP();
+  for (const std::int64_t rows : {17, 33, 49}) {
+    DecodeCase c = step_of(GetParam(), {100});
+    c.q_len = 1, c.kv_heads = 1, c.q_heads = rows;
+    SCOPED_TRACE(c);
+    const DecodeTensors before(c);
+    expect_correct(run(GetParam(), c, workspace_, {}), before);
+  }
+}
+
 TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
   c.lengths = {60}, c.new_len = 9, c.capacity = 128, c.page_size = 16, c.split_size = 64;
