@@ -4,7 +4,8 @@
 
 Every step is replayed from a CUDA graph, and finds nothing of its cache in L2: steps take turns with copies of it.
 Parts: the grid of batches, caches and query heads; other head dims; the same steps over pages; ragged batches beside
-the same tokens spread evenly; and every kernel for every group. The most telling cells come first, so that --limit and
+the same tokens spread evenly; every kernel for every group; and caches of 8 bits beside those of 16 (--parts
+fp8_beside fp8 fp8_tokens). The most telling cells come first, so that --limit and
 --budget-seconds leave out the least. Each peer's output is checked once per case against float64. Rows are written as
 they come; the run ends in a table.
 

@@ -22,12 +22,16 @@ PAGE_SIZES = (64, 16)
 PAGED_SHAPES = ((64, 8192), (1, 8192), (8, 32768), (128, 1024), (1, 131072))
 OTHER_DIMS, DIM_HEADS = (64, 256), (32, 128)
 DIM_SHAPES = ((1, 8192), (64, 8192), (1, 1024), (128, 1024), (8, 2048), (128, 2048))
+# Caches of 8 bits with a scale for each sequence and head, or each token and head; the same steps of 16 bits.
+EIGHT_BIT, BESIDE_EIGHT_BIT = ("fp8", "fp8_tokens"), "fp8_beside"
+EIGHT_BIT_SHAPES = ((64, 8192, 32), (1, 8192, 32), (8, 8192, 32), (1, 131072, 32), (64, 8192, 128), (1, 8192, 128),
+                    (128, 1024, 32), (8, 32768, 64))
 RAGGED = (((1, 16384), (15, 64)), ((32, 128), (32, 4096)), ((1, 131072), (31, 4096)), ((64, 512),))
 
 
 @dataclass(frozen=True)
 class DecodeCase:
-    part: str  # grid, dims, paged, ragged or groups
+    part: str  # one of PARTS
     dtype: str  # bf16 or fp16
     lengths: tuple  # of each sequence
     hq: int
@@ -46,7 +50,7 @@ class DecodeCase:
     @property
     def row_bytes(self):
         """Of the keys and values of one token."""
-        return 2 * self.hk * self.d * 2
+        return 2 * self.hk * self.d * (1 if self.part in EIGHT_BIT else 2)
 
     @property
     def read_bytes(self):
@@ -124,7 +128,17 @@ def groups(dtype):
     return [even("groups", dtype, b, cache, group * KV_HEADS) for b, cache in GROUP_SHAPES for group in GROUPS]
 
 
-PARTS = {"grid": grid, "dims": dims, "paged": paged, "ragged": ragged, "groups": groups}
+def beside_eight_bit(kind):
+    """The steps that are taken over caches of 16 bits and of 8: the same of each kind."""
+    def make(dtype):
+        return ([even(kind, dtype, *shape) for shape in EIGHT_BIT_SHAPES]
+                + [replace(even(kind, dtype, b, 8192, 32), d=d) for d in OTHER_DIMS for b in (64, 1)]
+                + [even(kind, dtype, 64, 8192, 32, page) for page in PAGE_SIZES])
+    return make
+
+
+PARTS = {"grid": grid, "dims": dims, "paged": paged, "ragged": ragged, "groups": groups,
+         **{kind: beside_eight_bit(kind) for kind in (BESIDE_EIGHT_BIT, *EIGHT_BIT)}}
 
 
 def chosen(parts, dtypes):

@@ -8,7 +8,7 @@ import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tandem
-from decode_cases import KERNELS
+from decode_cases import BESIDE_EIGHT_BIT, EIGHT_BIT, KERNELS
 from peers import DTYPES, standard_attention
 
 # Together, the copies of a cache that steps take in turns: several times the 50 MB of an H200's L2, so that a step
@@ -37,6 +37,11 @@ class Inputs:
         copies = min(max(math.ceil(ROTATED_BYTES / case.read_bytes), 1), MAX_COPIES)
         self.caches = [[torch.empty(shape, **options).normal_(generator=generator) for _ in "kv"]
                        for _ in range(copies)]
+        self.scales = [None, None]  # of keys and of values
+        if case.part in EIGHT_BIT:
+            self.caches = [[x.to(torch.float8_e4m3fn) for x in caches] for caches in self.caches]
+            own = shape[:3] if case.part == "fp8_tokens" else (case.b, case.hk)
+            self.scales = [torch.rand(own, generator=generator, device="cuda") + 0.5 for _ in "kv"]
         if case.ragged:
             for cache in (x for caches in self.caches for x in caches):
                 for b, length in enumerate(case.lengths):
@@ -46,6 +51,13 @@ class Inputs:
         """Keys and values of sequence b in the first copy: length, kv_heads, d."""
         k, v = self.caches[0]
         length = self.case.lengths[b]
+        if self.case.part in EIGHT_BIT:
+            rows = torch.arange(len(k), device="cuda") if self.page_table is None else self.page_table
+            own = rows[b].long().reshape(-1)  # entries or pages
+            k, v = (x[own].float().flatten(0, 1) *
+                    (scale[own].flatten(0, 1) if scale.ndim == 3 else scale[b])[..., None]
+                    for x, scale in zip((k, v), self.scales))
+            return k[:length], v[:length]
         if self.page_table is None:
             return k[b, :length], v[b, :length]
         pages = self.page_table[b].long()
@@ -55,7 +67,8 @@ class Inputs:
 def _tandem_call(kernel="auto", planned=False):
     def make(inputs):
         out, workspace = torch.full_like(inputs.q, float("nan")), tandem.DecodeWorkspace()
-        options = {"page_table": inputs.page_table, "study": {"kernel": kernel}}
+        options = {"page_table": inputs.page_table, "study": {"kernel": kernel}, "k_descale": inputs.scales[0],
+                   "v_descale": inputs.scales[1]}
         if planned:
             options["plan"] = tandem.decode_plan(inputs.q, *inputs.caches[0], inputs.lengths, **options)
         return lambda k, v: tandem.decode(inputs.q, k, v, inputs.lengths, out=out, workspace=workspace, **options)
@@ -88,6 +101,7 @@ DECODE_PEERS = {
     "grid": GRID_PEERS,
     "dims": GRID_PEERS,
     "paged": {"tandem": _tandem_call()},
+    **{kind: {"tandem": _tandem_call()} for kind in (BESIDE_EIGHT_BIT, *EIGHT_BIT)},
     "ragged": {"tandem": _tandem_call(), "tandem_planned": _tandem_call(planned=True)},
     "groups": {f"tandem_{kernel}": _tandem_call(kernel) for kernel in KERNELS} | {"tandem": _tandem_call()},
 }

@@ -48,10 +48,11 @@ void choose_long_step(const Machine& machine, decode::DecodeArguments& args) {
 std::vector<DecodeVariant> decode_variants() { return launch::variants_of<decode::Family>(); }
 
 std::string name_of(const DecodeVariant& v) {
-  static constexpr const char* algorithms[] = {" plain ", " shared-p ", " register-p "};
+  static constexpr const char* algorithms[] = {" plain ", " shared-p ", " register-p ", " eight-bit "};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
          algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) + "x" +
-         std::to_string(v.block_n) + "x" + std::to_string(v.stages) + (v.resident > 1 ? " by two" : "");
+         std::to_string(v.block_n) + "x" + std::to_string(v.stages) + (v.resident > 1 ? " by two" : "") +
+         (v.token_scales ? " token-scales" : "");
 }
 
 hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVariant& variant,

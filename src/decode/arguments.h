@@ -72,6 +72,8 @@ struct DecodeArguments {
   const std::int32_t* plan;  ///< nullptr: each block finds its share
   std::uint32_t* counters;   ///< of the grid's blocks; 0 between calls
   float* partials;           ///< PartialLayout
+  /// Of an 8-bit cache, fp32; data == nullptr: all 1.
+  core::TensorView k_scale, v_scale;
 };
 
 /// Of the kernel that makes a plan.

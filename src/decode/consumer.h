@@ -39,6 +39,15 @@ TANDEM_DEVICE FinishedRow finish_row(float reference, float sum, float sink) {
   return {tile::ln_2 * (top + hw::log2(total)), keys * hw::reciprocal(total)};
 }
 
+template <DecodeVariant V>
+struct Consumer;
+
+// Of an 8-bit cache (eight_bit.h).
+template <DecodeVariant V>
+TANDEM_DEVICE void quantise_rows(Consumer<V>& consumer, const WorkTile& work, int key);
+template <DecodeVariant V>
+TANDEM_DEVICE void place_permuted(Consumer<V>& consumer, int row, int column, const tile::Chunk& chunk);
+
 /// Keys that a query row sees.
 struct RowLimits {
   int begin, end;
@@ -59,7 +68,7 @@ struct Consumer {
     tile::Chunk chunk[query_chunks];
   };
   /// Whether they are fetched while the work before is at work: where registers allow.
-  static constexpr bool fetches_ahead = query_chunks <= 2;
+  static constexpr bool fetches_ahead = query_chunks <= 2 && !(V.eight_bit() && V.resident > 1);
 
   /// Starts the loads of the work tile's queries.
   TANDEM_DEVICE void fetch_queries(const WorkTile& work, Queries& queries) const {
@@ -93,7 +102,11 @@ struct Consumer {
     if (key + V.block_n <= work.length) return;
     tile::consumer_wait(shared.v_pipeline, v_at);
     hw::sync_warp();
-    replace_rows(work, key);
+    if constexpr (V.eight_bit()) {
+      quantise_rows(*this, work, key);
+    } else {
+      replace_rows(work, key);
+    }
     hw::fence_async_proxy();
     sync_consumers();
   }
@@ -127,6 +140,14 @@ struct Consumer {
     for (float& score : scores) score = hw::tanh(score * args.score_to_cap);
   }
 
+  TANDEM_DEVICE int page_of(const WorkTile& work, int key) const {
+    return page_of_key(args.pages, entry_of(args.pages, work.sequence), key);
+  }
+  /// A key's row in its page.
+  TANDEM_DEVICE int row_of(int key) const {
+    return static_cast<int>(static_cast<std::uint32_t>(key) & ((1u << args.pages.page_shift) - 1));
+  }
+
  private:
   /// Where a chunk of a row tile's queries lies.
   struct QueryPlace {
@@ -155,7 +176,11 @@ struct Consumer {
   TANDEM_DEVICE void place_chunk(const QueryPlace& at, const tile::Chunk& fetched) {
     tile::Chunk chunk = fetched;
     if (at.exists) chunk = tile::rotated_chunk<V.operand>(chunk, at.row, at.column, args.rotary, at.position);
-    if (at.tile_row < V.query_rows) shared.q.chunk(at.tile_row, at.column) = chunk;
+    if constexpr (V.eight_bit()) {
+      place_permuted(*this, at.tile_row, at.column, chunk);
+    } else {
+      if (at.tile_row < V.query_rows) shared.q.chunk(at.tile_row, at.column) = chunk;
+    }
   }
   TANDEM_DEVICE static void publish_queries() {
     hw::fence_async_proxy();
@@ -198,15 +223,11 @@ struct Consumer {
     if (work.row_tile != 0 || key >= work.end) return;
     const int page = page_of(work, key);
     if (page < 0 || page >= args.pages.pages) return;
-    const auto row = static_cast<int>(static_cast<std::uint32_t>(key) & ((1u << args.pages.page_shift) - 1));
+    const int row = row_of(key);
     auto* k_cache = static_cast<std::uint16_t*>(args.k_cache.data);
     auto* v_cache = static_cast<std::uint16_t*>(args.v_cache.data);
     hw::store_global(k_cache + args.k_cache.at(page, row, work.head) + column, new_k.words);
     hw::store_global(v_cache + args.v_cache.at(page, row, work.head) + column, new_v.words);
-  }
-
-  TANDEM_DEVICE int page_of(const WorkTile& work, int key) const {
-    return page_of_key(args.pages, entry_of(args.pages, work.sequence), key);
   }
 };
 

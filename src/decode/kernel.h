@@ -1,6 +1,7 @@
 // The decode kernel, and the kernel that makes a plan for it.
 #pragma once
 
+#include "decode/eight_bit.h"
 #include "decode/partials.h"
 #include "decode/plain.h"
 #include "decode/producer.h"
@@ -22,6 +23,11 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const SplitScheduler
   } else if constexpr (V.algorithm == Algorithm::shared_p) {
     TransposedResult<V> result;
     attend_shared_p(consumer, work, result);
+    complete_shared_p(consumer, result);
+    finish_work(consumer, scheduler, work, result);
+  } else if constexpr (V.eight_bit()) {
+    EightBitResult<V> result;
+    attend_eight_bit(consumer, work, result);
     complete_shared_p(consumer, result);
     finish_work(consumer, scheduler, work, result);
   } else {

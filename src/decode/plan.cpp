@@ -80,12 +80,20 @@ bool is_narrow_twin(const DecodeVariant& variant) { return variant.resident > 1 
 /// Whether streams are so short, and so many, that what they cost besides their keys is most of the step.
 bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
   constexpr std::int64_t most_bytes = 512 * 1024;  // of a stream's keys and values
-  const std::int64_t bytes = 4 * problem.capacity() * problem.head_dim();
+  const std::int64_t bytes = (problem.eight_bit() ? 2 : 4) * problem.capacity() * problem.head_dim();
   return problem.split_size == 0 && bytes <= most_bytes &&
          problem.batch() * streams_of(problem, variant) >= max_blocks;
 }
 
-Algorithm algorithm_of(tandem_decode_kernel kernel) {
+/// Whether an 8-bit step reads so much that two blocks of a multiprocessor are worth twice as many parts.
+bool is_worth_two(const DecodeProblem& problem, const DecodeVariant& variant) {
+  constexpr std::int64_t fewest_units = 8 * max_sm_count;
+  return variant.eight_bit() && most_units(problem, variant) > fewest_units;
+}
+
+Algorithm algorithm_of(const DecodeProblem& problem) {
+  if (problem.eight_bit()) return Algorithm::eight_bit;
+  const tandem_decode_kernel kernel = resolve(problem);
   if (kernel == TANDEM_DECODE_PLAIN) return Algorithm::plain;
   return kernel == TANDEM_DECODE_SHARED_P ? Algorithm::shared_p : Algorithm::register_p;
 }
@@ -128,8 +136,7 @@ TeamShape shape_of_long_step(const TeamShape& usual, int resident) {
 /// that takes a partial result and its part of a merge. In units of a stream of each sequence.
 int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
   if (!grid.differs()) return std::numeric_limits<int>::max();
-  const std::int64_t unit_bytes = std::int64_t{2} * variant.block_n * variant.head_dim * 2;
-  const std::int64_t share = long_share_bytes / unit_bytes;
+  const std::int64_t share = long_share_bytes / variant.block_bytes();
   return static_cast<int>(
       std::min(max_units, ceil_div(share * grid.of_long_step.blocks(), streams_of(problem, variant))));
 }
@@ -145,7 +152,7 @@ int even_share_of(const DecodeProblem& problem, const DecodeVariant& variant, co
   constexpr std::int64_t most_bytes = 512 * 1024;  // of a stream's keys and values
   const int usual = min_share_of(problem, variant);
   if (problem.split_size > 0 || grid.differs() || grid.blocks() == 0) return usual;
-  const std::int64_t unit_bytes = std::int64_t{4} * variant.block_n * variant.head_dim;
+  const std::int64_t unit_bytes = variant.block_bytes();
   const std::int64_t units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
   // Streams that a team walks one after another, and how many of them in the fullest one.
   const std::int64_t in_turn = problem.batch() * (streams_of(problem, variant) / grid.usual.team_blocks);
@@ -164,13 +171,14 @@ int box_rows(const DecodeProblem& problem) {
 
 const DecodeVariant* choose_variant(const DecodeProblem& problem) {
   static constexpr auto table = all_variants();
-  if (problem.dtype() == TANDEM_FP32 || problem.eight_bit()) return nullptr;
+  if (problem.dtype() == TANDEM_FP32) return nullptr;
   const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
-  const Algorithm algorithm = algorithm_of(resolve(problem));
+  const Algorithm algorithm = algorithm_of(problem);
   const DecodeVariant* chosen = nullptr;
   for (const DecodeVariant& variant : table) {
     if (variant.algorithm != algorithm || variant.operand != operand ||
-        variant.head_dim < problem.head_dim() || is_narrow_twin(variant))
+        variant.head_dim < problem.head_dim() || is_narrow_twin(variant) ||
+        variant.token_scales != problem.scales.per_token)
       continue;
     if (chosen != nullptr && variant.head_dim > chosen->head_dim)
       break;  // head dims ascend: it only pads more
@@ -178,11 +186,13 @@ const DecodeVariant* choose_variant(const DecodeProblem& problem) {
     if (chosen == nullptr || (chosen->query_rows < rows_of(problem) && !halves_rows(problem, *chosen)))
       chosen = &variant;
   }
-  if (chosen == nullptr || problem.kernel != TANDEM_DECODE_AUTO || !has_short_streams(problem, *chosen))
+  if (chosen == nullptr || problem.kernel != TANDEM_DECODE_AUTO ||
+      !(has_short_streams(problem, *chosen) || is_worth_two(problem, *chosen)))
     return chosen;
   const auto shares = [&](const DecodeVariant& v) {
     return is_narrow_twin(v) && v.algorithm == algorithm && v.operand == operand &&
-           v.query_rows == chosen->query_rows && v.head_dim == chosen->head_dim;
+           v.query_rows == chosen->query_rows && v.head_dim == chosen->head_dim &&
+           v.token_scales == chosen->token_scales;
   };
   const auto* twin = std::find_if(table.begin(), table.end(), shares);
   return twin == table.end() ? chosen : twin;
@@ -241,6 +251,8 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.v_cache = core::TensorView::of(problem.v_cache);
   args.o = core::TensorView::of(problem.o);
   args.lse = core::TensorView::of(problem.lse);
+  args.k_scale = core::TensorView::of(problem.scales.k);
+  args.v_scale = core::TensorView::of(problem.scales.v);
   args.lengths = problem.lengths;
   args.sinks = problem.sinks;
   args.pages = pages_of(problem);

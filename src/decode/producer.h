@@ -106,7 +106,7 @@ struct Producer {
     constexpr int tile_keys = DecodeShared<V>::tile_keys;
     auto& tile = block.tile[row / tile_keys];
     TANDEM_UNROLL
-    for (int p = 0; p < V.head_dim / tile::panel_columns; ++p) {
+    for (int p = 0; p < DecodeShared<V>::KeyTile::panels; ++p) {
       origin.d = p * tile::panel_columns;
       hw::load_box(tile.panel[p][row % tile_keys], map, full, origin, args.policy);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "decode/variant.h"
 #include "tile/pipeline.h"
@@ -35,11 +36,28 @@ struct AlgorithmShared<V, Algorithm::register_p> {
   float quarter[warps][V.head_dim * V.query_rows / 128][hw::warp_size];
 };
 
+/// The scales of a block's tokens.
+template <int tokens>
+struct TokenScales {
+  float k[tokens], v[tokens];
+  float largest[warps];  ///< v's, of a warp's tokens
+};
+struct NoTokenScales {};
+
+template <DecodeVariant V>
+struct AlgorithmShared<V, Algorithm::eight_bit> {
+  tile::SharedTile<V.query_rows, 64> p[V.subtiles()];
+  ColumnExchange<V.query_rows> exchange;
+  float query_scale[V.query_rows];  ///< of the queries in shared memory
+  std::conditional_t<V.token_scales, TokenScales<V.block_n>, NoTokenScales> tokens;
+};
+
 template <DecodeVariant V>
 struct DecodeShared {
   /// The transposed products take 64 keys as their rows.
   static constexpr int tile_keys = V.algorithm == Algorithm::plain ? V.block_n : 64;
-  using KeyTile = tile::SharedTile<tile_keys, V.head_dim>;
+  /// A tile's columns are of 16 bits: elements, or pairs of bytes.
+  using KeyTile = tile::SharedTile<tile_keys, V.eight_bit() ? V.head_dim / 2 : V.head_dim>;
   struct KeyBlock {
     KeyTile tile[V.block_n / tile_keys];
   };

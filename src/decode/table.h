@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <tuple>
 
 #include "decode/arguments.h"
 #include "decode/variant.h"
@@ -43,6 +44,37 @@ constexpr auto recipes() {
   }
 }
 
+/// Over a cache of e4m3. Where there is much to read two blocks of a multiprocessor hide from one another
+/// that a block's steps wait for each other; where there is little, fewer parts are merged.
+template <int head_dim>
+constexpr auto eight_bit_recipes() {
+  using enum Algorithm;
+  if constexpr (head_dim == 256) {
+    return std::array{Recipe{eight_bit, 16, 64, 4}, Recipe{eight_bit, 16, 64, 3, 2},
+                      Recipe{eight_bit, 32, 64, 4}};
+  } else {
+    return std::array{Recipe{eight_bit, 16, 128, 4}, Recipe{eight_bit, 16, 128, 3, 2},
+                      Recipe{eight_bit, 32, 64, 5, 2}};
+  }
+}
+
+/// All of those, with and without a scale for each token.
+template <int head_dim>
+constexpr auto eight_bit_variants() {
+  constexpr auto lines = eight_bit_recipes<head_dim>();
+  std::array<DecodeVariant, 4 * lines.size()> all{};
+  std::size_t i = 0;
+  for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
+    for (const bool token_scales : {false, true}) {
+      for (const Recipe& r : lines) {
+        all[i++] = {r.algorithm, operand,  head_dim,   r.query_rows,
+                    r.block_n,   r.stages, r.resident, token_scales};
+      }
+    }
+  }
+  return all;
+}
+
 /// Everything that is built for one head dim, narrow tiles first.
 template <int head_dim>
 constexpr auto variants() {
@@ -57,7 +89,7 @@ constexpr auto variants() {
   return all;
 }
 
-/// AUTO takes shared_p always (plan.cpp).
+/// AUTO takes shared_p always (plan.cpp), or eight_bit.
 constexpr bool is_for_study(const DecodeVariant& variant) { return variant.algorithm != Algorithm::shared_p; }
 
 /// The family of the step's kernels (launch/kernel.h).
@@ -94,15 +126,24 @@ struct StudyGroup {
   using Body = KernelBody<V>;
 };
 
+template <int head_dim>
+struct EightBitGroup {
+  using Family = decode::Family;
+  static constexpr auto variants = eight_bit_variants<head_dim>();
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
 template <typename Visit>
 constexpr void Family::for_each_group(Visit visit) {
-  const auto both = [&visit]<int head_dim>() {
+  const auto all = [&visit]<int head_dim>() {
     visit.template operator()<Group<head_dim>>();
+    visit.template operator()<EightBitGroup<head_dim>>();
     visit.template operator()<StudyGroup<head_dim>>();
   };
-  both.template operator()<64>();
-  both.template operator()<128>();
-  both.template operator()<256>();
+  all.template operator()<64>();
+  all.template operator()<128>();
+  all.template operator()<256>();
 }
 
 struct PlanGroup;
@@ -147,15 +188,16 @@ struct ClearGroup {
   using Body = ClearBody<V>;
 };
 
-constexpr auto all_variants() {
-  constexpr auto d64 = variants<64>();
-  constexpr auto d128 = variants<128>();
-  constexpr auto d256 = variants<256>();
-  std::array<DecodeVariant, d64.size() + d128.size() + d256.size()> all{};
-  auto next = std::copy(d64.begin(), d64.end(), all.begin());
-  next = std::copy(d128.begin(), d128.end(), next);
-  std::copy(d256.begin(), d256.end(), next);
+template <typename... Variants>
+constexpr auto joined(const Variants&... lists) {
+  std::array<DecodeVariant, (std::tuple_size_v<Variants> + ...)> all{};
+  auto next = all.begin();
+  ((next = std::copy(lists.begin(), lists.end(), next)), ...);
   return all;
+}
+constexpr auto all_variants() {
+  return joined(variants<64>(), variants<128>(), variants<256>(), eight_bit_variants<64>(),
+                eight_bit_variants<128>(), eight_bit_variants<256>());
 }
 
 }  // namespace tandem::decode

@@ -45,7 +45,7 @@ TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulat
     std::uint32_t matrices[count];
     TANDEM_UNROLL
     for (int m = 0; m < count; ++m) {
-      matrices[m] = hw::pack<V.operand>(accumulators[j + 2 * m], accumulators[j + 2 * m + 1]);
+      matrices[m] = hw::pack<V.products()>(accumulators[j + 2 * m], accumulators[j + 2 * m + 1]);
     }
     const int row = j * 2 + (count == 4 ? lane / 16 * 8 : 0) + lane % 8;
     hw::store_matrices_transposed(&to.chunk(row, column), matrices);

@@ -10,6 +10,7 @@ enum class Algorithm {
   plain,       ///< S = Q K^T with grouped queries as the 64-row operand, as in the forward
   shared_p,    ///< option 0: S^T = K Q^T, P through shared memory, O^T += V^T P
   register_p,  ///< option 1: S^T = K Q^T, P stays in registers, keys are split across the warps
+  eight_bit,   ///< shared_p over a cache of e4m3, which becomes fp16 on its way to registers
 };
 
 /// What a stream (core/stream_k.h) costs a multiprocessor besides its keys, as bytes of keys and values that
@@ -26,20 +27,25 @@ struct DecodeVariant {
   Algorithm algorithm;
   hw::Operand operand;
   int head_dim;
-  int query_rows;    ///< query rows of a tile: 64 for plain; 8, 16, 32, 64 for the transposed ones
-  int block_n;       ///< keys of a block: 64 or 128
-  int stages;        ///< blocks of keys, and of values, in flight
-  int resident = 1;  ///< blocks that a multiprocessor has at a time
+  int query_rows;             ///< query rows of a tile: 64 for plain; 8, 16, 32, 64 for the transposed ones
+  int block_n;                ///< keys of a block: 64 or 128
+  int stages;                 ///< blocks of keys, and of values, in flight
+  int resident = 1;           ///< blocks that a multiprocessor has at a time
+  bool token_scales = false;  ///< of an 8-bit cache: each token and head has a scale of its own
 
   /// One warpgroup of consumers and one producer warp.
   static constexpr int consumer_threads = hw::warpgroup_size;
   static constexpr int threads() { return consumer_threads + hw::warp_size; }
+  constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
+  /// Of the products.
+  constexpr hw::Operand products() const { return eight_bit() ? hw::Operand::fp16 : operand; }
+  /// Of a block's keys and values in the cache.
+  constexpr int block_bytes() const { return 2 * block_n * head_dim * (eight_bit() ? 1 : 2); }
   /// Tiles of 64 keys in a block.
   constexpr int subtiles() const { return block_n / 64; }
   /// What a stream costs besides its keys, in blocks of keys.
   constexpr int stream_overhead() const {
-    const int bytes = 2 * block_n * head_dim * 2;
-    return (stream_overhead_bytes + bytes / 2) / bytes;
+    return (stream_overhead_bytes + block_bytes() / 2) / block_bytes();
   }
 
   /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out.

@@ -208,6 +208,9 @@ TANDEM_DEVICE std::uint32_t pack(float low, float high);
 /// Four floats as e4m3, the first in the lowest byte: rounded to nearest even, beyond 448 to 448, NaN to NaN
 /// (0x7f). PTX cvt.rn.satfinite.e4m3x2.f32.
 TANDEM_DEVICE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3);
+/// Four e4m3 numbers as fp16, exactly: those of the two lowest bytes in pairs[0], of the others in pairs[1],
+/// the lower byte's in the low half. PTX cvt.rn.f16x2.e4m3x2.
+TANDEM_DEVICE void unpack_e4m3(std::uint32_t (&pairs)[2], std::uint32_t word);
 /// Four floats rounded to the nearest integer, to even in the middle, as bytes, the first the lowest: below 0
 /// and NaN to 0, above 255 to 255. PTX cvt.rni.s32.f32, cvt.pack.sat.u8.s32.
 TANDEM_DEVICE std::uint32_t pack_bytes(float x0, float x1, float x2, float x3);

@@ -11,6 +11,7 @@
 #include "hw/hw.h"
 #include "quantize/arguments.h"
 #include "quantize/table.h"
+#include "tile/inverse.h"
 
 namespace tandem::quantize {
 
@@ -145,12 +146,6 @@ struct Rows {
   }
 };
 
-/// 1 / scale, rounded to nearest: one step of Newton's, since a division is a call, which spills registers.
-TANDEM_DEVICE float inverse_of_given(float scale) {
-  const float near = hw::reciprocal(scale);
-  return hw::fma(near, hw::fma(-scale, near, 1.f), near);
-}
-
 template <QuantizeVariant V>
 TANDEM_DEVICE void quantize_kernel(const QuantizeArguments& args) {
   auto& shared = hw::shared_memory<QuantizeShared<V>>();
@@ -160,7 +155,7 @@ TANDEM_DEVICE void quantize_kernel(const QuantizeArguments& args) {
 
   float* scale = static_cast<float*>(args.scale.data) +
                  args.scale.at(batch, args.scale_block.divide(block).quotient, head);
-  float inverse = args.scale_given ? inverse_of_given(hw::load_global(scale)) : 0.f;
+  float inverse = args.scale_given ? tile::inverse_of_given(hw::load_global(scale)) : 0.f;
 
   Rows<V> rows;
   rows.load(args, static_cast<const std::uint16_t*>(args.x.data) + args.x.at(batch, 0, head), first);

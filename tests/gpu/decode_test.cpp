@@ -22,6 +22,12 @@ using decode::DecodeVariant;
 constexpr tandem_decode_kernel kernels[] = {TANDEM_DECODE_AUTO, TANDEM_DECODE_PLAIN, TANDEM_DECODE_SHARED_P,
                                             TANDEM_DECODE_REGISTER_P};
 
+/// An 8-bit cache, whose rows begin at multiples of 16 bytes.
+void make_eight_bit(DecodeCase& c, Random& random) {
+  draw_eight_bit_cache(c, random);
+  c.cache.row_gap = static_cast<int>(32 - c.head_dim % 16);
+}
+
 DecodeCase random_case(std::uint64_t seed) {
   static constexpr std::int64_t head_dims[] = {64, 128, 256, 40, 80, 96, 192};
   Random random(~seed);
@@ -29,6 +35,7 @@ DecodeCase random_case(std::uint64_t seed) {
   DecodeCase c = random_decode_case(seed, dtype, head_dims[random() % std::size(head_dims)]);
   c.kernel = kernels[random() % 4];
   if (random() % 8 == 0) c.q_heads = c.kv_heads * 64;
+  if (random() % 4 == 0) make_eight_bit(c, random);
   return c;
 }
 
@@ -65,16 +72,17 @@ TEST_F(HopperDecode, RandomStepsMatchTheOracle) {
 // ---- Variants
 
 tandem_decode_kernel kernel_of(Algorithm algorithm) {
-  return algorithm == Algorithm::plain      ? TANDEM_DECODE_PLAIN
-         : algorithm == Algorithm::shared_p ? TANDEM_DECODE_SHARED_P
-                                            : TANDEM_DECODE_REGISTER_P;
+  return algorithm == Algorithm::plain       ? TANDEM_DECODE_PLAIN
+         : algorithm == Algorithm::shared_p  ? TANDEM_DECODE_SHARED_P
+         : algorithm == Algorithm::eight_bit ? TANDEM_DECODE_AUTO
+                                             : TANDEM_DECODE_REGISTER_P;
 }
 
 std::string name_of(const DecodeVariant& v) {
-  static constexpr const char* algorithms[] = {"_plain_", "_shared_p_", "_register_p_"};
+  static constexpr const char* algorithms[] = {"_plain_", "_shared_p_", "_register_p_", "_eight_bit_"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
          algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) +
-         (v.resident > 1 ? "_by_two" : "");
+         (v.resident > 1 ? "_by_two" : "") + (v.token_scales ? "_token_scales" : "");
 }
 
 class EveryDecodeVariant : public HopperDecode, public testing::WithParamInterface<DecodeVariant> {};
@@ -92,6 +100,10 @@ DecodeCase case_for(const DecodeVariant& v) {
   c.new_len = 1, c.page_size = 64, c.rotary_dim = 64;
   c.capacity = 2048;  // a short step may go to a narrower variant
   c.kernel = kernel_of(v.algorithm);
+  if (v.eight_bit()) {
+    c.eight_bit = {.on = true, .per_token = v.token_scales, .by_sequence = true, .by_head = true};
+    c.cache.row_gap = 16;
+  }
   if (v.resident > 1 && v.query_rows <= 16) {  // serve many short streams only
     c.kernel = TANDEM_DECODE_AUTO;
     c.capacity = 256;
@@ -136,6 +148,16 @@ TEST_F(HopperDecode, LongSequencesMatchTheOracle) {
   DecodeCase c{.q_len = 8, .q_heads = 32, .head_dim = 128};
   c.lengths = {20'000}, c.capacity = 20'480, c.page_size = 64;
   expect_all_match(by_every_kernel(c));
+}
+
+TEST_F(HopperDecode, LongSequencesOverEightBitsMatchTheOracle) {
+  for (const bool per_token : {false, true}) {
+    DecodeCase c{.q_len = 2, .q_heads = 32, .kv_heads = 4, .head_dim = 128};
+    c.lengths = {20'000, 7'000, 12'345}, c.capacity = 20'480, c.page_size = 64, c.new_len = 2;
+    c.rotary_dim = 128, c.mask = core::Mask::causal(), c.cache.row_gap = 16;
+    c.eight_bit = {.on = true, .per_token = per_token, .by_sequence = true, .by_head = true};
+    expect_all_match({c});
+  }
 }
 
 TEST_F(HopperDecode, AMillionEqualKeysWeighTheSame) {

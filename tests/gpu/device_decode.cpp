@@ -17,9 +17,9 @@ std::span<const std::byte> bytes_of(const std::vector<std::int32_t>& words) {
 }
 
 /// Compares values of one or more steps that were pooled.
-std::string compare_pools(const Pool& o, const Pool& lse) {
+std::string compare_pools(const DecodeCase& c, const Pool& o, const Pool& lse) {
   std::ostringstream failure;
-  const Comparison of_o = compare(o.result, o.standard, o.reference);
+  const Comparison of_o = compare(o.result, o.standard, o.reference, allowance_of(c));
   if (!of_o) failure << "o: " << of_o << "; ";
   const Comparison of_lse = compare(lse.result, lse.standard, lse.reference);
   if (!of_lse) failure << "lse: " << of_lse << "; ";
@@ -64,6 +64,8 @@ DeviceDecode::DeviceDecode(const DecodeTensors& host)
       lengths_(bytes_of(host.setup.lengths)),
       batch_index_(bytes_of(host.batch_index)),
       sinks_(std::as_bytes(std::span(host.sinks))),
+      k_scale_(host.k_scale.storage()),
+      v_scale_(host.v_scale.storage()),
       call_(host) {
   const auto words = [](const DeviceMemory& memory) {
     return reinterpret_cast<const std::int32_t*>(memory.data());
@@ -83,6 +85,10 @@ DeviceDecode::DeviceDecode(const DecodeTensors& host)
     call_.rotary.sin = host.sin.view_at(sin_.data()).data;
   }
   if (args.sinks != nullptr) args.sinks = reinterpret_cast<const float*>(sinks_.data());
+  if (args.scales != nullptr) {
+    call_.scales.k = host.k_scale.view_at(k_scale_.data());
+    call_.scales.v = host.v_scale.view_at(v_scale_.data());
+  }
   args.o = host.o.view_at(o_.data());
   if (host.setup.lse) args.lse = host.lse.view_at(lse_.data());
 }
@@ -110,6 +116,8 @@ void DeviceDecode::write(const DecodeTensors& host) {
   v_new_.write(host.v_new.storage());
   o_.write(host.o.storage());
   lse_.write(host.lse.storage());
+  k_scale_.write(host.k_scale.storage());
+  v_scale_.write(host.v_scale.storage());
   page_table_.write(bytes_of(host.page_table));
   batch_index_.write(bytes_of(host.batch_index));
   write_lengths(host.setup.lengths);
@@ -124,12 +132,14 @@ void DeviceDecode::read(DecodeTensors& host) const {
   lse_.read(host.lse.storage());
   k_cache_.read(host.k_cache.storage());
   v_cache_.read(host.v_cache.storage());
+  k_scale_.read(host.k_scale.storage());
+  v_scale_.read(host.v_scale.storage());
 }
 
 std::string difference(const DecodeTensors& after, const DecodeTensors& before) {
   Pool o, lse;
   const std::string failure = add_step(after, before, o, lse);
-  return failure + compare_pools(o, lse);
+  return failure + compare_pools(after.setup, o, lse);
 }
 
 std::string failure_of(const DecodeCase& c, DecodeWorkspace& workspace, cudaStream_t stream) {
@@ -148,7 +158,7 @@ std::string failure_of(const DecodeCase& c, DecodeWorkspace& workspace, cudaStre
     device.read(after);
     failure = add_step(after, before, o, lse);
   }
-  return failure + compare_pools(o, lse);
+  return failure + compare_pools(c, o, lse);
 }
 
 }  // namespace tandem::test

@@ -291,6 +291,43 @@ TEST_P(ArithmeticVerbs, FourFloatsRoundToNearestEvenE4m3AndBytesAreSelected) {
   }
 }
 
+/// Words of four e4m3 numbers as fp16.
+struct EightBitWords {
+  static constexpr int threads = 128;
+  using Shared = NoShared;
+  const std::uint32_t* words;
+  std::uint32_t *low, *high;
+
+  TANDEM_DEVICE void operator()() const {
+    const std::uint32_t i = hw::block_index() * threads + hw::thread_index();
+    std::uint32_t pairs[2];
+    hw::unpack_e4m3(pairs, words[i]);
+    low[i] = pairs[0], high[i] = pairs[1];
+  }
+};
+
+TEST_P(ArithmeticVerbs, E4m3BecomesFp16Exactly) {
+  constexpr std::size_t count = 2 * EightBitWords::threads;  // every number in every byte
+  std::vector<std::uint32_t> words(count);
+  for (std::size_t i = 0; i < count; ++i) words[i] = static_cast<std::uint32_t>(i) * 0x0b060301u;
+  const machine::Buffer in(words);
+  const machine::Buffer low(poisoned<std::uint32_t>(count)), high(poisoned<std::uint32_t>(count));
+  run(EightBitWords{in.data(), low.data(), high.data()}, count / EightBitWords::threads);
+  const std::vector<std::uint32_t> lows = low.read(), highs = high.read();
+  for (std::size_t i = 0; i < count; ++i) {
+    for (int byte = 0; byte < 4; ++byte) {
+      const core::E4m3 element{static_cast<std::uint8_t>(words[i] >> 8 * byte)};
+      const std::uint32_t pair = byte < 2 ? lows[i] : highs[i];
+      const core::Fp16 half{static_cast<std::uint16_t>(byte % 2 == 0 ? pair : pair >> 16)};
+      if (std::isnan(static_cast<float>(element))) {
+        ASSERT_TRUE(std::isnan(static_cast<float>(half)));
+      } else {
+        ASSERT_EQ(half.bits, core::Fp16::from(static_cast<float>(element)).bits);
+      }
+    }
+  }
+}
+
 /// Four neighbours rounded to bytes, and the larger of two.
 struct Codes {
   static constexpr int threads = 128;

@@ -74,6 +74,15 @@ inline std::int64_t draw_head_dim(const decode::DecodeVariant& variant, std::uin
   return variant.head_dim - (random() % 3 == 0 ? 8 * static_cast<std::int64_t>(random() % smaller) : 0);
 }
 
+/// An 8-bit cache, with scales of the variant's kind and strides that are multiples of 16 bytes.
+inline void draw_scales_for(const decode::DecodeVariant& variant, DecodeCase& c, Random& random) {
+  draw_eight_bit_cache(c, random);
+  if (variant.token_scales != c.eight_bit.per_token)
+    c.eight_bit = {.on = true, .per_token = variant.token_scales, .by_head = true};
+  const int over = static_cast<int>(c.head_dim % 16);  // a row and its gap
+  c.cache.row_gap = static_cast<int>(random() % 3) * 16 + (over > 0 ? 16 - over : 0);
+}
+
 /// A step that the variant serves.
 inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t seed) {
   const auto dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
@@ -94,6 +103,7 @@ inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t 
   if (kind == StepKind::several_row_tiles) make_several_row_tiles(c, variant.query_rows, random);
   if (kind == StepKind::many_sequences) make_many_sequences(c, variant.block_n, random);
   if (kind == StepKind::many_splits) make_many_splits(c, random);
+  if (variant.eight_bit()) draw_scales_for(variant, c, random);
   return c;
 }
 

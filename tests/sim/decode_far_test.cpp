@@ -60,6 +60,8 @@ TEST_P(DecodeFarOffsets, GiveTheSameBits) {
   c.dtype = TANDEM_BF16;
   c.head_dim = GetParam().head_dim, c.q_len = 2, c.kv_heads = 2, c.q_heads = 4;
   c.new_len = 2, c.lengths = {3, 130}, c.capacity = 144, c.split_size = 64;
+  c.eight_bit = {.on = GetParam().eight_bit(), .per_token = GetParam().token_scales};
+  c.cache.row_gap = 16;
   for (const std::int64_t page_size : {0, 16}) {
     c.page_size = page_size;
     for (int dim = 0; dim < 3; ++dim) expect_same_bits(c, dim);

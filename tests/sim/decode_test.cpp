@@ -57,7 +57,7 @@ void expect_correct(const DecodeTensors& after, const DecodeTensors& before) {
   const DecodeCase& c = after.setup;
   const cpu::ReferenceValues reference = cpu::reference_decode_values(before.problem());
   const test::ForwardValues standard = test::standard_decode(before);
-  const test::Comparison o = test::compare(after.o.values(), standard.o, reference.o);
+  const test::Comparison o = test::compare(after.o.values(), standard.o, reference.o, test::allowance_of(c));
   EXPECT_TRUE(o) << "o: " << o;
   EXPECT_TRUE(after.o.guards_intact());
   EXPECT_EQ(after.cache_failure(before), "");
@@ -79,13 +79,19 @@ core::DecodeProblem alone(core::DecodeProblem p, std::int64_t b) {
     t->shape[0] = 1;
   }
   p.lengths += b;
+  for (core::Tensor* scales : {&p.scales.k, &p.scales.v}) {
+    if (p.scales.per_token || scales->data == nullptr) continue;
+    scales->data = core::CacheScales::at(*scales, b, 0, 0);
+    scales->shape[0] = 1;
+  }
   if (p.batch_index != nullptr) {
     p.batch_index += b;
   } else if (p.page_table != nullptr) {
     p.page_table += b * p.page_table_stride;
   } else {
     for (core::Tensor* t : {&p.k_cache, &p.v_cache}) {
-      t->data = core::row_of<std::uint16_t>(*t, b, 0, 0);
+      t->data = static_cast<std::byte*>(t->data) +
+                static_cast<std::size_t>(b * t->stride[0]) * core::size_of(t->dtype);
       t->shape[0] = 1;
     }
   }
@@ -126,6 +132,22 @@ TEST(DecodeVariants, AShortStepTakesTwoNarrowTilesInPlaceOfAWideOne) {
   EXPECT_EQ(columns(128, 1, 1024, 256), 16) << "with fixed splits the batch has no say";
   EXPECT_EQ(columns(64, 1, 1024, 0), 8) << "no narrower one";
   EXPECT_EQ(columns(256, 1, 1024, 0), 16);
+}
+
+TEST(DecodeVariants, AnEightBitCacheHasKernelsOfItsOwn) {
+  const auto chosen = [](std::size_t batch, bool per_token) {
+    DecodeCase c;
+    c.head_dim = 128, c.kv_heads = 8, c.q_heads = 32, c.capacity = 8192;
+    c.lengths.assign(batch, 7);
+    c.eight_bit = {.on = true, .per_token = per_token};
+    return *decode::choose_variant(DecodeTensors(c).problem());
+  };
+  for (const bool per_token : {false, true}) {
+    EXPECT_TRUE(chosen(1, per_token).eight_bit());
+    EXPECT_EQ(chosen(1, per_token).token_scales, per_token);
+    EXPECT_EQ(chosen(1, per_token).resident, 1) << "little to read: fewer parts to merge";
+    EXPECT_EQ(chosen(3, per_token).resident, 2) << "much to read";
+  }
 }
 
 TEST(DecodePlan, OfAnEmptyBatchIsNoLaunch) {
@@ -359,9 +381,14 @@ TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
   const DecodeVariant& variant = GetParam();
   DecodeCase c = step_of(variant, {40 * variant.block_n});
   c.capacity = c.lengths[0], c.rotary_dim = 0, c.softcap = 0, c.scale = 1, c.lse = true;
-  for (const float score : {50.f, 49'408.f}) {
+  c.eight_bit.scaled = c.eight_bit.per_token;
+  using Factors = std::pair<float, float>;  // of a query and a key, which 8 bits have to hold
+  for (const auto& [q, k] : variant.eight_bit() ? std::vector<Factors>{{8.f, 6.f}, {112.f, 448.f}}
+                                                : std::vector<Factors>{{8.f, 6.25f}, {8.f, 6176.f}}) {
+    const float score = q * k;
     DecodeTensors tensors(c);
-    test::make_scores_equal(tensors, 8, score / 8);
+    test::make_scores_equal(tensors, q, k);
+    tensors.k_scale.fill(1), tensors.v_scale.fill(1);
     sim::Machine machine;
     machine.multiprocessors = 2;
     SCOPED_TRACE(testing::Message() << c << " scores of " << score);

@@ -17,7 +17,7 @@ class FarTensor {
  public:
   FarTensor(const HostTensor& near, int dim) : tensor_(near.view()) {
     constexpr std::int64_t far = std::int64_t{1} << 31;
-    if (tensor_.shape[dim] > 1) tensor_.stride[dim] = far / (tensor_.shape[dim] - 1) / 8 * 8 + 8;
+    if (tensor_.shape[dim] > 1) tensor_.stride[dim] = far / (tensor_.shape[dim] - 1) / 16 * 16 + 16;
     std::int64_t last = tensor_.shape[3];
     for (int i = 0; i < 3; ++i) last += (tensor_.shape[i] - 1) * tensor_.stride[i];
     bytes_ = static_cast<std::size_t>(last) * core::size_of(tensor_.dtype);

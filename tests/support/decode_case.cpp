@@ -66,7 +66,7 @@ void fill_page_table(DecodeTensors& t, Random& random) {
 std::array<std::int64_t, 4> scale_shape(const DecodeCase& c) {
   const DecodeCase::EightBit& own = c.eight_bit;
   if (!own.on || !own.scaled) return {0, 0, 0, 1};
-  if (!own.per_token) return {own.batch, 1, own.heads, 1};
+  if (!own.per_token) return {own.by_sequence ? c.batch() : 1, 1, own.by_head ? c.kv_heads : 1, 1};
   const auto [pages, rows, heads, columns] = cache_shape(c);
   return {pages, rows, heads, 1};
 }
@@ -76,8 +76,8 @@ void fill_scales(DecodeTensors& t, Random& random) {
   const DecodeCase::EightBit& own = t.setup.eight_bit;
   if (!own.on || !own.scaled || own.per_token) return;
   std::uniform_real_distribution<float> scale(0.25f, 2.f);
-  for (std::int64_t b = 0; b < own.batch; ++b)
-    for (std::int64_t h = 0; h < own.heads; ++h)
+  for (std::int64_t b = 0; b < (own.by_sequence ? t.setup.batch() : 1); ++b)
+    for (std::int64_t h = 0; h < (own.by_head ? t.setup.kv_heads : 1); ++h)
       for (HostTensor* scales : {&t.k_scale, &t.v_scale}) scales->set(b, 0, h, 0, scale(random));
 }
 
@@ -210,7 +210,7 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
   if (c.kernel != TANDEM_DECODE_AUTO) out << " kernel " << c.kernel;
   if (c.eight_bit.on)
     out << " 8 bits " << (c.eight_bit.per_token ? "per token" : "") << (c.eight_bit.scaled ? "" : "unscaled")
-        << c.eight_bit.batch << "x" << c.eight_bit.heads;
+        << (c.eight_bit.by_sequence ? " by sequence" : "") << (c.eight_bit.by_head ? " by head" : "");
   return out << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "") << " seed " << c.seed;
 }
 
@@ -260,8 +260,8 @@ void draw_eight_bit_cache(DecodeCase& c, Random& random) {
   c.eight_bit = {.on = true, .per_token = random() % 2 == 0, .scaled = true};
   if (c.eight_bit.per_token) return;
   c.eight_bit.scaled = random() % 4 != 0;
-  c.eight_bit.batch = random() % 2 == 0 ? 1 : c.batch();
-  c.eight_bit.heads = random() % 2 == 0 ? 1 : c.kv_heads;
+  c.eight_bit.by_sequence = random() % 2 == 0;
+  c.eight_bit.by_head = random() % 2 == 0;
 }
 
 DecodeTensors::DecodeTensors(const DecodeCase& c)
@@ -335,7 +335,7 @@ double DecodeTensors::scale(const HostTensor& scales, std::int64_t b, const Plac
   const DecodeCase::EightBit& own = setup.eight_bit;
   if (!own.on || !own.scaled) return 1;
   if (own.per_token) return scales.at(at.page, at.row, head, 0);
-  return scales.at(own.batch == 1 ? 0 : b, 0, own.heads == 1 ? 0 : head, 0);
+  return scales.at(own.by_sequence ? b : 0, 0, own.by_head ? head : 0, 0);
 }
 
 SequenceValues DecodeTensors::sequence(std::int64_t b) const {
@@ -454,6 +454,11 @@ DecodeArgs::DecodeArgs(const DecodeTensors& t)
   args.sinks = problem.sinks;
   scales = {sizeof(scales), problem.scales.k, problem.scales.v, problem.scales.per_token ? 1 : 0};
   if (problem.scales.k.data != nullptr) args.scales = &scales;
+}
+
+Allowance allowance_of(const DecodeCase& c) {
+  // A token's own scale is multiplied into its probability, which is rounded then, also where it is 1.
+  return {.noise = c.eight_bit.per_token && c.dtype == TANDEM_FP16 ? 1e-4 : 0};
 }
 
 ForwardValues standard_decode(const DecodeTensors& t) {

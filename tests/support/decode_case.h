@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/decode_problem.h"
+#include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/host_tensor.h"
 #include "tests/support/standard.h"
@@ -29,10 +30,10 @@ struct DecodeCase {
   tandem_decode_kernel kernel = TANDEM_DECODE_AUTO;
   bool lse = true;
   bool sinks = false;
-  /// A cache of 8 bits, and its scales. Sizes of scales are 1 or the batch's and the heads'.
+  /// A cache of 8 bits, and its scales: of each token and head, or shared but where sequences or heads have
+  /// their own; `scaled` false: none.
   struct EightBit {
-    bool on = false, per_token = false, scaled = true;
-    std::int64_t batch = 1, heads = 1;
+    bool on = false, per_token = false, scaled = true, by_sequence = false, by_head = false;
   } eight_bit = {};
   Layout q = {}, cache = {}, added = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;
@@ -107,6 +108,9 @@ struct DecodeArgs {
   tandem_cache_scales scales{};
   tandem_decode_args args{};  ///< points to those above
 };
+
+/// What a step's output is granted beside the standard implementation's error.
+Allowance allowance_of(const DecodeCase& c);
 
 /// The same-precision standard implementation: queries rotated and rounded, then standard_forward.
 ForwardValues standard_decode(const DecodeTensors& tensors);

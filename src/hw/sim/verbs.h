@@ -202,6 +202,13 @@ TANDEM_SIM_INLINE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3
   const auto bits = [](float x) { return std::uint32_t{core::E4m3::from(x).bits}; };
   return bits(x0) | bits(x1) << 8 | bits(x2) << 16 | bits(x3) << 24;
 }
+TANDEM_SIM_INLINE void unpack_e4m3(std::uint32_t (&pairs)[2], std::uint32_t word) {
+  const auto half = [word](int byte) {
+    const core::E4m3 element{static_cast<std::uint8_t>(word >> 8 * byte)};
+    return std::uint32_t{core::Fp16::from(static_cast<float>(element)).bits};
+  };
+  for (int i = 0; i < 2; ++i) pairs[i] = half(2 * i) | half(2 * i + 1) << 16;
+}
 TANDEM_SIM_INLINE std::uint32_t pack_bytes(float x0, float x1, float x2, float x3) {
   const auto byte = [](float x) {
     return std::isnan(x) ? 0u : static_cast<std::uint32_t>(std::clamp(std::nearbyint(x), 0.f, 255.f));

@@ -77,6 +77,14 @@ TANDEM_DEVICE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3) {
   return low | static_cast<std::uint32_t>(high) << 16;
 }
 
+TANDEM_DEVICE void unpack_e4m3(std::uint32_t (&pairs)[2], std::uint32_t word) {
+  asm("{\n.reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}\n"
+      : "=r"(pairs[0]), "=r"(pairs[1])
+      : "r"(word));
+}
+
 TANDEM_DEVICE std::uint32_t pack_bytes(float x0, float x1, float x2, float x3) {
   std::uint32_t word;
   asm("{\n.reg .s32 a, b, c, d;\n.reg .b32 upper;\n"
