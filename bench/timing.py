@@ -61,7 +61,7 @@ def interleave(calls, seconds):
 
 
 class Telemetry:
-    """Samples the SM clock (MHz) and the power (W) of GPU 0 in the background, if NVML's Python package is there."""
+    """Samples the SM clock (MHz) and the power (W) of PyTorch's GPU in the background, if NVML's package is there."""
 
     def __init__(self, interval=0.02):
         self._samples = []
@@ -70,10 +70,11 @@ class Telemetry:
         try:
             import pynvml
             pynvml.nvmlInit()
+            # Not by index: NVML counts GPUs that CUDA_VISIBLE_DEVICES hides.
+            device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
         except Exception as error:  # the package or the driver's library may be absent; timing works without them
             print(f"no clocks and no power: {error}", file=sys.stderr)
             return
-        device = pynvml.nvmlDeviceGetHandleByIndex(0)
         self._thread = threading.Thread(target=self._run, args=(pynvml, device, interval), daemon=True)
         self._thread.start()
 

@@ -58,7 +58,8 @@ TEST_F(HopperQuantize, LongTensorsOfManyHeadsAreTheCpusToTheBit) {
                           .head_dim = 128,
                           .by_column = by_column,
                           .scale = {true, 128, 16},
-                          .hadamard = !by_column},
+                          .hadamard = !by_column,
+                          .out = {.row_gap = 16}},  // TMA's rows are multiples of 16 bytes
                          nullptr);
 }
 

@@ -50,9 +50,11 @@ class OnEveryDevice(unittest.TestCase):
         shapes = ((2, sq, heads[0], d), (2, sk, heads[1], d), (2, sk, heads[1], d))
         return [torch.randn(shape, dtype=dtype, device=device, requires_grad=grad) for shape in shapes]
 
-    def assert_near(self, result, expected, factor=1):
+    def assert_near(self, result, expected, factor=1, dtype=None):
+        """dtype: what the result was computed from, if it is less exact than the result's own."""
         self.assertEqual(result.shape, expected.shape)
-        torch.testing.assert_close(result.float(), expected.float(), rtol=0, atol=factor * TOLERANCE[result.dtype])
+        atol = factor * TOLERANCE[dtype or result.dtype]
+        torch.testing.assert_close(result.float(), expected.float(), rtol=0, atol=atol)
 
     def gradients(self, function, q, k, v):
         out = function(q, k, v)
@@ -91,7 +93,8 @@ class AttentionTest(OnEveryDevice):
                         loss = (out.float() * torch.linspace(-1, 1, out.shape[-1], device=device)).sum() + lse[:, 9:].sum()
                         results.append((out, *torch.autograd.grad(loss, inputs[:3 + with_sinks])))
                     for i, (result, expected) in enumerate(zip(*results)):
-                        self.assert_near(result, expected, factor=40 if i == 4 else 4)  # sums over all rows
+                        of_all_rows = 10 if i == 4 and q.dtype == torch.float32 else 1
+                        self.assert_near(result, expected, factor=4 * of_all_rows, dtype=q.dtype)
                 with torch.no_grad():
                     self.assert_near(attention(q, k, v, sinks=sinks, **options), plain(q, k, v, sinks=sinks, **options)[0])
 
