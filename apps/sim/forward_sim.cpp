@@ -24,11 +24,31 @@ std::string name_of(const forward::ForwardVariant& v) {
          std::to_string(v.block_n) + "x" + std::to_string(v.kv_stages);
 }
 
+namespace {
+
+/// What a launch may touch: the problem's tensors, and the list in its role.
+std::vector<hw::sim::Buffer> buffers_with_list(const core::ForwardProblem& problem,
+                                               std::vector<std::int32_t>& list, core::Role role_of_list) {
+  core::TensorList tensors = tensors_of(problem);
+  tensors.add_array(
+      "workspace", role_of_list,
+      core::Region::of(list.data(), sizeof(std::int32_t), 1, static_cast<std::int64_t>(list.size()), 0));
+  return buffers_of(tensors);
+}
+
+}  // namespace
+
+hw::sim::Report simulate_list(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
+                              const Machine& machine, std::vector<std::int32_t>& list) {
+  list.resize(static_cast<std::size_t>(forward::tile_list_words(forward::tile_count(problem, variant))));
+  return simulate(forward::make_list_record(problem, variant, machine.multiprocessors, list.data()),
+                  buffers_with_list(problem, list, core::Role::output), machine);
+}
+
 hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
                                  const Machine& machine) {
   // Each part of the workspace a buffer of its own.
-  std::vector<std::int32_t> list(
-      static_cast<std::size_t>(forward::tile_list_words(forward::tile_count(problem, variant))));
+  std::vector<std::int32_t> list;
   core::ForwardProblem rotated = forward::with_rotated_queries(problem, variant, nullptr);
   std::vector<std::uint64_t> queries(problem.varlen.rotates() ? forward::workspace_bytes(problem) / 8 + 2
                                                               : 0);
@@ -36,17 +56,10 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
     const auto address = reinterpret_cast<std::uintptr_t>(queries.data());
     rotated.q.data = reinterpret_cast<void*>((address + 15) / 16 * 16);
   }
-  const auto buffers = [&](const core::ForwardProblem& of, core::Role role_of_list) {
-    core::TensorList tensors = tensors_of(of);
-    tensors.add_array(
-        "workspace", role_of_list,
-        core::Region::of(list.data(), sizeof(std::int32_t), 1, static_cast<std::int64_t>(list.size()), 0));
-    return buffers_of(tensors);
-  };
   if (problem.varlen.given) {
     auto append = forward::make_append_record(problem, variant, nullptr);
     append.arguments.rotated_q = core::TensorView::of(rotated.q);
-    std::vector<hw::sim::Buffer> memory = buffers(problem, core::Role::input);
+    std::vector<hw::sim::Buffer> memory = buffers_of(tensors_of(problem));
     if (problem.varlen.rotates()) {
       core::TensorList own;
       own.add("workspace.q", core::Role::output, rotated.q);
@@ -54,13 +67,11 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
     }
     if (const hw::sim::Report report = simulate(std::move(append), memory, machine); !report.ok())
       return report;
-    if (const hw::sim::Report report = simulate(forward::make_list_record(problem, variant, list.data()),
-                                                buffers(problem, core::Role::output), machine);
-        !report.ok())
+    if (const hw::sim::Report report = simulate_list(problem, variant, machine, list); !report.ok())
       return report;
   }
   return simulate(forward::make_record(rotated, variant, machine.multiprocessors, list.data()),
-                  buffers(rotated, core::Role::input), machine);
+                  buffers_with_list(rotated, list, core::Role::input), machine);
 }
 
 }  // namespace tandem::sim

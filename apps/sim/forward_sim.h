@@ -16,6 +16,11 @@ std::vector<forward::ForwardVariant> forward_variants(forward::Lengths lengths =
 /// "bf16 d64 band softcap two-stage pingpong 192x128x2".
 std::string name_of(const forward::ForwardVariant& variant);
 
+/// Runs the kernel that lists the tiles of a problem of variable lengths, in the order for the
+/// machine's multiprocessors. `list`: gets its words (forward/tile_list.h).
+hw::sim::Report simulate_list(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
+                              const Machine& machine, std::vector<std::int32_t>& list);
+
 /// Runs the variant's kernel on the problem, which it has to serve and whose tensors TMA has to be able to
 /// take.
 hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,

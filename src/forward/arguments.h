@@ -78,11 +78,17 @@ struct ForwardArguments {
   const float* sinks;                   ///< of each query head; of variants for variable lengths only
 };
 
+/// Tiles that are in use at a time (tile_order.h): an even number of rounds of the forward's grid.
+struct SectionSize {
+  int tiles, grid;
+};
+
 /// Of the kernel that lists the tiles of variable lengths.
 struct ListArguments {
   ForwardArguments forward;  ///< varlen.tile_list is written
   CacheArguments cache;
   int tile_queries;  ///< queries of a tile
+  SectionSize section;
 };
 
 /// A tensor's tokens, and the warps that each of them takes (append.h).

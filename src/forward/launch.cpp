@@ -11,7 +11,8 @@ core::Status launch(const core::ForwardProblem& problem, void* workspace, void* 
   if (core::Status s = chip.open(memory_of(problem, workspace, core::Role::updated)); !s.ok()) return s;
   if (problem.varlen.given) {
     if (core::Status s = chip.run(make_append_record(problem, variant, workspace)); !s.ok()) return s;
-    if (core::Status s = chip.run(make_list_record(problem, variant, workspace)); !s.ok()) return s;
+    if (core::Status s = chip.run(make_list_record(problem, variant, chip.sm_count(), workspace)); !s.ok())
+      return s;
   }
   return chip.run(
       make_record(with_rotated_queries(problem, variant, workspace), variant, chip.sm_count(), workspace));

@@ -59,6 +59,23 @@ int cached_packs(const core::ForwardProblem& problem, const Packing& packing) {
   return static_cast<int>(kv_heads * (problem.group() >> packing.log2_heads));
 }
 
+/// Of variable lengths. The more tiles a section has, the better they balance. But L2 has to keep the keys
+/// and values of all its heads, or several blocks have to read the same ones at a time.
+SectionSize section_size(const core::ForwardProblem& problem, const ForwardArguments& args, int tile_queries,
+                         int grid) {
+  constexpr std::int64_t fewest_rounds = 2, most_rounds = 8, blocks_that_share = 4;
+  constexpr std::int64_t kept_bytes = std::int64_t{36} << 20;
+  // Where a sequence has as many keys as queries; packs of a group share them.
+  const std::int64_t bytes_of_round = grid * tile_queries * problem.head_dim() * 2 *
+                                      static_cast<std::int64_t>(sizeof(std::uint16_t)) / args.group.value();
+  const std::int64_t tokens = problem.q.shape[0] * problem.q.shape[1];
+  const std::int64_t tiles_of_head =
+      tokens / (tile_queries * std::max<std::int64_t>(1, problem.varlen.sequences));  // in the mean
+  const std::int64_t rounds =
+      std::max(kept_bytes / std::max<std::int64_t>(1, bytes_of_round), tiles_of_head / blocks_that_share);
+  return {static_cast<int>(std::clamp(rounds / 2 * 2, fewest_rounds, most_rounds)) * grid, grid};
+}
+
 core::TileScheduler make_schedule(const core::ForwardProblem& problem, const Tiling& tiling, int grid) {
   const auto m_blocks = static_cast<int>(tiling.m_blocks), packs = static_cast<int>(tiling.packs);
   const auto batch = static_cast<int>(problem.batch());
@@ -363,12 +380,14 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
 }
 
 launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
-                                            const ForwardVariant& variant, void* workspace) {
+                                            const ForwardVariant& variant, int sm_count, void* workspace) {
   launch::Record<ListFamily> record{{}, listing_blocks(problem, variant), {}};
   if (record.blocks == 0) return record;
   ForwardArguments args = make_arguments(problem, variant, 1);
   args.varlen.tile_list = static_cast<std::int32_t*>(workspace);
-  record.arguments = {args, cache_arguments(problem), variant.block_m >> args.packing.log2_heads};
+  const int tile_queries = variant.block_m >> args.packing.log2_heads;
+  record.arguments = {args, cache_arguments(problem), tile_queries,
+                      section_size(problem, args, tile_queries, grid_size(problem, variant, sm_count))};
   return record;
 }
 

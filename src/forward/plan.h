@@ -76,7 +76,7 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
                                    int sm_count, void* workspace);
 /// That of the kernel which writes the list.
 launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
-                                            const ForwardVariant& variant, void* workspace);
+                                            const ForwardVariant& variant, int sm_count, void* workspace);
 
 /// What the kernels ahead of the forward know of caches.
 CacheArguments cache_arguments(const core::ForwardProblem& problem);

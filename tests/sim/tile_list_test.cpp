@@ -1,0 +1,167 @@
+// The list of tiles of variable lengths: what the kernel that makes it writes, for batches drawn by a seed.
+#include "forward/tile_list.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+#include "apps/sim/forward_sim.h"
+#include "forward/plan.h"
+#include "tests/sim/runs.h"
+#include "tests/support/varlen_case.h"
+
+namespace tandem {
+namespace {
+
+using test::VarlenCase;
+
+struct ListedTile {
+  int m_block, pack, q_begin, q_len, k_len;
+
+  auto identity() const { return std::tuple(q_begin, pack, m_block); }
+  /// Keys that its last query sees, causal.
+  int length(int block_m) const { return std::min((m_block + 1) * block_m, q_len) + k_len - q_len; }
+};
+
+struct Listed {
+  int block_m = 0, tiles_of_section = 0, multiprocessors = 0;
+  std::vector<ListedTile> tiles;
+};
+
+/// Causal self-attention of packed sequences.
+Listed list_of(const std::vector<std::int64_t>& lengths, std::int64_t heads, int multiprocessors) {
+  VarlenCase c;
+  c.q_lens = c.k_lens = lengths;
+  c.q_heads = c.kv_heads = heads;
+  c.mask = core::Mask::causal();
+  const test::VarlenTensors tensors(c);
+  const core::ForwardProblem problem = tensors.problem();
+  const forward::ForwardVariant& variant = *forward::choose_variant(problem);
+  sim::Machine machine;
+  machine.multiprocessors = multiprocessors;
+  std::vector<std::int32_t> words;
+  const hw::sim::Report report = sim::simulate_list(problem, variant, machine, words);
+  EXPECT_TRUE(report.ok()) << report.text();
+  Listed listed{variant.block_m, 0, multiprocessors, {}};
+  listed.tiles_of_section =
+      forward::make_list_record(problem, variant, multiprocessors, words.data()).arguments.section.tiles;
+  for (int i = 0; i < words[0]; ++i) {
+    const std::int32_t* tile = words.data() + forward::tile_list_header + forward::listed_tile_words * i;
+    listed.tiles.push_back({tile[0], tile[4], tile[5], tile[1], tile[3]});
+  }
+  return listed;
+}
+
+std::vector<std::int64_t> draw_lengths(std::uint64_t seed) {
+  test::Random random(seed);
+  std::vector<std::int64_t> lengths;
+  for (std::uint64_t left = 3 + random() % 40; left > 0; --left)
+    lengths.push_back(static_cast<std::int64_t>(random() % (std::uint64_t{1} << (5 + random() % 8))));
+  return lengths;
+}
+
+class TileListTest : public testing::Test {
+ protected:
+  template <typename Check>
+  void for_each_draw(Check check) {
+    const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 4);
+    for (std::uint64_t seed = 1; seed <= runs; ++seed) {
+      const std::vector<std::int64_t> lengths = draw_lengths(seed);
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", lengths " << testing::PrintToString(lengths));
+      check(lengths, list_of(lengths, 1 + static_cast<std::int64_t>(seed % 3) * 2, 6));
+    }
+  }
+};
+
+TEST_F(TileListTest, HasEachTileOfEachHeadOnce) {
+  for_each_draw([](const std::vector<std::int64_t>& lengths, const Listed& listed) {
+    std::size_t expected = 0;
+    for (const std::int64_t length : lengths)
+      expected += static_cast<std::size_t>((length + listed.block_m - 1) / listed.block_m);
+    std::vector<std::tuple<int, int, int>> found;
+    for (const ListedTile& tile : listed.tiles) found.push_back(tile.identity());
+    std::sort(found.begin(), found.end());
+    EXPECT_EQ(std::adjacent_find(found.begin(), found.end()), found.end());
+    const int heads =
+        1 + std::get<1>(*std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
+          return std::get<1>(a) < std::get<1>(b);
+        }));
+    EXPECT_EQ(found.size(), expected * static_cast<std::size_t>(heads));
+  });
+}
+
+TEST_F(TileListTest, ASectionHasWholeHeadsButAtItsEnds) {
+  for_each_draw([](const std::vector<std::int64_t>&, const Listed& listed) {
+    for (std::size_t begin = 0; begin < listed.tiles.size();
+         begin += static_cast<std::size_t>(listed.tiles_of_section)) {
+      const std::size_t end =
+          std::min(begin + static_cast<std::size_t>(listed.tiles_of_section), listed.tiles.size());
+      // {tiles of a head here}: those that are not all of it are cut by the section's first or last place.
+      std::vector<std::tuple<int, int, int>> here;
+      for (std::size_t i = begin; i < end; ++i) here.push_back(listed.tiles[i].identity());
+      std::sort(here.begin(), here.end());
+      int cut = 0;
+      for (std::size_t i = begin; i < end; ++i) {
+        const ListedTile& tile = listed.tiles[i];
+        const int count = (tile.q_len + listed.block_m - 1) / listed.block_m;
+        const auto own = std::count_if(here.begin(), here.end(), [&](const auto& other) {
+          return std::get<0>(other) == tile.q_begin && std::get<1>(other) == tile.pack;
+        });
+        const bool first_of_head =
+            std::find_if(here.begin(), here.end(), [&](const auto& other) {
+              return std::get<0>(other) == tile.q_begin && std::get<1>(other) == tile.pack;
+            }) == std::find(here.begin(), here.end(), tile.identity());
+        if (first_of_head && own < count) ++cut;
+      }
+      EXPECT_LE(cut, 2) << "section from tile " << begin;
+    }
+  });
+}
+
+TEST_F(TileListTest, EachRoundOfASectionHasLongerTilesThanTheNext) {
+  for_each_draw([](const std::vector<std::int64_t>&, const Listed& listed) {
+    const auto round = static_cast<std::size_t>(listed.multiprocessors);
+    for (std::size_t i = 0; i + round < listed.tiles.size(); ++i) {
+      const std::size_t next_round = (i / round + 1) * round;
+      if (next_round % static_cast<std::size_t>(listed.tiles_of_section) == 0) continue;
+      const int own = listed.tiles[i].length(listed.block_m);
+      for (std::size_t j = next_round; j < std::min(next_round + round, listed.tiles.size()); ++j)
+        EXPECT_GE(own + own / 32, listed.tiles[j].length(listed.block_m)) << "tiles " << i << " and " << j;
+    }
+  });
+}
+
+/// The longest block's share of the work over the mean, where a tile costs its length and a constant.
+double imbalance(const Listed& listed) {
+  std::vector<double> loads(static_cast<std::size_t>(listed.multiprocessors));
+  for (std::size_t i = 0; i < listed.tiles.size(); ++i) {
+    const auto grid = loads.size(), round = i / grid, within = i % grid;
+    loads[round % 2 == 0 ? within : grid - 1 - within] += listed.tiles[i].length(listed.block_m) + 150;
+  }
+  const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
+  return *std::max_element(loads.begin(), loads.end()) / mean;
+}
+
+TEST_F(TileListTest, BlocksOfTheGridGetEqualShares) {
+  for (const std::int64_t length : {512, 2048, 8192}) {
+    SCOPED_TRACE(length);
+    EXPECT_LE(imbalance(list_of(std::vector<std::int64_t>(static_cast<std::size_t>(16384 / length), length),
+                                8, 33)),
+              1.05);
+  }
+  for_each_draw([](const std::vector<std::int64_t>& lengths, const Listed& listed) {
+    double work = 0;
+    int longest = 0;
+    for (const ListedTile& tile : listed.tiles) {
+      work += tile.length(listed.block_m) + 150;
+      longest = std::max(longest, tile.length(listed.block_m) + 150);
+    }
+    const double mean = work / listed.multiprocessors;
+    EXPECT_LE(imbalance(listed), 1.15 + 1.0 * longest / mean) << lengths.size() << " sequences";
+  });
+}
+
+}  // namespace
+}  // namespace tandem
