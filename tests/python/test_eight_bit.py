@@ -139,6 +139,16 @@ class EightBitTest(unittest.TestCase):
                                           torch.ones(1, length + 1, dtype=torch.bool))
                 self.assert_near(out[i, None], expected, 1e-2)
 
+    def test_the_decode_operator_refuses_a_cache_of_8_bits_as_it_takes_no_scales(self):
+        q = torch.randn(1, 1, 1, 64, dtype=torch.bfloat16)
+        cache = [torch.randn(1, 8, 1, 64).to(torch.float8_e4m3fn) for _ in "kv"]
+        lengths = torch.full((1,), 3, dtype=torch.int32)
+        operator = torch.ops.tandem.decode
+        for call in (lambda: tandem_torch.decode(q, *cache, lengths),
+                     lambda: operator(q, *cache, lengths, None, None, None, None, False, -1, -1, 0.0, 0.0, 0, None)):
+            with self.assertRaisesRegex(tandem.TandemError, "k_cache is torch.float8_e4m3fn; tandem.decode takes"):
+                call()
+
     def test_descales_of_a_wide_cache_are_refused_by_name(self):
         q = torch.randn(1, 1, 1, 64)
         cache, lengths = torch.randn(1, 8, 1, 64), torch.zeros(1, dtype=torch.int32)

@@ -152,8 +152,9 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
     """One decoding step as an operator: arguments and results are those of tandem.decode, which says what they mean.
 
     Appends to k_cache and v_cache in place where k_new and v_new are given. Scratch memory is kept for each stream. Has
-    no gradient.
+    no gradient. Caches of 8 bits are tandem.decode's.
     """
+    _call.refuse_eight_bits(k_cache)
     cos, sin = (None, None) if rotary is None else rotary
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
     scale = 0.0 if scale is None else _scale(scale)

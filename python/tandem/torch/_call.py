@@ -245,9 +245,17 @@ def _check_rotary(q, cos, sin):
                        f"float32 or q's dtype on {q.device} are needed")
 
 
+def refuse_eight_bits(cache):
+    """The operator has no scales: without them a cache of 8 bits would be taken for what its bits say."""
+    if cache.dtype.itemsize == 1:
+        raise TandemError("TANDEM_UNSUPPORTED", f"k_cache is {cache.dtype}; tandem.decode takes caches of 8 bits, with "
+                                                "k_descale and v_descale")
+
+
 def _prepare_decode(tensors, numbers, rotary, options):
     mask, scale, softcap, split_size = options
     _check(tensors)
+    refuse_eight_bits(tensors["k"])
     q, batch = tensors["q"], tensors["q"].shape[0]
     least = {"lengths": (batch,), "page_table": (0 if "batch_index" in numbers else batch, 1), "batch_index": (batch,)}
     for name, x in numbers.items():
