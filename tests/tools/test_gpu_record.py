@@ -138,6 +138,13 @@ class GpuRecordTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIsNone(record["sanitizers"]["memcheck"]["errors"])
 
+    def test_a_process_that_stands_still_under_racecheck_is_begun_again(self):
+        still_once = "[ $tool != racecheck ] || [ -e {0} ] || {{ touch {0}; sleep 60; }}\n".format(self.root / "stood")
+        self.program("path/compute-sanitizer", SANITIZER.replace('"$@"\n', still_once + '"$@"\n'))
+        done, record = self.make("--sanitize", "--timeout", "6")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual([record["sanitizers"][tool]["repeated"] for tool in ("memcheck", "racecheck")], [0, 1])
+
     def test_refuses_binaries_built_from_other_sources(self):
         self.write("src/forward/kernel.cu", "newer than the binary")
         done = self.run_tool("--bin", self.root / "bin")
