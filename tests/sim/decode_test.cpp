@@ -150,12 +150,15 @@ TEST(DecodeVariants, AnEightBitCacheHasKernelsOfItsOwn) {
   }
 }
 
-TEST(DecodePlan, OfAnEmptyBatchIsNoLaunch) {
+TEST(DecodePlan, OfAnEmptyBatchIsNoLaunchButOfAnEmptyCacheIsOne) {
   const DecodeTensors tensors({.head_dim = 128});
   core::DecodeProblem problem = tensors.problem();
   const DecodeVariant& variant = *decode::choose_variant(problem);
   EXPECT_EQ(decode::make_plan_record(problem, variant, 3, nullptr).blocks, 1);
   EXPECT_GT(decode::make_record(problem, variant, 3, nullptr).blocks, 0);
+  core::DecodeProblem keyless = problem;
+  keyless.k_cache.shape[1] = keyless.v_cache.shape[1] = 0;
+  EXPECT_GT(decode::make_record(keyless, variant, 3, nullptr).blocks, 0) << "outputs are zeroed";
   problem.q.shape[0] = problem.o.shape[0] = problem.lse.shape[0] = 0;
   EXPECT_EQ(decode::make_plan_record(problem, variant, 3, nullptr).blocks, 0);
   EXPECT_EQ(decode::make_record(problem, variant, 3, nullptr).blocks, 0);

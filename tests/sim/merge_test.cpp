@@ -68,6 +68,8 @@ TEST(MergeOnHopper, NamesTheStridesAndSizesThatTheKernelCannotTake) {
   EXPECT_THAT(message_of(p), testing::HasSubstr("o_parts.stride[1] is "));
   p = good, p.o_part_stride += 4;
   EXPECT_THAT(message_of(p), testing::HasSubstr("o_part_stride is "));
+  p.parts = 1;
+  EXPECT_EQ(message_of(p), "") << "nothing is that far from the only part";
   p = good, p.o.data = static_cast<char*>(p.o.data) + 4;
   EXPECT_THAT(message_of(p), testing::HasSubstr("o.data is "));
   p = good, p.o.shape[1] = p.o_parts.shape[1] = std::int64_t{1} << 32;
