@@ -155,7 +155,7 @@ void count_options(const Rows& rows, const Draw& draw) {
 }
 
 TEST(DecodeDraws, HaveEveryFeatureForEveryAlgorithm) {
-  static constexpr const char* kinds[] = {"plain", "shared-p", "register-p"};
+  static constexpr const char* kinds[] = {"plain", "shared-p", "register-p", "8 bits"};
   Coverage coverage;
   const auto count = [&](const DecodeVariant& v, std::uint64_t seed) {
     const Rows rows{coverage, kinds[static_cast<int>(v.algorithm)]};
