@@ -249,7 +249,7 @@ MUTANTS = [
     Mutant("decode: owner of the unit past the stream", "index", "parts_of", Edit("stream_end - 1", "stream_end")),
     Mutant("decode: owners' shares one unit too short", "index", "owner", Edit("(share_ + (longer ? 1 : 0))", "share_")),
     Mutant("decode: V's bytes arrive at K's barrier", "index", "decode/produce", Edit("v_pipeline", "k_pipeline")),
-    Mutant("decode: page numbers past the length are used", "index", "fetch", Edit("&& key < length_", "")),
+    Mutant("decode: page numbers past the length are used", "index", "decode/producer/fetch", Edit("&& key < length_", "")),
     Mutant("decode: values past the length left as they are", "index", "replace_rows", Edit("v = tile::Chunk{};", "")),
     Mutant("decode: one new token too many", "index", "replace_rows", Edit("own_key < work.keys", "own_key <= work.keys")),
     Mutant("decode: every row tile appends", "index", "append", Edit("work.row_tile != 0 || ", "")),
@@ -291,7 +291,8 @@ MUTANTS = [
     Mutant("8 bits: products are added before they are complete", "weights", "finish_columns", Remove("wgmma_wait"), 256),
     Mutant("8 bits: every product has the first columns", "weights", "start_columns", Edit("(products<V> - 1 - number) * columns", "0"), 256),
     # 8 bits: scales
-    Mutant("8 bits: scales of the neighbouring block", "scales", "scale_of", Edit("divide(token)", "divide(token + 128)")),
+    Mutant("8 bits: scales of the neighbouring block", "scales", "forward/eight_bit/scale_of",
+           Edit("divide(token)", "divide(token + 128)")),
     Mutant("8 bits: scales of the query head for keys", "scales", "EightBitState::begin",
            Edit("args.group.divide(work.tile.head).quotient", "work.tile.head")),
     Mutant("8 bits: one query's scale for both rows", "scales", "EightBitState::begin", Edit("row + 8 * i", "row")),

@@ -52,8 +52,8 @@ def leave_out(source, head_dim):
     forward.write_text(re.sub(rf" {head_dim}\b", "", forward.read_text()))
     decode = source / "src/decode/groups.cmake"
     if f"Group<{head_dim}>" in decode.read_text():
-        decode.write_text(re.sub(rf" (Study)?Group<{head_dim}>", "", decode.read_text()))
-        replace_once(source / "src/decode/table.h", f"  both.template operator()<{head_dim}>();\n", "")
+        decode.write_text(re.sub(rf" (Study|EightBit)?Group<{head_dim}>", "", decode.read_text()))
+        replace_once(source / "src/decode/table.h", f"  all.template operator()<{head_dim}>();\n", "")
 
 
 def copy_sources(head_dim, work):

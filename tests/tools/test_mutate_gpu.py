@@ -145,9 +145,9 @@ class CopyTest(unittest.TestCase):
             table = (copy / "src/forward/table.h").read_text()
             self.assertEqual(re.findall(r"operator\(\)<(\d+)>\(\);", table), ["64"])
             self.assertIn("foreach(head_dim 64)", (copy / "src/forward/groups.cmake").read_text())
-            self.assertIn("set(groups Group<64> PlanGroup ClearGroup)", (copy / "src/decode/groups.cmake").read_text())
+            self.assertIn("set(groups Group<64> EightBitGroup<64> PlanGroup ClearGroup)", (copy / "src/decode/groups.cmake").read_text())
             table = (copy / "src/decode/table.h").read_text()
-            self.assertEqual(re.findall(r"both\.template operator\(\)<(\d+)>\(\);", table), ["64"])
+            self.assertEqual(re.findall(r"all\.template operator\(\)<(\d+)>\(\);", table), ["64"])
             with self.assertRaises(SystemExit):
                 mutate.leave_out(copy, 96)  # which is gone
 
