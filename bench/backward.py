@@ -13,7 +13,6 @@ written beside the results is $TANDEM_COMMIT.
 """
 
 import argparse
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -24,7 +23,7 @@ from backward_peers import MODES, PEERS, check_gradients
 from cases import BACKWARD_COLUMNS, RECORDED_PEERS, backward_cases, case_name, read_rows, row_key
 from grid import add_grid_options, run_within_budget
 from peers import make_inputs
-from results import Results, measure
+from results import Results, measure, timed_columns
 from timing import Telemetry
 
 SEED = 20261122
@@ -64,9 +63,7 @@ def run_case(case, arguments, telemetry, results):
         return
     times, meanwhile = measure(calls, arguments.seconds_per_case, telemetry)
     for (peer, mode), samples in times.items():
-        median = statistics.median(samples)
-        results.add({**case.columns(), "peer": peer, "mode": mode, "ms": f"{median:.4f}",
-                     "ms_min": f"{min(samples):.4f}", "rate": f"{case.tera_rate(median):.1f}", **meanwhile})
+        results.add({**case.columns(), "peer": peer, "mode": mode, **timed_columns(samples, case.tera_rate), **meanwhile})
 
 
 def table(rows, recorded):

@@ -4,9 +4,9 @@
 
 Every step is replayed from a CUDA graph, and finds nothing of its cache in L2: steps take turns with copies of it.
 Parts: the grid of batches, caches and query heads; other head dims; the same steps over pages; ragged batches beside
-the same tokens spread evenly; every kernel for every group; and caches of 8 bits beside those of 16 (--parts
-fp8_beside fp8 fp8_tokens). The most telling cells come first, so that --limit and
---budget-seconds leave out the least. Each peer's output is checked once per case against float64. Rows are written as
+the same tokens spread evenly; every kernel for every group; latent attention, with its queries in two parts too (qv), beside
+FlashAttention-3 where it is installed; and caches of 8 bits beside those of 16 (--parts fp8_beside fp8 fp8_tokens int8 int8_tokens int8_hadamard).
+The most telling cells come first, so that --limit and --budget-seconds leave out the least. Each peer's output is checked once per case against float64. Rows are written as
 they come; the run ends in a table.
 
 Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python/ on PYTHONPATH. The commit that is
@@ -101,7 +101,8 @@ def parse_arguments():
     parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="default: all")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["bf16", "fp16"])
-    parser.add_argument("--peers", nargs="+", choices=["tandem", "cudnn", "fa2"], default=["tandem", "cudnn", "fa2"])
+    peers = ["tandem", "cudnn", "fa2", "fa3"]
+    parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
     parser.add_argument("--limit", type=int, help="run so many cases, the most telling ones (default: all)")
     parser.add_argument("--skip", type=int, default=0, help="leave out so many of the first cases, to go on with a run")
     parser.add_argument("--seconds-per-case", type=float, default=0.4, help="GPU time of a case (default: 0.4)")

@@ -22,10 +22,16 @@ PAGE_SIZES = (64, 16)
 PAGED_SHAPES = ((64, 8192), (1, 8192), (8, 32768), (128, 1024), (1, 131072))
 OTHER_DIMS, DIM_HEADS = (64, 256), (32, 128)
 DIM_SHAPES = ((1, 8192), (64, 8192), (1, 1024), (128, 1024), (8, 2048), (128, 2048))
-# Caches of 8 bits with a scale for each sequence and head, or each token and head; the same steps of 16 bits.
-EIGHT_BIT, BESIDE_EIGHT_BIT = ("fp8", "fp8_tokens"), "fp8_beside"
+# Caches of 8 bits with a scale for each sequence and head, or each token and head, and those with keys times a Hadamard
+# matrix; the same steps of 16 bits.
+EIGHT_BIT, BESIDE_EIGHT_BIT = ("fp8", "fp8_tokens", "int8", "int8_tokens", "int8_hadamard"), "fp8_beside"
+HADAMARD_SEED = 7
 EIGHT_BIT_SHAPES = ((64, 8192, 32), (1, 8192, 32), (8, 8192, 32), (1, 131072, 32), (64, 8192, 128), (1, 8192, 128),
                     (128, 1024, 32), (8, 32768, 64))
+# Latent attention: values are the keys' first columns. DeepSeek's, with its 128 heads on one card, or on 2, 4, 8.
+LATENT, LATENT_DIM, LATENT_VALUE_DIM, LATENT_SCALE = "latent", 576, 512, 192 ** -0.5
+LATENT_SHAPES = ((64, 8192), (1, 8192), (128, 1024), (8, 32768), (1, 131072))
+LATENT_HEADS = (16, 128, 32, 64)
 RAGGED = (((1, 16384), (15, 64)), ((32, 128), (32, 4096)), ((1, 131072), (31, 4096)), ((64, 512),))
 
 
@@ -48,9 +54,34 @@ class DecodeCase:
         return max(self.lengths)
 
     @property
+    def latent(self):
+        return self.part == LATENT
+
+    @property
+    def has_int8(self):
+        return self.part.startswith("int8")
+
+    @property
+    def has_token_scales(self):
+        return self.part in ("fp8_tokens", "int8_tokens", "int8_hadamard")
+
+    @property
+    def hadamard(self):
+        """The seed of the matrix that keys are kept times, or None."""
+        return HADAMARD_SEED if self.part == "int8_hadamard" else None
+
+    @property
+    def dv(self):
+        return LATENT_VALUE_DIM if self.latent else self.d
+
+    @property
+    def scale(self):
+        return LATENT_SCALE if self.latent else self.d ** -0.5
+
+    @property
     def row_bytes(self):
         """Of the keys and values of one token."""
-        return 2 * self.hk * self.d * (1 if self.part in EIGHT_BIT else 2)
+        return (1 if self.latent else 2) * self.hk * self.d * (1 if self.part in EIGHT_BIT else 2)
 
     @property
     def read_bytes(self):
@@ -137,8 +168,13 @@ def beside_eight_bit(kind):
     return make
 
 
+def latent(dtype):
+    return [DecodeCase(LATENT, dtype, (cache,) * b, hq, d=LATENT_DIM, hk=1)
+            for hq in LATENT_HEADS for b, cache in LATENT_SHAPES]
+
+
 PARTS = {"grid": grid, "dims": dims, "paged": paged, "ragged": ragged, "groups": groups,
-         **{kind: beside_eight_bit(kind) for kind in (BESIDE_EIGHT_BIT, *EIGHT_BIT)}}
+         LATENT: latent, **{kind: beside_eight_bit(kind) for kind in (BESIDE_EIGHT_BIT, *EIGHT_BIT)}}
 
 
 def chosen(parts, dtypes):

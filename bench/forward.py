@@ -14,7 +14,6 @@ PYTHONPATH. The commit that is written beside the results is $TANDEM_COMMIT.
 
 import argparse
 import dataclasses
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -25,17 +24,11 @@ from cases import (ABLATION, COLUMNS, RECORDED_PEERS, ablation_case, beyond_grid
                    paper_grid, read_rows, row_key)
 from grid import add_grid_options, run_within_budget
 from peers import PEERS, check_output, make_inputs, tandem_variant
-from results import Results, measure
+from results import Results, measure, timed_columns
 from timing import Telemetry
 
 SEED = 20261121
 GEMM_SIZE = 8192
-
-
-def timed_columns(times, rate):
-    """times: milliseconds of one call; rate: milliseconds -> TFLOP/s."""
-    median = statistics.median(times)
-    return {"ms": f"{median:.4f}", "ms_min": f"{min(times):.4f}", "rate": f"{rate(median):.1f}"}
 
 
 def run_ceiling(arguments, telemetry, results):

@@ -5,7 +5,8 @@ installed, cuDNN's, where the package nvidia-cudnn-frontend is, and Tandem's own
 
 Runs the grid of the FlashAttention-3 paper (hidden dimension 2048, 16k tokens, s 512 to 16k, d 64, 128 and 256, full
 and causal). Inputs are random normal numbers; Tandem quantises them by blocks with a Hadamard matrix on q and k, and takes
-v by columns ("tandem fp8") or by keys ("tandem fp8 by key"). "tandem flash" is FlashAttention-3's function, which brings v
+v by columns ("tandem fp8"; "tandem balanced" with int8 q and k, "tandem accurate" with values of two terms besides) or
+by keys ("tandem fp8 by key"). "tandem flash" is FlashAttention-3's function, which brings v
 into columns each time; it and peers have scales per tensor. "quantise" is the time of
 Tandem's three quantisations of the case, with the bytes that they read and write in TB/s as its rate, and "copy" that
 of PyTorch's copy of q. The column note has each output's RMSE against float64 attention over the 16-bit inputs.
@@ -23,25 +24,27 @@ import torch
 
 import tandem
 from cases import COLUMNS, HEAD_DIMS, SEQLENS, paper_grid
-from forward import SEED, timed_columns
+from forward import SEED
 from peers import CHECKED_QUERIES, make_inputs, standard_attention
-from results import Results, measure
+from results import Results, measure, timed_columns
 from timing import Telemetry
 
 E4M3 = torch.float8_e4m3fn
 MOST = 448.0  # of e4m3
-PEERS = ["tandem fp8", "tandem fp8 by key", "tandem flash", "tandem bf16", "fa3 fp8", "cudnn fp8"]
+PEERS = ["tandem fp8", "tandem balanced", "tandem accurate", "tandem fp8 by key", "tandem flash", "tandem bf16", "fa3 fp8",
+         "cudnn fp8"]
 
 
-def quantised(q, k, v, by_column):
-    (q8, q_scale), (k8, k_scale) = (tandem.quantize(x, hadamard=1) for x in (q, k))
-    v8, v_scale = tandem.quantize(v, by_column=by_column)
+def quantised(q, k, v, by_column, dtype="float8_e4m3fn", terms=1):
+    (q8, q_scale), (k8, k_scale) = (tandem.quantize(x, hadamard=1, dtype=dtype) for x in (q, k))
+    v8, v_scale = tandem.quantize(v, by_column=by_column, terms=terms)
     return (q8, k8, v8), {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale}
 
 
-def tandem_call(by_column):
+def tandem_call(by_column, *finer):
+    """finer: dtype of q and k, terms of v."""
     def make(case, q, k, v):
-        tensors, scales = quantised(q, k, v, by_column)
+        tensors, scales = quantised(q, k, v, by_column, *finer)
         out = torch.full_like(q, float("nan"))
         return lambda: tandem.forward(*tensors, causal=case.causal, out=out, values_by_column=by_column, **scales)
     return make
@@ -119,7 +122,8 @@ def cudnn_call(case, q, k, v):
     return call
 
 
-CALLS = dict(zip(PEERS, (tandem_call(True), tandem_call(False), tandem_flash_call, bf16_call, fa3_call, cudnn_call)))
+CALLS = dict(zip(PEERS, (tandem_call(True), tandem_call(True, "int8"), tandem_call(True, "int8", 2), tandem_call(False),
+                         tandem_flash_call, bf16_call, fa3_call, cudnn_call)))
 MODULES = {"fa3 fp8": "flash_attn_interface", "cudnn fp8": "cudnn"}
 INSTALLED = [peer for peer in PEERS if peer not in MODULES or importlib.util.find_spec(MODULES[peer])]
 
@@ -148,7 +152,7 @@ def run_case(case, arguments, telemetry, results):
             results.add({**columns, "peer": peer, "note": note})
     times, meanwhile = measure(calls, arguments.seconds_per_case, telemetry)
     for peer in calls:
-        dtype = "bf16" if peer == "tandem bf16" else "e4m3"
+        dtype = {"tandem bf16": "bf16", "tandem balanced": "int8", "tandem accurate": "int8"}.get(peer, "e4m3")
         results.add({**columns, "dtype": dtype, "peer": peer, "note": notes[peer],
                      **timed_columns(times[peer], case.tera_rate), **meanwhile})
 
@@ -156,12 +160,16 @@ def run_case(case, arguments, telemetry, results):
 def run_quantiser(case, arguments, telemetry, results):
     q, k, v = make_inputs(case, SEED)
     copy = torch.empty_like(q)
-    moved = {"quantise": sum(3 * x.numel() for x in (q, k, v)), "copy": 4 * q.numel()}  # bytes
-    quantised(q, k, v, True)
-    graph = torch.cuda.CUDAGraph()  # the host takes longer for six calls than the device
-    with torch.cuda.graph(graph):
-        quantised(q, k, v, True)
-    calls = {"quantise": graph.replay, "copy": lambda: copy.copy_(q)}
+    elements = sum(x.numel() for x in (q, k, v))
+    moved = {"copy": 4 * q.numel()}  # bytes
+    calls = {"copy": lambda: copy.copy_(q)}
+    for peer, *finer in (("quantise",), ("quantise balanced", "int8"), ("quantise accurate", "int8", 2)):
+        moved[peer] = 3 * elements + (v.numel() if peer == "quantise accurate" else 0)
+        quantised(q, k, v, True, *finer)
+        graph = torch.cuda.CUDAGraph()  # the host takes longer for six calls than the device
+        with torch.cuda.graph(graph):
+            quantised(q, k, v, True, *finer)
+        calls[peer] = graph.replay
     times, meanwhile = measure(calls, arguments.seconds_per_case, telemetry)
     for peer in calls:
         results.add({**case.columns(), "kind": "quantise", "peer": peer, **meanwhile,

@@ -44,10 +44,10 @@ def per_tensor(x):
     return (x.float() / scale).to(E4M3), scale.reshape(1, 1)
 
 
-def tandem_fp8(by_column, hadamard):
+def tandem_fp8(by_column, hadamard, dtype="float8_e4m3fn", terms=1):
     def call(q, k, v):
-        (q8, qs), (k8, ks) = (tandem.quantize(x, hadamard=1 if hadamard else None) for x in (q, k))
-        v8, vs = tandem.quantize(v, by_column=by_column)
+        (q8, qs), (k8, ks) = (tandem.quantize(x, hadamard=1 if hadamard else None, dtype=dtype) for x in (q, k))
+        v8, vs = tandem.quantize(v, by_column=by_column, terms=terms)
         return tandem.forward(q8, k8, v8, q_descale=qs, k_descale=ks, v_descale=vs, values_by_column=by_column,
                               return_lse=True)
     return call
@@ -71,6 +71,8 @@ def fa3(q, k, v):
 
 
 PEERS = {("tandem", "blocks, Hadamard, v by column"): tandem_fp8(True, True),
+         ("tandem", "balanced: int8 q and k"): tandem_fp8(True, True, "int8"),
+         ("tandem", "accurate: and v of two terms"): tandem_fp8(True, True, "int8", 2),
          ("tandem", "blocks, Hadamard, v by key"): tandem_fp8(False, True),
          ("tandem", "blocks, v by column"): tandem_fp8(True, False),
          ("tandem", "per tensor"): tandem_per_tensor,

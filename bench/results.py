@@ -3,6 +3,7 @@
 
 import csv
 import os
+import statistics
 import time
 
 from timing import interleave
@@ -31,3 +32,9 @@ def measure(calls, seconds, telemetry):
     start = time.monotonic()
     times = interleave(calls, seconds)
     return times, telemetry.between(start, time.monotonic())
+
+
+def timed_columns(times, rate):
+    """times: milliseconds of one call; rate: milliseconds -> TFLOP/s."""
+    median = statistics.median(times)
+    return {"ms": f"{median:.4f}", "ms_min": f"{min(times):.4f}", "rate": f"{rate(median):.1f}"}

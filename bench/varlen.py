@@ -16,7 +16,6 @@ import argparse
 import importlib.util
 import itertools
 import random
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -27,7 +26,7 @@ import tandem
 from cases import HEAD_DIMS
 from grid import run_within_budget
 from peers import standard_attention
-from results import Results, measure
+from results import Results, measure, timed_columns
 from timing import Telemetry
 from varlen_cases import VARLEN_COLUMNS, equal_cases, mixed_cases
 
@@ -171,9 +170,7 @@ def run_case(case, arguments, telemetry, results):
             calls[name] = call
     times, meanwhile = measure(calls, arguments.seconds_per_case, telemetry)
     for name, samples in times.items():
-        median = statistics.median(samples)
-        results.add({**case.columns(), "peer": name, "ms": f"{median:.4f}", "ms_min": f"{min(samples):.4f}",
-                     "rate": f"{case.tera_rate(median):.1f}", **meanwhile})
+        results.add({**case.columns(), "peer": name, **timed_columns(samples, case.tera_rate), **meanwhile})
 
 
 def table(rows):

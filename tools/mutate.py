@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Breaks the kernels on purpose, one way at a time, and counts what the software Hopper catches.
 
-Each mutant of the list (tools/mutants.py) is one change of a copy of the sources; the copy is built and the tests of the
-mutant's kernels, forward or decode, run in the simulator. A mutant is caught if a test fails or never ends. Writes a
+Each mutant of the list (tools/mutants) is one change of a copy of the sources; the copy is built and the tests of the
+mutant's kernels run in the simulator. A mutant is caught if a test fails or never ends. Writes a
 CSV row per mutant and prints the score. With --draw N --seed S the mutants are drawn instead, over all code of the device
 and all that plans it (tools/mutation/drawn.py), and built and tested in small (tools/mutation/workshop.py); with --quick
 the list is too: what passes then has passed a sample of the tests only.
@@ -29,6 +29,9 @@ from mutation.workshop import Workshop
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "apps", "tests", "bench", "tools", "examples", "python", "LICENSE")
 HEAD_DIMS = (64, 96, 128, 192, 256)
+OTHER_GROUPS = {"Group<512>": "Group<512>", "LatentGroup<576>": "LatentGroup<latent_dim>",
+                "TwoPartGroup<576>": "TwoPartGroup<latent_dim>"}  # of decode, with head dims of their own
+TESTS_OF = {"plans": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
 FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test")),
     "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test",)),
@@ -52,8 +55,12 @@ def leave_out(source, head_dim):
     forward.write_text(re.sub(rf" {head_dim}\b", "", forward.read_text()))
     decode = source / "src/decode/groups.cmake"
     if f"Group<{head_dim}>" in decode.read_text():
-        decode.write_text(re.sub(rf" (Study|EightBit)?Group<{head_dim}>", "", decode.read_text()))
+        decode.write_text(re.sub(rf" (Study|EightBit|Hadamard|Int8)?Group<{head_dim}>", "", decode.read_text()))
         replace_once(source / "src/decode/table.h", f"  all.template operator()<{head_dim}>();\n", "")
+    for group, name in OTHER_GROUPS.items():
+        if f" {group}" in decode.read_text():
+            decode.write_text(decode.read_text().replace(f" {group}", ""))
+            replace_once(source / "src/decode/table.h", f"  visit.template operator()<{name}>();\n", "")
 
 
 def copy_sources(head_dim, work):
@@ -80,7 +87,7 @@ def build_and_test(build, kernel, runs, limit):
     done = subprocess.run(["ninja", "-C", build, test], capture_output=True, text=True)
     if done.returncode != 0:
         return "did not build", done.stdout[-2000:]
-    environment = dict(os.environ, TANDEM_SIM_RUNS=str(3 * runs), GTEST_FAIL_FAST="1", GTEST_FILTER="Variants/*")
+    environment = dict(os.environ, TANDEM_SIM_RUNS=str(3 * runs), GTEST_FAIL_FAST="1", GTEST_FILTER=TESTS_OF.get(kernel, "Variants/*"))
     try:
         done = subprocess.run([build / "bin" / test], capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:
@@ -153,10 +160,14 @@ def as_drawn(mutant):
 def run_quickly(chosen, arguments):
     workshop = Workshop(ROOT, arguments)
     workshop.prepare()
-    for mutant in chosen:
+
+    def row(mutant):
         began = time.monotonic()
         outcome, by = workshop.outcome(as_drawn(mutant))
-        yield row_of(mutant, outcome, by.rpartition(" (")[0] or by, began)
+        return row_of(mutant, outcome, by.rpartition(" (")[0] or by, began)
+
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as executor:
+        yield from executor.map(row, chosen)
 
 
 def write_rows(rows, path):
@@ -242,7 +253,7 @@ def main():
     parser.add_argument("--draw", type=int, default=0, help="draw so many mutants of each seed instead")
     parser.add_argument("--quick", action="store_true", help="run the list as drawn mutants are run")
     parser.add_argument("--seed", type=seed_of, nargs="+", default=[1], help="of the draw, or 'today' (default 1)")
-    parser.add_argument("--jobs", type=int, default=1, help="of a draw: mutants that are built and tested side by side (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="of a draw or --quick: mutants that are built and tested side by side (default 1)")
     parser.add_argument("--time", type=float, default=float("inf"), help="of a draw: begin none so many seconds after all is ready")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cpu", help="of a draw: the build to draw upon")
     parser.add_argument("--tests", nargs="+", default=[], help="of a draw: test programs to run (default: all of kernels and plans)")

@@ -4,7 +4,7 @@ tools/mutate_gpu.py made: docs/simulator-mutants.csv and docs/simulator-mutants-
 kernels' mutants only, of its day, and only those are compared.
 
 With --check it writes nothing and sees that the page already says so. Exit codes: 0 done; 1 with --check, it does not
-say so; 2 a table has a mutant that tools/mutants.py has no more. Those that were never run are counted apart.
+say so; 2 a table has a mutant that tools/mutants has no more. Those that were never run are counted apart.
 """
 
 import argparse
@@ -20,6 +20,8 @@ PAGE = ROOT / "docs/simulator.md"
 SIMULATOR, GPU = ROOT / "docs/simulator-mutants.csv", ROOT / "docs/simulator-mutants-h200.csv"
 BEGIN, END = "<!-- scores: written by tools/mutate_table.py -->\n", "<!-- end of scores -->\n"
 NOT_MEASURED = "not measured yet"
+OTHERS = {"backward": "The backward", "varlen": "Variable lengths (chunks, slopes, trees, appending)",
+          "plans": "Plans and the cost model of decode, in plain C++", "quantize": "Quantising"}
 
 
 def read(path):
@@ -101,11 +103,16 @@ def gpu_summary(rows):
     return text
 
 
+def others(kernel, title, simulator):
+    """The score of a kernel without a table of its own; nothing where none of its mutants was run."""
+    rows = [simulator[m.name] for m in of_kernel(kernel) if m.name in simulator]
+    return f"- {title}: {simulator_summary(rows)}" if rows else ""
+
+
 def scores(simulator, gpu):
     """All that stands between the marks."""
     never = collections.Counter(m.kernel for m in MUTANTS if m.name not in simulator)
-    decode, quantize, known = ([m for m in of_kernel(kernel) if m.name in simulator]
-                               for kernel in ("decode", "quantize", KERNEL))
+    decode, known = ([m for m in of_kernel(kernel) if m.name in simulator] for kernel in ("decode", KERNEL))
     forward = [m for m in known if not gpu or m.name in gpu]
     newer = [m for m in known if m not in forward]
     columns = [("Simulator", simulator, caught), ("compute-sanitizer", gpu, reported),
@@ -116,7 +123,7 @@ def scores(simulator, gpu):
              simulator_summary([simulator[m.name] for m in newer]) if newer else "") +
             "\nThe decode kernels' mutants, which no GPU has run (`tools/mutate_gpu.py` is for the forward's):\n\n" +
             table(decode, columns[:1]) + "\n" + simulator_summary([simulator[m.name] for m in decode]) +
-            "\nOf quantising: " + simulator_summary([simulator[m.name] for m in quantize]) +
+            "\n" + "".join(others(kernel, title, simulator) for kernel, title in OTHERS.items()) +
             (f"\nMade since, and not run yet: {never.total()} ({counted(never)}).\n" if never else "") +
             f"\nEvery row: [{SIMULATOR.name}]({SIMULATOR.name}); [{GPU.name}]({GPU.name}), with the first line of each "
             "report.\n\n")

@@ -49,10 +49,15 @@ std::vector<DecodeVariant> decode_variants() { return launch::variants_of<decode
 
 std::string name_of(const DecodeVariant& v) {
   static constexpr const char* algorithms[] = {" plain ", " shared-p ", " register-p ", " eight-bit "};
-  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
-         algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) + "x" +
+  std::string name =
+      std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim);
+  if (v.values_in_keys()) name.append("/").append(std::to_string(v.value_dim));
+  return name + algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) + "x" +
          std::to_string(v.block_n) + "x" + std::to_string(v.stages) + (v.resident > 1 ? " by two" : "") +
-         (v.token_scales ? " token-scales" : "");
+         (v.token_scales ? " token-scales" : "") + (v.two_part_keys ? " two-part" : "") +
+         (v.element == decode::Element::int8 ? " int8"
+          : v.hadamard                       ? " hadamard"
+                                             : "");
 }
 
 hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVariant& variant,
@@ -61,7 +66,10 @@ hw::sim::Report simulate_decode(const DecodeProblem& problem, const DecodeVarian
   if (record.blocks == 0) return {};
   poison_partials(memory);
   choose_long_step(machine, record.arguments);
-  return simulate(std::move(record), buffers_of_step(problem, memory), machine);
+  auto combine = decode::make_combine_record(record);
+  const hw::sim::Report report = simulate(std::move(record), buffers_of_step(problem, memory), machine);
+  if (!report.ok() || combine.blocks == 0) return report;
+  return simulate(std::move(combine), buffers_of_step(problem, memory), machine);
 }
 
 hw::sim::Report simulate_clear(std::span<std::byte> workspace, const Machine& machine) {

@@ -7,19 +7,28 @@ namespace tandem::sim {
 
 std::vector<forward::ForwardVariant> forward_variants(forward::Lengths lengths) {
   std::vector<forward::ForwardVariant> variants = launch::variants_of<forward::Family>();
-  std::erase_if(variants, [lengths](const forward::ForwardVariant& v) { return v.lengths != lengths; });
+  std::erase_if(variants, [lengths](const forward::ForwardVariant& v) {
+    return v.lengths != lengths || v.block_sparse;
+  });
+  return variants;
+}
+
+std::vector<forward::ForwardVariant> sparse_variants() {
+  std::vector<forward::ForwardVariant> variants = launch::variants_of<forward::Family>();
+  std::erase_if(variants, [](const forward::ForwardVariant& v) { return !v.block_sparse; });
   return variants;
 }
 
 std::string name_of(const forward::ForwardVariant& v) {
   static constexpr const char* overlaps[] = {"serial", "two-stage", "three-stage"};
-  static constexpr const char* operands[] = {"bf16", "fp16", "e4m3"};
+  static constexpr const char* operands[] = {"bf16", "fp16", "e4m3", "int8"};
   static constexpr const char* layouts[] = {"", " v-rows", " v-columns"};
   const std::string output = v.is_8_bit() ? std::string(" to ") + operands[static_cast<int>(v.output)] : "";
-  return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] + " d" +
-         std::to_string(v.head_dim) + (v.mask == forward::MaskKind::prefix ? " prefix" : " band") +
-         (v.lengths == forward::Lengths::varlen ? " varlen" : "") + (v.softcap ? " softcap " : " ") +
-         overlaps[static_cast<int>(v.overlap)] +
+  return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] +
+         (v.value_terms == 2 ? " two-terms d" : " d") + std::to_string(v.head_dim) +
+         (v.mask == forward::MaskKind::prefix ? " prefix" : " band") +
+         (v.lengths == forward::Lengths::varlen ? " varlen" : "") + (v.block_sparse ? " sparse" : "") +
+         (v.softcap ? " softcap " : " ") + overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::pingpong ? " pingpong " : " ") + std::to_string(v.block_m) + "x" +
          std::to_string(v.block_n) + "x" + std::to_string(v.kv_stages);
 }

@@ -23,7 +23,9 @@ struct AttendOptions {
   std::string layout = "bshd", mask = "full", backend = "auto", dtype;
   float scale = 0, softcap = 0;
   double tolerance = -1;  ///< negative: by dtype
-  bool lse = false, check = false, fp8 = false;
+  std::int64_t chunk = 0;
+  bool alibi = false, lse = false, check = false;
+  std::string fp8;  ///< a mode; empty: no 8 bits
   StudyOptions study;
   TimingOptions timing{2, 20, 2};
 };
@@ -72,19 +74,33 @@ HostTensor read_as(const SafetensorsFile& file, const std::string& name, const A
                                 tensor.to_dense());
 }
 
+tandem_mask mask_of(const AttendOptions& options) {
+  tandem_mask mask = parse_mask(options.mask);
+  mask.chunk = options.chunk;
+  return mask;
+}
+
+std::vector<float> alibi_slopes(std::int64_t heads) {
+  std::vector<float> slopes;
+  for (std::int64_t head = 1; head <= heads; ++head)
+    slopes.push_back(std::exp2(-8 * static_cast<float>(head) / static_cast<float>(heads)));
+  return slopes;
+}
+
 Call read_call(const SafetensorsFile& file, const std::string& layer, const AttendOptions& options) {
   Call call;
   call.q = read_as(file, name_in_layer(options.names.q, layer), options);
   call.k = read_as(file, name_in_layer(options.names.k, layer), options);
   call.v = read_as(file, name_in_layer(options.names.v, layer), options);
   call.backend = resolve_backend(parse_backend(options.backend), call.q.dtype);
-  call.mask = parse_mask(options.mask);
+  call.mask = mask_of(options);
   call.scale = options.scale;
   call.softcap = options.softcap;
+  if (options.alibi) call.slopes = alibi_slopes(call.q.shape[2]);
   if (options.study.asks()) call.study = options.study.c_study();
   call.want_lse = options.lse || options.check;
   call.o_layout = call.lse_layout = layout_of(options);
-  call.eight_bit = options.fp8;
+  if (!options.fp8.empty()) call.eight_bit = parse_eight_bit_mode(options.fp8);
   call.if_invalid = Exit::bad_input;
   return call;
 }
@@ -126,7 +142,8 @@ LayerResult run_layer(const SafetensorsFile& file, const std::string& layer, con
   }
   if (!options.names.expect.empty()) result.expected = compare_expected(file, result, options);
   if (options.check) result.oracle = verify(result.call, result.output);
-  if (options.check && options.fp8) result.oracle->complaint.clear();  // 8 bits are shown, not judged
+  if (options.check && !options.fp8.empty())
+    result.oracle->complaint.clear();  // 8 bits are shown, not judged
   return result;
 }
 
@@ -234,7 +251,7 @@ void check_attention_options(const AttendOptions& options) {
   const HostTensor one = HostTensor::poisoned(TANDEM_BF16, {1, 1, 1, 8}, Layout::bshd());
   Call call;
   call.q = call.k = call.v = one;
-  call.mask = parse_mask(options.mask);
+  call.mask = mask_of(options);
   call.scale = options.scale;
   call.softcap = options.softcap;
   const std::unique_ptr<Place> place = make_place(call.backend);
@@ -316,14 +333,25 @@ void add_attention_options(CLI::App& command, AttendOptions& options) {
                   "Scores become softcap * tanh(score / softcap) (default: off)")
       ->check(positive_number())
       ->type_name("NUMBER");
+  command
+      .add_option("--chunk", options.chunk,
+                  "Of these, a query sees the keys in its own chunk of so many positions (default: all)")
+      ->check(positive_number())
+      ->type_name("KEYS");
+  command.add_flag("--alibi", options.alibi,
+                   "Scores fall with distance: by 2^(-8 i / n) a key for head i of n, counted from 1");
   command.add_flag("--lse", options.lse, "Also write the log-sum-exp, fp32, without head dim");
   command
       .add_option("--dtype", options.dtype,
                   "Convert q, k, v first, and compute in this (default: as in the file)")
       ->check(dtype_validator())
       ->type_name("DTYPE");
-  command.add_flag("--fp8", options.fp8,
-                   "Quantise q, k, v to 8 bits (e4m3) first; times are of the attention alone");
+  command
+      .add_flag(
+          "--fp8{fast}", options.fp8,
+          "Quantise q, k, v to 8 bits first; times are of the attention alone. --fp8=balanced: q and k as "
+          "int8, =accurate: and values as two terms; alone, or =fast: all as e4m3")
+      ->check(CLI::IsMember({"fast", "balanced", "accurate"}));
   command.add_option("--backend", options.backend, "auto: hopper where it can run (not for fp32), else cpu")
       ->check(backend_validator())
       ->type_name("BACKEND")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 
 #include "element.h"
 
@@ -79,6 +80,13 @@ KeyRange visible_keys(const Call& call, std::int64_t query) {
     if (left != TANDEM_UNLIMITED && left < position) range.begin = position - left;
     if (right != TANDEM_UNLIMITED && right < keys - position) range.end = position + right + 1;
   }
+  if (const std::int64_t chunk = call.mask.chunk; chunk > 0 && position >= 0) {
+    const std::int64_t first = position / chunk * chunk;
+    range.begin = std::max(range.begin, first);
+    range.end = std::min(range.end, first + chunk);
+  } else if (chunk > 0) {
+    range.end = 0;
+  }
   range.begin = std::min(range.begin, keys);
   range.end = std::clamp(range.end, range.begin, keys);
   return range;
@@ -117,8 +125,12 @@ PreparedCall::PreparedCall(Place& place, const Call& call)
   args_.mask = &call.mask;
   args_.scale = call.scale;
   args_.softcap = call.softcap;
+  if (!call.slopes.empty()) {
+    slopes_ = uploaded(place, std::as_bytes(std::span(call.slopes)));
+    args_.alibi_slopes = static_cast<const float*>(slopes_->data());
+  }
   if (call.study) args_.study = &*call.study;
-  if (call.eight_bit) quantised_.emplace(place_, args_, if_invalid_);
+  if (call.eight_bit) quantised_.emplace(place_, args_, *call.eight_bit, if_invalid_);
   require(tandem_forward_workspace(&args_, &workspace_bytes_), if_invalid_);
   workspace_ = std::make_unique<Buffer>(place_, workspace_bytes_);
 }

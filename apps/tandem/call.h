@@ -35,9 +35,10 @@ struct Call {
   tandem_mask mask = Mask::full().c_mask();
   float scale = 0;                    ///< 0: 1 / sqrt(head dim)
   float softcap = 0;                  ///< 0: off
+  std::vector<float> slopes;          ///< ALiBi's, of each query head; empty: none
   std::optional<tandem_study> study;  ///< which kernel serves, on Hopper
   bool want_lse = true;
-  bool eight_bit = false;  ///< q, k and v are quantised first, which is not timed
+  std::optional<EightBitMode> eight_bit;  ///< q, k and v are quantised first, which is not timed
   Layout o_layout = Layout::bshd();
   Layout lse_layout = Layout::bshd();
   Exit if_invalid = Exit::usage;  ///< whose fault invalid arguments are: the command line's or the file's
@@ -75,7 +76,7 @@ class PreparedCall {
   Place& place_;
   Exit if_invalid_;
   Output output_;  ///< poisoned, as uploaded
-  std::unique_ptr<Buffer> q_, k_, v_, o_, lse_, workspace_;
+  std::unique_ptr<Buffer> q_, k_, v_, o_, lse_, slopes_, workspace_;
   std::size_t workspace_bytes_ = 0;
   tandem_forward_args args_{};
   std::optional<QuantisedInputs> quantised_;

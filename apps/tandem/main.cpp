@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
   app.footer(exit_codes);
   app.require_subcommand(0, 1);  // none is refused below: CLI11 would not name a misspelt one
   tandem::cli::add_attend(app, result);
+  tandem::cli::add_quantize(app, result);
   tandem::cli::add_check(app, result);
   tandem::cli::add_bench(app, result);
   tandem::cli::add_info(app, result);

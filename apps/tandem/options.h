@@ -18,6 +18,7 @@ void add_check(CLI::App& app, Exit& result);
 void add_bench(CLI::App& app, Exit& result);
 void add_info(CLI::App& app, Exit& result);
 void add_sim(CLI::App& app, Exit& result);
+void add_quantize(CLI::App& app, Exit& result);
 
 /// "full", "causal", "window:LEFT,RIGHT". Throws a usage Failure.
 tandem_mask parse_mask(const std::string& text);

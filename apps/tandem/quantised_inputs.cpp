@@ -24,7 +24,14 @@ std::size_t count_of(const tandem_tensor& tensor) {
 
 }  // namespace
 
-QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, Exit if_invalid) {
+EightBitMode parse_eight_bit_mode(const std::string& name) {
+  return name == "fast"       ? EightBitMode::fast
+         : name == "balanced" ? EightBitMode::balanced
+                              : EightBitMode::accurate;
+}
+
+QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, EightBitMode mode,
+                                 Exit if_invalid) {
   tandem_quantize_args rows{}, values{};
   rows.struct_size = values.struct_size = sizeof rows;
   rows.backend = values.backend =
@@ -32,7 +39,10 @@ QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, Exit i
   rows.block = values.block = block;
   rows.hadamard = std::has_single_bit(static_cast<std::uint64_t>(args.q.shape[3])) ? 1 : 0;
   rows.seed = 1;
+  rows.out.dtype = mode == EightBitMode::fast ? TANDEM_E4M3 : TANDEM_INT8;
+  values.out.dtype = TANDEM_E4M3;
   values.layout = TANDEM_VALUES_BY_COLUMN;
+  values.terms = scales_.v_terms = mode == EightBitMode::accurate ? 2 : 1;
 
   scales_.struct_size = sizeof scales_;
   scales_.q_block = scales_.k_block = scales_.v_block = block;
@@ -50,8 +60,8 @@ tandem_tensor QuantisedInputs::quantise(Place& place, tandem_quantize_args args,
                                         tandem_tensor& scale, Exit if_invalid) {
   const auto [b, s, h, d] = args.x.shape;
   const std::int64_t keys = (s + key_group - 1) / key_group * key_group;
-  args.out =
-      dense(TANDEM_E4M3, args.layout == TANDEM_VALUES_BY_COLUMN ? Shape{b, d, h, keys} : Shape{b, s, h, d});
+  const bool by_column = args.layout == TANDEM_VALUES_BY_COLUMN;
+  args.out = dense(args.out.dtype, by_column ? Shape{b, args.terms * d, h, keys} : Shape{b, s, h, d});
   args.scale = dense(TANDEM_FP32, {b, (s + block - 1) / block, h, 1});
   input.bits = std::make_unique<Buffer>(place, count_of(args.out) + 1);
   input.scale = std::make_unique<Buffer>(place, count_of(args.scale) * sizeof(float) + 1);

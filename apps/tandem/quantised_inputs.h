@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 
 #include <tandem/tandem.h>
 
@@ -11,12 +12,17 @@
 
 namespace tandem::cli {
 
+/// How fine 8 bits are (docs/fp8.md): q and k as e4m3; as int8; and v as two terms besides.
+enum class EightBitMode { fast, balanced, accurate };
+/// By these names.
+EightBitMode parse_eight_bit_mode(const std::string& name);
+
 /// 8-bit copies of q, k and v in a place, with their scales.
 class QuantisedInputs {
  public:
   /// Enqueues the quantisation of args.q, k and v, and puts the copies and their scales into `args`, which
   /// points here from now on.
-  QuantisedInputs(Place& place, tandem_forward_args& args, Exit if_invalid);
+  QuantisedInputs(Place& place, tandem_forward_args& args, EightBitMode mode, Exit if_invalid);
   QuantisedInputs(const QuantisedInputs&) = delete;
   QuantisedInputs& operator=(const QuantisedInputs&) = delete;
 

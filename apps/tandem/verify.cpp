@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <sstream>
 #include <utility>
@@ -25,6 +26,8 @@ struct StandardRow {
   const float *q, *k, *v;
   std::int64_t pitch, head_dim;
   KeyRange keys;
+  std::int64_t position;
+  float slope;
 };
 
 void scores_of(const StandardRow& row, const Call& call, float scale, std::vector<float>& scores) {
@@ -32,7 +35,8 @@ void scores_of(const StandardRow& row, const Call& call, float scale, std::vecto
     float score = 0;
     for (std::int64_t c = 0; c < row.head_dim; ++c) score += row.q[c] * row.k[key * row.pitch + c];
     score *= scale;
-    scores.push_back(call.softcap > 0 ? call.softcap * std::tanh(score / call.softcap) : score);
+    if (call.softcap > 0) score = call.softcap * std::tanh(score / call.softcap);
+    scores.push_back(score - row.slope * static_cast<float>(std::abs(row.position - key)));
   }
 }
 
@@ -109,8 +113,11 @@ Values run_standard(const Call& call) {
       for (std::int64_t h = 0; h < heads; ++h) {
         const std::int64_t query = ((b * queries + s) * heads + h) * head_dim;
         const std::int64_t head = (b * keys * kv_heads + h / (heads / kv_heads)) * head_dim;
-        const StandardRow row{q.data() + query,    k.data() + head, v.data() + head,
-                              kv_heads * head_dim, head_dim,        visible_keys(call, s)};
+        const StandardRow row{
+            q.data() + query,   k.data() + head,
+            v.data() + head,    kv_heads * head_dim,
+            head_dim,           visible_keys(call, s),
+            s + keys - queries, call.slopes.empty() ? 0.0f : call.slopes[static_cast<std::size_t>(h)]};
         values.lse.push_back(standard_row(row, call, scale, values.o.data() + query));
       }
     }

@@ -18,72 +18,11 @@
 #include <span>
 #include <type_traits>
 
+#include <tandem/options.hpp>
 #include <tandem/tandem.h>
 #include <tandem/tensor.hpp>
 
 namespace tandem {
-
-/// Which page holds tokens i * page_size ... of a sequence: slot i of its row.
-struct PageTable {
-  const std::int32_t* pages = nullptr;
-  std::int64_t pages_per_sequence = 0;  ///< slots of a row
-  std::int64_t stride = 0;              ///< elements from row to row
-};
-
-/// How queries and appended keys are rotated by their positions.
-class Rotary {
- public:
-  /// Pairs of columns i and i + dim / 2. Tables are positions x dim / 2, of fp32 or of q's type.
-  template <Element E>
-  static Rotary halves(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
-    return Rotary({sizeof(tandem_rotary), cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 0});
-  }
-  /// Pairs of columns 2i and 2i + 1.
-  template <Element E>
-  static Rotary interleaved(const E* cos, const E* sin, std::int64_t positions, std::int64_t dim) {
-    return Rotary({sizeof(tandem_rotary), cos, sin, dtype_of<std::remove_const_t<E>>, positions, dim, 1});
-  }
-  const tandem_rotary& c_rotary() const { return rotary_; }
-
- private:
-  explicit Rotary(const tandem_rotary& rotary) : rotary_(rotary) {}
-  tandem_rotary rotary_;
-};
-
-/// Sequences of different lengths: tandem_varlen in tandem.h says what each part means. All pointers lead to
-/// the memory of the backend.
-struct Varlen {
-  std::int64_t batch = 0;                              ///< sequences
-  const std::int32_t* cu_seqlens_q = nullptr;          ///< batch + 1; without, q has `batch` entries
-  const std::int32_t* cu_seqlens_k = nullptr;          ///< batch + 1; without, k and v have, or pages
-  const std::int32_t* seqused_k = nullptr;             ///< batch; without, all keys are in use
-  std::optional<PageTable> page_table = std::nullopt;  ///< k, v: pages, page_size, kv_heads, d
-  std::int64_t max_seqlen_q = 0, max_seqlen_k = 0;     ///< 0: not known
-  std::optional<Rotary> rotary = std::nullopt;         ///< of q, and of what is appended
-  const std::int32_t* leftpad_k = nullptr;             ///< batch; rows of an entry before its first key
-  const std::int32_t* batch_index = nullptr;           ///< batch; without, sequence i has entry i
-
-  /// Points to `rotary`.
-  tandem_varlen c_varlen() const {
-    tandem_varlen varlen{};
-    varlen.struct_size = sizeof(varlen);
-    varlen.batch = batch;
-    varlen.cu_seqlens_q = cu_seqlens_q;
-    varlen.cu_seqlens_k = cu_seqlens_k;
-    varlen.seqused_k = seqused_k;
-    if (page_table) {
-      varlen.page_table = page_table->pages;
-      varlen.page_table_stride = page_table->stride;
-      varlen.pages_per_sequence = page_table->pages_per_sequence;
-    }
-    varlen.max_seqlen_q = max_seqlen_q;
-    varlen.max_seqlen_k = max_seqlen_k;
-    if (rotary) varlen.rotary = &rotary->c_rotary();
-    varlen.leftpad_k = leftpad_k;
-    varlen.batch_index = batch_index;
-    return varlen;
-  }
-};
 
 struct ForwardOptions {
   Mask mask = Mask::full();
@@ -96,6 +35,13 @@ struct ForwardOptions {
   std::optional<Varlen> varlen = std::nullopt;  ///< without: all sequences have the tensors' lengths
   /// q_heads numbers in the backend's memory: the score of one more key of each head, which has no value.
   const float* sinks = nullptr;
+  /// ALiBi: q_heads numbers in the backend's memory, the next sequence's so many elements further (0: the
+  /// same).
+  const float* alibi_slopes = nullptr;
+  std::int64_t alibi_stride = 0;
+  /// A tree of drafts: a word for each query, in the backend's memory (tandem.h).
+  const std::uint64_t* tree = nullptr;
+  std::optional<BlockList> block_list = std::nullopt;  ///< without: all key blocks are seen
   /// In the backend's memory, aligned to 256; attention_forward_workspace says how much.
   std::span<std::byte> workspace = {};
   /// A cudaStream_t, for Hopper.
@@ -108,9 +54,10 @@ namespace detail {
 template <typename T>
 using Input = std::type_identity_t<Tensor<const T>>;
 
-/// Arguments of a forward call; they point to parts of `options` and to `varlen`.
+/// Arguments of a forward call; they point to parts of `options`, and to what is beside them.
 struct ForwardCall {
   tandem_varlen varlen{};
+  tandem_block_list block_list{};
   tandem_forward_args args{};
 
   ForwardCall() = default;
@@ -134,6 +81,13 @@ void fill(ForwardCall& call, const Input<I>& q, const Input<I>& k, const Input<I
   args.softcap = options.softcap;
   args.study = options.study;
   args.sinks = options.sinks;
+  args.alibi_slopes = options.alibi_slopes;
+  args.alibi_stride = options.alibi_stride;
+  args.tree = options.tree;
+  if (options.block_list) {
+    call.block_list = options.block_list->c_block_list();
+    args.block_list = &call.block_list;
+  }
   if (!options.varlen) return;
   call.varlen = options.varlen->c_varlen();
   args.varlen = &call.varlen;
@@ -305,7 +259,9 @@ Status attention_backward_workspace(const detail::BackwardInputsOf<T>& in, const
 /// are never read.
 template <MutableElement T>
 struct Cache {
-  Tensor<T> k, v;  ///< entries, capacity, kv_heads, d; paged: pages, page_size, kv_heads, d
+  /// Entries, capacity, kv_heads, d; paged: pages, page_size, kv_heads, d. v may have dv columns, as
+  /// tandem_cache says, and lie in k where they are fewer.
+  Tensor<T> k, v;
   const std::int32_t* lengths = nullptr;               ///< b: tokens before the step
   std::optional<PageTable> page_table = std::nullopt;  ///< without: contiguous
   /// b: entry, or row of the page table, of each sequence; without, sequence i has entry or row i.
@@ -332,7 +288,7 @@ struct DecodeOptions {
   std::optional<NewTokens<T>> append = std::nullopt;
   std::optional<Rotary> rotary = std::nullopt;
   Mask mask = Mask::full();
-  float scale = 0;    ///< 0: 1 / sqrt(head_dim)
+  float scale = 0;    ///< 0: 1 / sqrt(head_dim), with qv 1 / sqrt(head_dim + dv)
   float softcap = 0;  ///< 0: off
   /// b, sq, q_heads, 1; written if given: the natural log of the sum of exponentials.
   std::optional<Tensor<float>> lse = std::nullopt;
@@ -342,6 +298,11 @@ struct DecodeOptions {
   const void* plan = nullptr;           ///< of attention_decode_plan, for the same shapes and lengths
   const tandem_study* study = nullptr;  ///< of tandem/study.h: which Hopper kernel serves
   const float* sinks = nullptr;         ///< as in ForwardOptions
+  const float* alibi_slopes = nullptr;  ///< the same
+  std::int64_t alibi_stride = 0;
+  const std::uint64_t* tree = nullptr;
+  /// b, sq, q_heads, dv: a second part of the queries, which meets the values: tandem_decode_args.qv.
+  std::optional<Tensor<const T>> qv = std::nullopt;
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   /// In the backend's memory, aligned to 256, zeroed once before its first use; attention_decode_workspace
   /// says how much.
@@ -375,6 +336,10 @@ tandem_decode_args decode_args(const Input<T>& q, const tandem_cache& cache, con
   args.plan = options.plan;
   args.study = options.study;
   args.sinks = options.sinks;
+  args.alibi_slopes = options.alibi_slopes;
+  args.alibi_stride = options.alibi_stride;
+  args.tree = options.tree;
+  if (options.qv) args.qv = options.qv->c_tensor();
   return args;
 }
 
@@ -387,8 +352,9 @@ using DecodeOptionsOf = std::type_identity_t<DecodeOptions<T>>;
 /// One decoding step: o = softmax(scale * q K^T + mask) V over the keys and values of each sequence's cache,
 /// to which the step appends first where options.append is given.
 ///
-/// q, o: b, sq, q_heads, d with sq 1 to 8; q_heads is a multiple of kv_heads. The last query stands at the
-/// last key. On Hopper it only enqueues one kernel on the stream; elsewhere it returns when o is written.
+/// q: b, sq, q_heads, d with sq 1 to 8; q_heads is a multiple of kv_heads. o: b, sq, q_heads, dv, with the
+/// columns of v. The last query stands at the last key. On Hopper it only enqueues work on the stream;
+/// elsewhere it returns when o is written.
 template <MutableElement T>
 Status attention_decode(const detail::Input<T>& q, const Cache<T>& cache, const Tensor<T>& o,
                         const detail::DecodeOptionsOf<T>& options = {}) {

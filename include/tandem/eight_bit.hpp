@@ -7,9 +7,12 @@
 //   attention_quantize(q, q8, q_scale, rows);  // and k the same; v with `values`
 //   attention_forward(EightBitInputs{q8, k8, v8, {.q = q_scale, .k = k_scale, .v = v_scale, .q_block = 128,
 //                     .k_block = 128, .v_block = 128, .v_layout = TANDEM_VALUES_BY_COLUMN}}, o);
+//
+// Finer: q and k as int8 (Int8Inputs), and values of two terms (QuantizeOptions::terms, Scales::v_terms).
 #ifndef TANDEM_EIGHT_BIT_HPP
 #define TANDEM_EIGHT_BIT_HPP
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,6 +27,7 @@ struct Scales {
   std::optional<Tensor<const float>> q = std::nullopt, k = std::nullopt, v = std::nullopt;
   std::int64_t q_block = 0, k_block = 0, v_block = 0;  ///< tokens of a block; 0: all
   tandem_value_layout v_layout = TANDEM_VALUES_BY_KEY;
+  int v_terms = 1;  ///< of values by column: 1 or 2
 
   tandem_scales c_scales() const {
     tandem_scales scales{};
@@ -35,6 +39,7 @@ struct Scales {
     scales.k_block = k_block;
     scales.v_block = v_block;
     scales.v_layout = v_layout;
+    scales.v_terms = v_terms;
     return scales;
   }
 };
@@ -44,6 +49,17 @@ struct EightBitInputs {
   Scales scales = {};
 };
 
+/// The same with finer scores, for as many bytes. On Hopper v lies by column.
+struct Int8Inputs {
+  Tensor<const std::int8_t> q, k;
+  Tensor<const E4m3> v;
+  Scales scales = {};
+};
+
+/// Either.
+template <typename In>
+concept InputsOf8Bits = std::same_as<In, EightBitInputs> || std::same_as<In, Int8Inputs>;
+
 namespace detail {
 
 /// Arguments of a forward call over 8 bits.
@@ -51,10 +67,12 @@ struct EightBitCall {
   tandem_scales scales;
   ForwardCall call;
 
-  template <MutableElement T>
-  EightBitCall(const EightBitInputs& in, const Tensor<T>& o, const ForwardOptions& options)
+  template <InputsOf8Bits In, MutableElement T>
+  EightBitCall(const In& in, const Tensor<T>& o, const ForwardOptions& options)
       : scales(in.scales.c_scales()) {
-    fill<E4m3, T>(call, in.q, in.k, in.v, o, options);
+    fill<E4m3, T>(call, {}, {}, in.v, o, options);
+    call.args.q = in.q.c_tensor();
+    call.args.k = in.k.c_tensor();
     call.args.scales = &scales;
   }
 };
@@ -62,30 +80,39 @@ struct EightBitCall {
 }  // namespace detail
 
 /// attention_forward of 8-bit inputs. o: b, sq, q_heads, d of bf16 or fp16; on the CPU also of fp32.
-template <MutableElement T>
-Status attention_forward(const EightBitInputs& in, const Tensor<T>& o, const ForwardOptions& options = {}) {
+template <InputsOf8Bits In, MutableElement T>
+Status attention_forward(const In& in, const Tensor<T>& o, const ForwardOptions& options = {}) {
   const detail::EightBitCall own(in, o, options);
   return Status(
       tandem_forward(&own.call.args, options.workspace.data(), options.workspace.size(), options.stream));
 }
 
 /// Sets `bytes` to the workspace that it needs.
-template <MutableElement T>
-Status attention_forward_workspace(const EightBitInputs& in, const Tensor<T>& o,
-                                   const ForwardOptions& options, std::size_t& bytes) {
+template <InputsOf8Bits In, MutableElement T>
+Status attention_forward_workspace(const In& in, const Tensor<T>& o, const ForwardOptions& options,
+                                   std::size_t& bytes) {
   const detail::EightBitCall own(in, o, options);
   return Status(tandem_forward_workspace(&own.call.args, &bytes));
 }
 
+/// An element of a cache of 8 bits.
+template <typename T>
+concept EightBitElement = std::same_as<T, E4m3> || std::same_as<T, std::int8_t>;
+
 /// A cache of 8 bits: tandem_cache_scales in tandem.h says what its scales mean. Per token they are entries
 /// (or pages), capacity (or page_size), kv_heads, 1, and written where tokens are appended; else batch, 1,
-/// heads,
-/// 1. Without one all of its scales are 1.
-struct EightBitCache {
-  Cache<E4m3> cache;
+/// heads, 1. Without one all of its scales are 1.
+template <EightBitElement E>
+struct CacheOfEightBits {
+  Cache<E> cache;
   std::optional<Tensor<float>> k_scale = std::nullopt, v_scale = std::nullopt;
   bool per_token = false;
+  /// Given: keys are kept times the Hadamard matrix with signs from this seed; the head dim is a power of
+  /// two.
+  std::optional<std::uint64_t> hadamard_seed = std::nullopt;
 };
+using EightBitCache = CacheOfEightBits<E4m3>;
+using Int8Cache = CacheOfEightBits<std::int8_t>;
 
 namespace detail {
 
@@ -96,13 +123,16 @@ struct EightBitStep {
   tandem_cache_scales scales{};
   tandem_decode_args args;
 
-  EightBitStep(const Input<T>& q, const EightBitCache& given, const Tensor<T>& o,
+  template <EightBitElement E>
+  EightBitStep(const Input<T>& q, const CacheOfEightBits<E>& given, const Tensor<T>& o,
                const DecodeOptions<T>& options)
       : cache(given.cache.c_cache()), args(decode_args<T>(q, cache, o, options)) {
     scales.struct_size = sizeof(scales);
     if (given.k_scale) scales.k = given.k_scale->c_tensor();
     if (given.v_scale) scales.v = given.v_scale->c_tensor();
     scales.per_token = given.per_token ? 1 : 0;
+    scales.hadamard = given.hadamard_seed ? 1 : 0;
+    scales.seed = given.hadamard_seed.value_or(0);
     args.scales = &scales;
   }
   EightBitStep(const EightBitStep&) = delete;
@@ -111,8 +141,8 @@ struct EightBitStep {
 }  // namespace detail
 
 /// attention_decode over a cache of 8 bits; q, o and what is appended have 16 (on the CPU also 32).
-template <MutableElement T>
-Status attention_decode(const detail::Input<T>& q, const EightBitCache& cache, const Tensor<T>& o,
+template <MutableElement T, EightBitElement E = E4m3>
+Status attention_decode(const detail::Input<T>& q, const CacheOfEightBits<E>& cache, const Tensor<T>& o,
                         const detail::DecodeOptionsOf<T>& options = {}) {
   const detail::EightBitStep<T> step(q, cache, o, options);
   return Status(
@@ -120,24 +150,26 @@ Status attention_decode(const detail::Input<T>& q, const EightBitCache& cache, c
 }
 
 /// Sets `bytes` to the workspace that it needs.
-template <MutableElement T>
-Status attention_decode_workspace(const detail::Input<T>& q, const EightBitCache& cache, const Tensor<T>& o,
-                                  const detail::DecodeOptionsOf<T>& options, std::size_t& bytes) {
+template <MutableElement T, EightBitElement E = E4m3>
+Status attention_decode_workspace(const detail::Input<T>& q, const CacheOfEightBits<E>& cache,
+                                  const Tensor<T>& o, const detail::DecodeOptionsOf<T>& options,
+                                  std::size_t& bytes) {
   const detail::EightBitStep<T> step(q, cache, o, options);
   return Status(tandem_decode_workspace(&step.args, &bytes));
 }
 
 /// Sets `bytes` to the size of its plan.
-template <MutableElement T>
-Status attention_decode_plan_size(const detail::Input<T>& q, const EightBitCache& cache, const Tensor<T>& o,
-                                  const detail::DecodeOptionsOf<T>& options, std::size_t& bytes) {
+template <MutableElement T, EightBitElement E = E4m3>
+Status attention_decode_plan_size(const detail::Input<T>& q, const CacheOfEightBits<E>& cache,
+                                  const Tensor<T>& o, const detail::DecodeOptionsOf<T>& options,
+                                  std::size_t& bytes) {
   const detail::EightBitStep<T> step(q, cache, o, options);
   return Status(tandem_decode_plan_size(&step.args, &bytes));
 }
 
 /// Makes that plan.
-template <MutableElement T>
-Status attention_decode_plan(const detail::Input<T>& q, const EightBitCache& cache, const Tensor<T>& o,
+template <MutableElement T, EightBitElement E = E4m3>
+Status attention_decode_plan(const detail::Input<T>& q, const CacheOfEightBits<E>& cache, const Tensor<T>& o,
                              const detail::DecodeOptionsOf<T>& options, std::span<std::byte> plan) {
   const detail::EightBitStep<T> step(q, cache, o, options);
   return Status(tandem_decode_plan(&step.args, plan.data(), plan.size(), options.stream));
@@ -151,12 +183,20 @@ struct QuantizeOptions {
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   /// A cudaStream_t, for Hopper.
   void* stream = nullptr;
+  int terms = 1;                          ///< of values by column: 1 or 2
+  const tandem_rotary* rotary = nullptr;  ///< turns rows first; by key only
+  const std::int32_t* positions =
+      nullptr;  ///< of each entry's first token, in the backend's memory; nullptr: 0
 };
+
+/// An element type that quantising writes: int8 by key only.
+template <typename T>
+concept ElementOf8Bits = std::same_as<T, E4m3> || std::same_as<T, std::int8_t>;
 
 namespace detail {
 
-template <typename T, typename S>
-Status quantize(const Tensor<T>& x, const Tensor<E4m3>& out, const Tensor<S>& scale,
+template <typename T, ElementOf8Bits O, typename S>
+Status quantize(const Tensor<T>& x, const Tensor<O>& out, const Tensor<S>& scale,
                 const QuantizeOptions& options) {
   tandem_quantize_args args{};
   args.struct_size = sizeof(args);
@@ -169,6 +209,9 @@ Status quantize(const Tensor<T>& x, const Tensor<E4m3>& out, const Tensor<S>& sc
   args.scale_given = std::is_const_v<S> ? 1 : 0;
   args.hadamard = options.hadamard_seed ? 1 : 0;
   args.seed = options.hadamard_seed.value_or(0);
+  args.terms = options.terms;
+  args.rotary = options.rotary;
+  args.first_positions = options.positions;
   return Status(tandem_quantize(&args, options.stream));
 }
 
@@ -176,15 +219,15 @@ Status quantize(const Tensor<T>& x, const Tensor<E4m3>& out, const Tensor<S>& sc
 
 /// Quantises x, b, s, heads, d, in one pass, and writes the scales that it finds: b, blocks, heads, 1. On
 /// Hopper it only enqueues one kernel on the stream.
-template <Element T>
-Status attention_quantize(const Tensor<T>& x, const Tensor<E4m3>& out, const Tensor<float>& scale,
+template <Element T, ElementOf8Bits O>
+Status attention_quantize(const Tensor<T>& x, const Tensor<O>& out, const Tensor<float>& scale,
                           const QuantizeOptions& options = {}) {
   return detail::quantize(x, out, scale, options);
 }
 
 /// The same by scales that are known.
-template <Element T>
-Status attention_quantize_by(const Tensor<T>& x, const Tensor<E4m3>& out, const Tensor<const float>& scale,
+template <Element T, ElementOf8Bits O>
+Status attention_quantize_by(const Tensor<T>& x, const Tensor<O>& out, const Tensor<const float>& scale,
                              const QuantizeOptions& options = {}) {
   return detail::quantize(x, out, scale, options);
 }

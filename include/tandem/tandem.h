@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tandem: exact attention on NVIDIA Hopper, as a plain library. This is the whole C interface (C11).
+ * Tandem: exact attention on NVIDIA Hopper, as a plain library. This is the whole C interface (C11), with
+ * types.h.
  *
  * Every function is thread-safe. None prints, exits, synchronises, or allocates device memory.
  * A function that fails returns a status other than TANDEM_OK, leaves every output untouched, and
@@ -15,8 +16,7 @@
 #ifndef TANDEM_TANDEM_H
 #define TANDEM_TANDEM_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <tandem/types.h>
 
 #define TANDEM_VERSION_MAJOR 0
 #define TANDEM_VERSION_MINOR 2
@@ -32,144 +32,6 @@
 extern "C" {
 #endif
 
-typedef enum tandem_status {
-  TANDEM_OK = 0,
-  TANDEM_INVALID_ARGUMENT = 1, /* an argument contradicts its documentation; it would fail on any machine */
-  TANDEM_UNSUPPORTED = 2,      /* a valid request that this build or this backend does not serve */
-  TANDEM_WORKSPACE_TOO_SMALL = 3, /* see tandem_forward_workspace and its like */
-  TANDEM_NO_DEVICE = 4,           /* no driver, no GPU, or a GPU that is not Hopper */
-  TANDEM_DEVICE_ERROR = 5,        /* the CUDA driver refused a call; the message carries its own */
-  TANDEM_INTERNAL_ERROR = 6,      /* a defect in Tandem; please report it */
-  TANDEM_OUT_OF_MEMORY = 7        /* no host memory for what a call needs beside its workspace */
-} tandem_status;
-
-typedef enum tandem_dtype {
-  TANDEM_BF16 = 1,
-  TANDEM_FP16 = 2,
-  TANDEM_FP32 = 3,
-  TANDEM_E4M3 = 4 /* 8 bits; tandem_forward's q, k and v, tandem_decode's caches, tandem_quantize's outputs */
-} tandem_dtype;
-
-typedef enum tandem_backend {
-  /* Hopper where the data are in device memory, the CPU where they are in host memory. Decided by the first
-   * of a call's tensors, in the order of its arguments, that has elements and whose data is not NULL: q
-   * mostly */
-  TANDEM_BACKEND_AUTO = 0,
-  TANDEM_BACKEND_CPU = 1,      /* host memory; tiled, all cores, fp32 arithmetic */
-  TANDEM_BACKEND_HOPPER = 2,   /* device memory; bf16 and fp16 */
-  TANDEM_BACKEND_REFERENCE = 3 /* host memory; the plain float64 oracle, slow */
-} tandem_backend;
-
-/* A borrowed four-dimensional tensor, in the order batch, sequence, heads, head dim. Tandem owns nothing. */
-typedef struct tandem_tensor {
-  void* data;         /* address of element [0, 0, 0, 0]; never written through for inputs */
-  tandem_dtype dtype; /* element type */
-  int64_t shape[4];   /* batch, sequence length, heads, head dim */
-  int64_t stride[4];  /* in elements; stride[3] is 1; strides of dimensions of size 1 are ignored */
-} tandem_tensor;
-
-typedef enum tandem_mask_kind {
-  TANDEM_MASK_FULL = 0,   /* every query sees every key */
-  TANDEM_MASK_CAUSAL = 1, /* bottom-right aligned: the last query sees every key */
-  TANDEM_MASK_WINDOW = 2  /* query i sees keys i + (sk - sq) - left ... i + (sk - sq) + right */
-} tandem_mask_kind;
-
-#define TANDEM_UNLIMITED INT64_C(-1)
-
-/* Which keys a query sees. window_left and window_right are read for TANDEM_MASK_WINDOW only, and have to be
- * 0 otherwise. */
-typedef struct tandem_mask {
-  size_t struct_size;    /* sizeof(tandem_mask) */
-  tandem_mask_kind kind; /* default: full */
-  int64_t window_left;   /* keys to the left of the query's own position, >= 0 or TANDEM_UNLIMITED */
-  int64_t window_right;  /* keys to the right of it, >= 0 or TANDEM_UNLIMITED */
-} tandem_mask;
-
-/* How 8-bit values lie in memory. */
-typedef enum tandem_value_layout {
-  TANDEM_VALUES_BY_KEY = 0, /* v is b, sk, kv_heads, d */
-  /* v is b, d, kv_heads, n with n = sk rounded up to a multiple of 16: a row holds one column of all keys, of
-   * each 16 in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, and zeros behind the last key. What
-   * tandem_quantize writes where it is asked to; the fastest, since the kernel has nothing to transpose */
-  TANDEM_VALUES_BY_COLUMN = 1
-} tandem_value_layout;
-
-/* What 8-bit q, k and v stand for: each element for its value times its scale. Tensors of scales are fp32, >
- * 0, with shape batch, blocks, heads, 1 and any strides. Batch and heads may also be 1: shared. A block is so
- * many tokens, the last one may have fewer. On Hopper blocks of k and v are multiples of 128. data == NULL:
- * all scales are 1. */
-typedef struct tandem_scales {
-  size_t struct_size;           /* sizeof(tandem_scales) */
-  tandem_tensor q;              /* heads: q_heads, kv_heads or 1 */
-  tandem_tensor k;              /* heads: kv_heads or 1 */
-  tandem_tensor v;              /* heads: kv_heads or 1 */
-  int64_t q_block;              /* tokens of a block; 0: all, blocks is 1 */
-  int64_t k_block;              /* the same */
-  int64_t v_block;              /* the same */
-  tandem_value_layout v_layout; /* default: TANDEM_VALUES_BY_KEY */
-} tandem_scales;
-
-/* Which kernel serves, for study: tandem/study.h, which is not part of the stable interface. */
-typedef struct tandem_study tandem_study;
-
-/* Rotary embedding (Su et al., RoFormer, arXiv 2104.09864): turns q and the appended keys by the angles of
- * their positions. A cache holds keys that are rotated already. A position that the tables do not have
- * takes the nearest that they have. */
-typedef struct tandem_rotary {
-  size_t struct_size;  /* sizeof(tandem_rotary) */
-  const void* cos;     /* positions x dim / 2, contiguous, on Hopper aligned to 16 bytes */
-  const void* sin;     /* the same */
-  tandem_dtype dtype;  /* of cos and sin: fp32, or that of q */
-  int64_t positions;   /* rows of the tables, >= 1 */
-  int64_t dim;         /* leading columns that are rotated: a multiple of 16, at most d; the others stay */
-  int32_t interleaved; /* 1: columns 2i and 2i + 1 are a pair; 0: columns i and i + dim / 2 */
-} tandem_rotary;
-
-/* Sequences of different lengths in one forward call. Lengths and tables lie in the memory of the backend; on
- * Hopper they are read on the device, so that a captured call reads them anew at every replay.
- *
- * Queries: with cu_seqlens_q, those of sequence i are rows cu_seqlens_q[i] ... cu_seqlens_q[i + 1] - 1 of q,
- * whose batch dimension is 1. Without, q has an entry for each sequence.
- *
- * Keys and values: with cu_seqlens_k, packed in the same way. With a page_table, k and v are pools of pages
- * (pages, page_size, kv_heads, d), and row i of the table names in slot j the page of keys j * page_size ...
- * of sequence i. With neither, they have an entry for each sequence. Of these keys the first seqused_k[i] are
- * in use. Keys that are not in use are never read, nor are the slots of their pages: both may hold anything.
- *
- * Appending: with k_new and v_new, keys and values of the caches, in entries or pages, are written first, and
- * then attended to with the others: those of sequence i behind its first seqused_k[i] ones. No two sequences
- * may append to one place. What a sequence has no room for is lost, the last of its tokens first;
- * seqused_k[i] above its room without them counts as that.
- *
- * Masks stand as in a call of the sequence alone. Rows of q, o and lse that belong to no sequence are not
- * touched. What lies in device memory can't be validated, but never leads out of bounds: numbers outside of
- * the tensors are clamped to them, and the keys and values of a page that does not exist count as 0. */
-typedef struct tandem_varlen {
-  size_t struct_size;          /* sizeof(tandem_varlen) */
-  int64_t batch;               /* sequences */
-  const int32_t* cu_seqlens_q; /* batch + 1, ascending; NULL: q has `batch` entries of its sequence length */
-  const int32_t* cu_seqlens_k; /* batch + 1, ascending; NULL: k and v have `batch` entries, or pages */
-  const int32_t* seqused_k;    /* batch; NULL: all; required with a page_table */
-  const int32_t* page_table;   /* rows of pages_per_sequence page numbers; NULL: keys are not paged */
-  int64_t page_table_stride;   /* elements from row to row, >= 0; read where page_table is not NULL only */
-  int64_t pages_per_sequence;  /* slots of a row, >= 1; read where page_table is not NULL only */
-  int64_t max_seqlen_q;        /* no sequence has more queries: those beyond are left out. 0: not known */
-  int64_t max_seqlen_k;        /* no sequence has more keys: those beyond are left out. 0: not known */
-  tandem_tensor k_new; /* batch, s_new, kv_heads, d, or with cu_seqlens_k_new packed; dtype of q. data ==
-                          NULL: nothing is appended, all ignored. k and v are written then */
-  tandem_tensor v_new; /* the same; data == NULL exactly if k_new's is */
-  const int32_t* cu_seqlens_k_new; /* batch + 1, ascending; NULL: each sequence appends s_new tokens */
-  /* NULL: no rotary embedding. Else q and the new keys are turned by their positions: a key's is its row of
-   * the sequence (of the entry where keys are not packed, padding included), a query's that of the key that
-   * it is aligned with: the last query's that of the last key */
-  const tandem_rotary* rotary;
-  const int32_t* leftpad_k;   /* batch: rows of an entry that are padding, before the first key; they count in
-                                 seqused_k and are never read. NULL: none. Only where keys have entries */
-  const int32_t* batch_index; /* batch: the entry of k and v of each sequence, one that does not exist having
-                                 keys and values of 0; NULL: sequence i has entry i. Only where keys have
-                                 entries */
-} tandem_varlen;
-
 /* One forward call: o = softmax(scale * q k^T + mask) v, and the natural log of the sum of exponentials.
  *
  * Zero-initialise it, set struct_size = sizeof(tandem_forward_args), then fill in what is needed. */
@@ -179,9 +41,10 @@ typedef struct tandem_forward_args {
   tandem_tensor q;        /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
   tandem_tensor k;        /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q; written only
                              where varlen appends */
-  tandem_tensor v;        /* the same; of 8 bits: see tandem_value_layout */
-  tandem_tensor o;        /* b, sq, q_heads, d; written; dtype of q; of 8-bit q bf16 or fp16 (CPU: or fp32) */
-  tandem_tensor lse;      /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
+  tandem_tensor v;        /* b, sk, kv_heads, dv; dv as d, and d for 8 bits: see tandem_value_layout. Of q and
+                             k of INT8 v is E4M3, on Hopper by column */
+  tandem_tensor o;   /* b, sq, q_heads, dv; written; dtype of q; of 8-bit q bf16 or fp16 (CPU: or fp32) */
+  tandem_tensor lse; /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   const tandem_mask* mask;     /* NULL: every query sees every key */
   float scale;                 /* > 0, at most 2.3e38; 0 means 1 / sqrt(d) */
   float softcap;               /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
@@ -193,6 +56,22 @@ typedef struct tandem_forward_args {
    * divides, and in lse. -inf: none for this head. Not of 8-bit inputs. On Hopper such calls need workspace
    */
   const float* sinks;
+  /* ALiBi. NULL: none. Else q_heads numbers in the memory of the backend, and for the next sequence as many
+   * alibi_stride elements further: the score of query i and key j, after scale and cap, is
+   * slope * |i + (sk - sq) - j| less, sq and sk being the sequence's; scale has to be at least 1e-30 then.
+   * Not of 8-bit inputs, nor in tandem_backward. On Hopper such calls need workspace */
+  const float* alibi_slopes;
+  int64_t alibi_stride; /* >= 0; 0: all sequences have the same; read where alibi_slopes is not NULL only */
+  /* A tree of drafts. NULL: none. Else a word for each query in the memory of the backend, in the order
+   * batch, sequence of q, contiguous. It speaks of the keys that the queries of a sequence are aligned with,
+   * the last sq of sk: of those that the mask lets it see, query i sees key sk - sq + j only where bit j of
+   * its word is set (its own is bit i). 0: all. Keys before these, and sequences of more than 64 queries, are
+   * as without. Masks, slopes and rotary embedding go by a query's place i, not by its depth in the tree. Not
+   * of 8-bit inputs. On Hopper up to head dim 192; such calls need workspace */
+  const uint64_t* tree;
+  /* NULL: all key blocks are seen. Not of 8-bit inputs, nor with varlen. On Hopper without sinks, chunks,
+   * slopes and a tree */
+  const tandem_block_list* block_list;
 } tandem_forward_args;
 
 /* Bytes of workspace that tandem_forward needs for these arguments, in the memory of the backend that serves
@@ -204,10 +83,10 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
  *
  * workspace: at least tandem_forward_workspace bytes, aligned to 256; contents need not be initialised and
  * are not kept. NULL if 0 bytes are needed; also on Hopper where all sequences have the same lengths
- * and there are no sinks, but few queries on many keys are slower without. One workspace serves one call at a
- * time. stream: a cudaStream_t (CUstream) of the current device for Hopper, where the call only enqueues work
- * and can be captured in a CUDA graph; ignored by the other backends, which return when the result is
- * written.
+ * and there are no sinks, chunks, slopes or tree, but few queries on many keys are slower without. One
+ * workspace serves one call at a time. stream: a cudaStream_t (CUstream) of the current device for Hopper,
+ * where the call only enqueues work and can be captured in a CUDA graph; ignored by the other backends, which
+ * return when the result is written.
  *
  * Empty problems are no errors: with sq = 0 nothing is written; a query that sees no key gets o = 0, lse =
  * -inf.
@@ -276,11 +155,17 @@ TANDEM_API tandem_status tandem_backward(const tandem_backward_args* args, void*
  * Tokens beyond a sequence's length are never read, nor are the slots of their pages: both may hold anything.
  * What lies in device memory can't be validated, but never leads out of bounds of k and v: a negative length
  * counts as 0, one above capacity - (tokens appended) as that, and the keys and values of a page or entry
- * that does not exist count as 0 (and what is appended to it is dropped). */
+ * that does not exist count as 0. What is appended to one is lost; the step itself still attends to it on
+ * Hopper, and takes it for 0 elsewhere. */
 typedef struct tandem_cache {
   size_t struct_size; /* sizeof(tandem_cache) */
-  tandem_tensor k, v; /* contiguous: entries, capacity, kv_heads, d; paged: pages, page_size, kv_heads, d.
-                         Written only where tokens are appended; not otherwise */
+  /* contiguous: entries, capacity, kv_heads, d; paged: pages, page_size, kv_heads, d. Written only where
+   * tokens are appended; not otherwise. Values may have dv columns in place of d, but for 8 bits: a multiple
+   * of 8 up to 512. Where dv < d they may be the first dv columns of the keys, as in multi-head latent
+   * attention (DeepSeek-V2, arXiv 2405.04434; 512 of 576): v has the data and strides of k then, and v_new
+   * those of k_new. In memory of their own Hopper serves them up to dv = 256, where nothing is appended and
+   * split_size is 0 */
+  tandem_tensor k, v;
   const int32_t* page_table;  /* rows of pages_per_sequence page numbers; NULL: contiguous */
   int64_t page_table_stride;  /* elements from row to row, >= 0; read where page_table is not NULL only */
   int64_t pages_per_sequence; /* slots of a row, >= 1; read where page_table is not NULL only */
@@ -289,14 +174,18 @@ typedef struct tandem_cache {
                                  be right; NULL: sequence i has entry or row i */
 } tandem_cache;
 
-/* What a cache of 8 bits (TANDEM_E4M3) stands for: each element for its value times its scale, fp32, > 0.
+/* What a cache of 8 bits (TANDEM_E4M3 or TANDEM_INT8) stands for: each element for its value times its scale,
+ * fp32, > 0.
  *
  * With per_token = 0 row i of the scales is sequence i's of the call, and appended tokens are divided by
- * them: beyond 448 an element becomes 448. With per_token = 1 scales lie as their tokens do, in the same
- * pages and rows, also inline between them; those of tokens beyond a length are never read. Appending finds a
- * scale for each token and head, the least power of two that brings its largest magnitude to 448 or less, and
- * writes it.
- */
+ * them: beyond 448, of INT8 beyond 127, an element becomes that. With per_token = 1 scales lie as their
+ * tokens do, in the same pages and rows, also inline between them; those of tokens beyond a length are never
+ * read. Appending finds a scale for each token and head, and writes it: the least power of two that brings
+ * its largest magnitude to 448 or less, of INT8 its largest magnitude / 127 (1 where all is 0).
+ *
+ * With hadamard = 1 cache.k holds keys that have been multiplied by tandem_quantize's matrix H diag(signs) /
+ * sqrt(d), which spreads outliers over all columns: q and what is appended to the keys are multiplied by it
+ * too, after their rotary embedding, so that scores stay what they are. */
 typedef struct tandem_cache_scales {
   size_t struct_size; /* sizeof(tandem_cache_scales) */
   /* per_token = 0: batch, 1, kv_heads, 1; batch and heads may also be 1: shared. data == NULL: all are 1.
@@ -304,6 +193,8 @@ typedef struct tandem_cache_scales {
   tandem_tensor k;
   tandem_tensor v;   /* the same */
   int32_t per_token; /* 0 or 1 */
+  uint64_t seed;     /* of the matrix's signs; read where hadamard is 1 */
+  int32_t hadamard;  /* 0 or 1; with 1 d has to be a power of two */
 } tandem_cache_scales;
 
 /* One decoding step: a few new queries of each sequence against its cache, which the step may first append
@@ -315,19 +206,22 @@ typedef struct tandem_cache_scales {
  *
  * Zero-initialise it, set struct_size = sizeof(tandem_decode_args), then fill in what is needed. */
 typedef struct tandem_decode_args {
-  size_t struct_size;        /* sizeof(tandem_decode_args) of the header that the caller was compiled with */
-  tandem_backend backend;    /* default: TANDEM_BACKEND_AUTO */
-  tandem_tensor q;           /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 256 */
+  size_t struct_size;     /* sizeof(tandem_decode_args) of the header that the caller was compiled with */
+  tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
+  tandem_tensor q; /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 576, of 8-bit caches up to 256, on
+                      Hopper up to 512 but where values lie in the keys */
   const tandem_cache* cache; /* q_heads is a multiple of kv_heads; pages on Hopper have a power of two of
                                 tokens. Not NULL */
   tandem_tensor k_new; /* b, s_new, kv_heads, d: appended at positions lengths[i] ...; dtype of q. data ==
                           NULL: nothing is appended, all ignored. No two sequences may append to one place */
-  tandem_tensor v_new; /* the same; data == NULL exactly if k_new's is */
-  const tandem_rotary* rotary; /* NULL: no rotary embedding */
-  tandem_tensor o;             /* b, sq, q_heads, d; written; dtype of q */
+  tandem_tensor v_new; /* the same with cache.v's dv; data == NULL exactly if k_new's is */
+  const tandem_rotary* rotary; /* NULL: no rotary embedding. Not where tokens are appended to keys that values
+                                  lie in */
+  tandem_tensor o;             /* b, sq, q_heads, dv; written; dtype of q */
   tandem_tensor lse;           /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   const tandem_mask* mask;     /* NULL: every query sees every key */
-  float scale;                 /* > 0, at most 2.3e38; 0 means 1 / sqrt(d) */
+  float scale;                 /* > 0, at most 2.3e38; 0 means 1 / sqrt(d), which is not what latent
+                                  attention has */
   float softcap;               /* > 0: scores become softcap * tanh(scale * q k^T / softcap); 0: off */
   int64_t split_size; /* 0: keys are split for speed. A multiple of 64: fixed splits of that many keys, so
                          that a sequence's result is the same to the bit in any batch. The CPU's always is */
@@ -336,16 +230,26 @@ typedef struct tandem_decode_args {
   const tandem_study* study; /* NULL: the kernel that measures best */
   const float* sinks; /* q_heads numbers in the memory of the backend, NULL: none. As in tandem_forward_args;
                          a query that sees no other key gets o = 0 and lse = the sink */
-  const tandem_cache_scales* scales; /* of a cache of TANDEM_E4M3; NULL: all 1 */
+  const tandem_cache_scales* scales; /* of a cache of 8 bits; NULL: all 1 */
+  /* ALiBi, as in tandem_forward_args, row i being sequence i's of the call. On Hopper steps with slopes, a
+   * tree or chunks go by the forward's kernels: caches of 16 bits, no plan (docs/decode.md, Backends) */
+  const float* alibi_slopes;
+  int64_t alibi_stride;
+  const uint64_t* tree; /* b, sq: as in tandem_forward_args */
+  /* A second part of the queries, which meets the values: scores are scale * (q k^T + qv v^T), as of latent
+   * attention whose positions' columns are cache.k and whose latent ones cache.v. b, sq, q_heads, dv; dtype
+   * of q; not rotated. data == NULL: none, all ignored. A scale of 0 means 1 / sqrt(d + dv) then. On Hopper
+   * where d is 64 and dv 512, over a cache of q's dtype and without chunks, slopes or a tree */
+  tandem_tensor qv;
 } tandem_decode_args;
 
 /* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves
  * them. Data may be anything here (but q's, or the next that is given, if backend is AUTO): only which of it
- * is NULL counts, for k_new, lse, page_table, batch_index and cos, which may not be NULL. Lengths are not
- * read. */
+ * is NULL counts, for k_new, lse, page_table, batch_index and cos, which may not be NULL, and, where dv < d,
+ * whether v has k's. Lengths are not read. */
 TANDEM_API tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes);
 
-/* Runs one decoding step: one kernel on Hopper.
+/* Runs one decoding step: one kernel on Hopper, or two where a key/value head has more than 16 query rows.
  *
  * workspace: at least tandem_decode_workspace bytes, aligned to 256, ZEROED ONCE before its first use; every
  * call leaves it ready for the next, of any shape that it is large enough for. NULL if 0 bytes are needed.
@@ -356,8 +260,8 @@ TANDEM_API tandem_status tandem_decode_workspace(const tandem_decode_args* args,
 TANDEM_API tandem_status tandem_decode(const tandem_decode_args* args, void* workspace,
                                        size_t workspace_bytes, void* stream);
 
-/* Bytes of the plan that tandem_decode_plan makes for these arguments; 0 where the backend needs none (the
- * CPU). Data: as for tandem_decode_workspace. */
+/* Bytes of the plan that tandem_decode_plan makes for these arguments; 0 where none is needed: on the CPU,
+ * and with chunks, slopes or a tree. Data: as for tandem_decode_workspace. */
 TANDEM_API tandem_status tandem_decode_plan_size(const tandem_decode_args* args, size_t* bytes);
 
 /* Balances a batch once for all layers that share its lengths: reads args->cache->lengths on the device, in
@@ -398,30 +302,47 @@ TANDEM_API tandem_status tandem_merge(const tandem_merge_args* args, void* strea
 
 /* Quantises q, k or v to 8 bits for tandem_forward, in one pass:
  *
- * scale = the least power of two that maps the largest magnitude of a block to 448 or less (1 where all is
- * 0), or the given one; out = x / scale, rounded to nearest even, beyond 448 to 448; NaN stays NaN.
+ * To E4M3: scale = the least power of two that maps the largest magnitude of a block to 448 or less (1 where
+ * all is 0), or the given one; out = x / scale, rounded to nearest even, beyond 448 to 448; NaN stays NaN.
  *
- * With hadamard, every row of x is first multiplied by H diag(signs) / sqrt(d), H the Hadamard matrix of size
+ * To INT8, by key only: scale = the largest magnitude of a block / 127 (1 where all is 0), or the given one;
+ * out = x / scale, rounded to nearest even, beyond 127 to 127; NaN becomes 0.
+ *
+ * With 2 terms, of E4M3 by column only, columns d ... 2 * d - 1 of out are a second one, of what the first
+ * has left: x / scale - first, rounded in the same way.
+ *
+ * With rotary, every row of x is first turned, in fp32, as new keys are in tandem_varlen; so nothing is
+ * rounded between the rotation and what follows.
+ *
+ * With hadamard, every row of x is then multiplied by H diag(signs) / sqrt(d), H the Hadamard matrix of size
  * d: "incoherent processing", which spreads an outlier over all columns. q and k need the same seed, so that
- * q k^T stays what it is; v has none.
+ * q k^T stays what it is; v has none. H is Sylvester's, whose element i, j is -1 where i and j have an odd
+ * number of bits in common; sign j is -1 where the top bit of output j, from 0, of SplitMix64 with this seed
+ * is set.
  *
  * Zero-initialise it, set struct_size = sizeof(tandem_quantize_args), then fill in what is needed. */
 typedef struct tandem_quantize_args {
   size_t struct_size;     /* sizeof(tandem_quantize_args) of the header that the caller was compiled with */
   tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
   tandem_tensor x; /* b, s, heads, d; d a multiple of 8 up to 256. On Hopper bf16 or fp16, d 64, 128 or 256 */
-  tandem_tensor out;          /* b, s, heads, d, or as v in tandem_value_layout; e4m3; written */
+  tandem_tensor out; /* b, s, heads, d, or as v in tandem_value_layout and v_terms; E4M3 or INT8; written */
   tandem_value_layout layout; /* of out */
   tandem_tensor scale; /* b, blocks, heads, 1, each also 1 where it is shared; fp32; written, or read if
                           given. On Hopper it is shared only if it is given */
   int64_t block; /* tokens that share a scale; 0: all, blocks is 1. On Hopper a multiple of 128, and 128 where
                     scale is written */
-  int32_t scale_given; /* 1: scale is read: all > 0 */
-  int32_t hadamard;    /* 1: as above; d has to be a power of two */
-  uint64_t seed;       /* of the signs; read where hadamard is 1 */
+  int32_t scale_given;         /* 1: scale is read: all > 0 */
+  int32_t hadamard;            /* 1: as above; d has to be a power of two */
+  uint64_t seed;               /* of the signs; read where hadamard is 1 */
+  int32_t terms;               /* 0 and 1: one; 2: as above */
+  const tandem_rotary* rotary; /* NULL: none. Else rows are first turned by their positions; by key only */
+  const int32_t*
+      first_positions; /* b numbers in the memory of the backend: token j of entry i has position
+                          first_positions[i] + j. NULL: all 0; read where rotary is not NULL only */
 } tandem_quantize_args;
 
-/* Quantises a tensor: one kernel on Hopper, without a workspace. stream: as in tandem_forward. */
+/* Quantises a tensor: one kernel on Hopper, without a workspace. stream: as in tandem_forward. An x without
+ * elements is no error: nothing is written then, scales neither. */
 TANDEM_API tandem_status tandem_quantize(const tandem_quantize_args* args, void* stream);
 
 /* The message of the calling thread's last failure: which argument, what it was, what is allowed. Never NULL;

@@ -38,6 +38,8 @@ template <>
 inline constexpr tandem_dtype dtype_of<float> = TANDEM_FP32;
 template <>
 inline constexpr tandem_dtype dtype_of<E4m3> = TANDEM_E4M3;
+template <>
+inline constexpr tandem_dtype dtype_of<std::int8_t> = TANDEM_INT8;
 
 /// A type that has a dtype, const or not.
 template <typename T>
@@ -94,11 +96,17 @@ class Mask {
   static constexpr Mask window(std::int64_t left, std::int64_t right) {
     return {TANDEM_MASK_WINDOW, left, right};
   }
+  /// The same, of which a query sees only the keys in its own position's chunk of so many.
+  constexpr Mask in_chunks(std::int64_t positions) const {
+    Mask cut = *this;
+    cut.mask_.chunk = positions;
+    return cut;
+  }
   constexpr const tandem_mask& c_mask() const { return mask_; }
 
  private:
   constexpr Mask(tandem_mask_kind kind, std::int64_t left, std::int64_t right)
-      : mask_{sizeof(tandem_mask), kind, left, right} {}
+      : mask_{sizeof(tandem_mask), kind, left, right, 0} {}
   tandem_mask mask_;
 };
 

@@ -61,6 +61,18 @@ class Arguments {
     return ok ? described(view, packed ? 1 : 0) : tandem_tensor{};
   }
 
+  /// Scales of a cache: b, h, or one for each of entries or pages, tokens, heads; of fp32.
+  tandem_tensor scales(bool* per_token) {
+    View view;
+    if (!next_view(&view)) return {};
+    *per_token = view.ndim == 3;
+    ok = ok && (view.ndim == 2 || view.ndim == 3) && dtype_of(view.dtype) == TANDEM_FP32;
+    if (!ok) return {};
+    tandem_tensor t = described(view, 0);
+    if (!*per_token) t.shape[2] = t.shape[1], t.stride[2] = t.stride[1], t.shape[1] = t.stride[1] = 1;
+    return t;
+  }
+
   /// int32 of `dims` dimensions, the last one contiguous; false where there is none.
   bool numbers(int dims, View* view) {
     if (!next_view(view)) return false;
@@ -86,6 +98,31 @@ class Arguments {
     return reinterpret_cast<float*>(static_cast<char*>(view.data) + view.byte_offset);
   }
 
+  /// ALiBi's slopes: contiguous rows of so many fp32 numbers, one, or one for each of `rows`; nullptr where
+  /// there are none.
+  const float* slopes(std::int64_t rows, std::int64_t heads, std::int64_t* stride) {
+    View view;
+    if (!next_view(&view)) return nullptr;
+    const bool many = view.ndim == 2;
+    ok = ok && (many || view.ndim == 1) && dtype_of(view.dtype) == TANDEM_FP32 && is_row(view) &&
+         view.shape[view.ndim - 1] == heads && (!many || view.shape[0] == rows);
+    *stride = ok && many && rows > 1 ? view.strides[0] : 0;
+    return reinterpret_cast<const float*>(static_cast<const char*>(view.data) + view.byte_offset);
+  }
+
+  /// A word of 64 bits for each query: b, s, or, if packed, one row of them; contiguous. nullptr where there
+  /// are none.
+  const std::uint64_t* words(const tandem_tensor& q, bool packed) {
+    View view;
+    if (!next_view(&view)) return nullptr;
+    const auto [code, bits, lanes] = view.dtype;
+    ok = ok && (code == type_int || code == type_uint) && bits == 64 && lanes == 1 && is_row(view) &&
+         view.ndim == (packed ? 1 : 2) && view.shape[view.ndim - 1] == q.shape[1];
+    if (ok && !packed)
+      ok = view.shape[0] == q.shape[0] && (view.shape[0] <= 1 || view.strides[0] == view.shape[1]);
+    return reinterpret_cast<const std::uint64_t*>(static_cast<const char*>(view.data) + view.byte_offset);
+  }
+
   std::int64_t integer() {
     Object* object = next();
     if (object == nullptr) return 0;
@@ -105,6 +142,8 @@ class Arguments {
     if (type.lanes != 1) return {};
     if (type.code == type_bfloat && type.bits == 16) return TANDEM_BF16;
     if (type.code == type_float && type.bits == 16) return TANDEM_FP16;
+    if (type.code == type_float8_e4m3fn && type.bits == 8) return TANDEM_E4M3;
+    if (type.code == type_int && type.bits == 8) return TANDEM_INT8;
     return type.code == type_float && type.bits == 32 ? TANDEM_FP32 : tandem_dtype{};
   }
 

@@ -74,9 +74,9 @@ struct Masked {
   bool hides;
 };
 
-Masked mask_of(std::int64_t left, std::int64_t right) {
-  return {{sizeof(tandem_mask), TANDEM_MASK_WINDOW, left, right},
-          left != TANDEM_UNLIMITED || right != TANDEM_UNLIMITED};
+Masked mask_of(std::int64_t left, std::int64_t right, std::int64_t chunk = 0) {
+  return {{sizeof(tandem_mask), TANDEM_MASK_WINDOW, left, right, chunk},
+          left != TANDEM_UNLIMITED || right != TANDEM_UNLIMITED || chunk != 0};
 }
 
 const std::int32_t* address_of(const View& view) {
@@ -87,7 +87,44 @@ const std::int32_t* address_of(const View& view) {
 struct Forward {
   tandem_forward_args args{};
   tandem_varlen varlen{};
+  tandem_rotary rotary{};
+  std::int64_t chunk = 0;
+  bool packed = false;  ///< its queries
 };
+
+/// Tables of cosines and sines; false where there are none.
+bool read_rotary(Arguments& given, tandem_rotary* rotary) {
+  View cos{}, sin{};
+  const bool has_cos = given.matrix(&cos), has_sin = given.matrix(&sin);
+  const bool interleaved = given.integer() != 0;
+  given.ok = given.ok && has_cos == has_sin;
+  if (!given.ok || !has_cos) return false;
+  given.ok = cos.shape[0] == sin.shape[0] && cos.shape[1] == sin.shape[1] &&
+             Arguments::dtype_of(cos.dtype) == Arguments::dtype_of(sin.dtype);
+  rotary->struct_size = sizeof(*rotary);
+  rotary->cos = static_cast<char*>(cos.data) + cos.byte_offset;
+  rotary->sin = static_cast<char*>(sin.data) + sin.byte_offset;
+  rotary->dtype = Arguments::dtype_of(cos.dtype);
+  rotary->positions = cos.shape[0], rotary->dim = 2 * cos.shape[1], rotary->interleaved = interleaved;
+  return true;
+}
+
+/// What is appended, where entries begin and which they are, and the rotary embedding.
+bool read_cache(Arguments& given, Forward* call) {
+  tandem_varlen& varlen = call->varlen;
+  varlen.k_new = given.tensor(true), varlen.v_new = given.tensor(true);
+  View cu_new{}, leftpad{}, index{};
+  const bool has_cu_new = given.numbers(1, &cu_new), has_leftpad = given.numbers(1, &leftpad);
+  const bool has_index = given.numbers(1, &index);
+  if (!given.ok || (has_cu_new && cu_new.shape[0] != varlen.batch + 1)) return false;
+  if ((has_leftpad && leftpad.shape[0] != varlen.batch) || (has_index && index.shape[0] != varlen.batch))
+    return false;
+  varlen.cu_seqlens_k_new = has_cu_new ? address_of(cu_new) : nullptr;
+  varlen.leftpad_k = has_leftpad ? address_of(leftpad) : nullptr;
+  varlen.batch_index = has_index ? address_of(index) : nullptr;
+  varlen.rotary = read_rotary(given, &call->rotary) ? &call->rotary : nullptr;
+  return given.ok;
+}
 
 /// Whether the lengths are as they have to be.
 bool read_lengths(Arguments& given, Forward* call) {
@@ -104,6 +141,7 @@ bool read_lengths(Arguments& given, Forward* call) {
   if (varlen.batch < 0 || (has_cu_k && cu_k.shape[0] != varlen.batch + 1)) return false;
   if ((has_used && used.shape[0] != varlen.batch) || (has_pages && pages.shape[0] != varlen.batch))
     return false;
+  call->packed = has_cu_q;
   varlen.cu_seqlens_q = has_cu_q ? address_of(cu_q) : nullptr;
   varlen.cu_seqlens_k = has_cu_k ? address_of(cu_k) : nullptr;
   varlen.seqused_k = has_used ? address_of(used) : nullptr;
@@ -111,10 +149,16 @@ bool read_lengths(Arguments& given, Forward* call) {
     varlen.page_table = address_of(pages);
     varlen.page_table_stride = pages.strides[0], varlen.pages_per_sequence = pages.shape[1];
   }
+  if (!read_cache(given, call)) return false;
   varlen.max_seqlen_q = given.integer(), varlen.max_seqlen_k = given.integer();
+  call->chunk = given.integer();
   call->args.varlen = &varlen;
   return given.ok;
 }
+
+/// What the output's shape says of values: the framework makes it like q, which fits where they have as many
+/// columns; else it is asked for another.
+bool fits(const tandem_tensor& o, const tandem_tensor& v) { return o.shape[3] == v.shape[3]; }
 
 long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   Arguments given(objects, count);
@@ -127,28 +171,40 @@ long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   const std::int64_t left = given.integer(), right = given.integer();
   args.scale = given.real(), args.softcap = given.real();
   args.sinks = given.floats(args.q.shape[2]);
+  if (ragged) {
+    args.alibi_slopes = given.slopes(call.varlen.batch, args.q.shape[2], &args.alibi_stride);
+    args.tree = given.words(args.q, call.packed);
+  }
   void* stream = nullptr;
-  if (!given.ok || !stream_of(given.device, &stream)) return not_here;
-  const auto [mask, hides] = mask_of(left, right);
+  if (!given.ok || !fits(args.o, args.v) || !stream_of(given.device, &stream)) return not_here;
+  const auto [mask, hides] = mask_of(left, right, call.chunk);
   args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr;
 
-  static constexpr std::size_t words = 5 * tensor_words + 11;
+  static constexpr std::size_t words = 7 * tensor_words + 15;
   static thread_local KnownSizes<tandem_forward_args, words> known;
   std::uint64_t key[words] = {};
   const tandem_varlen& varlen = call.varlen;
   const int which = (varlen.cu_seqlens_q != nullptr) + 2 * (varlen.cu_seqlens_k != nullptr) +
                     4 * (varlen.seqused_k != nullptr) + 8 * (varlen.page_table != nullptr) + 16 * ragged +
-                    32 * (args.sinks != nullptr);
+                    32 * (args.sinks != nullptr) + 64 * (varlen.cu_seqlens_k_new != nullptr) +
+                    128 * (varlen.leftpad_k != nullptr) + 256 * (varlen.batch_index != nullptr) +
+                    512 * (args.alibi_slopes != nullptr) + 1024 * (args.tree != nullptr);
   KeyWriter(key)
       .add(args.q)
       .add(args.k)
       .add(args.v)
       .add(args.o)
       .add(args.lse)
+      .add(varlen.k_new)
+      .add(varlen.v_new)
       .add(left)
       .add(right)
+      .add(call.chunk)
       .add(args.scale)
       .add(args.softcap)
+      .add(std::int64_t{call.rotary.dtype})
+      .add(call.rotary.positions)
+      .add(call.rotary.dim)
       .add(std::int64_t{given.device.type} << 32 | given.device.id)
       .add(std::int64_t{which})
       .add(varlen.batch)
@@ -224,7 +280,7 @@ void* lent_of(Device device, void* stream, std::size_t bytes) {
 struct StepParts {
   tandem_cache cache{};
   tandem_rotary rotary{};
-  bool turns = false;
+  tandem_cache_scales scales{};
 };
 
 void read_numbers(Arguments& given, std::int64_t batch, StepParts* parts) {
@@ -243,20 +299,15 @@ void read_numbers(Arguments& given, std::int64_t batch, StepParts* parts) {
   cache.page_table_stride = pages.strides[0], cache.pages_per_sequence = pages.shape[1];
 }
 
-void read_rotary(Arguments& given, StepParts* parts) {
-  View cos{}, sin{};
-  const bool has_cos = given.matrix(&cos), has_sin = given.matrix(&sin);
-  parts->turns = has_cos;
-  given.ok = given.ok && has_cos == has_sin;
-  if (!given.ok || !has_cos) return;
-  given.ok = cos.shape[0] == sin.shape[0] && cos.shape[1] == sin.shape[1] &&
-             Arguments::dtype_of(cos.dtype) == Arguments::dtype_of(sin.dtype);
-  tandem_rotary& rotary = parts->rotary;
-  rotary.struct_size = sizeof(rotary);
-  rotary.cos = static_cast<char*>(cos.data) + cos.byte_offset;
-  rotary.sin = static_cast<char*>(sin.data) + sin.byte_offset;
-  rotary.dtype = Arguments::dtype_of(cos.dtype);
-  rotary.positions = cos.shape[0], rotary.dim = 2 * cos.shape[1];
+/// Of a cache of 8 bits; false where there are none.
+bool read_scales(Arguments& given, tandem_cache_scales* scales) {
+  bool of_tokens[2] = {};
+  scales->struct_size = sizeof(*scales);
+  scales->k = given.scales(&of_tokens[0]), scales->v = given.scales(&of_tokens[1]);
+  const bool has_k = scales->k.data != nullptr, has_v = scales->v.data != nullptr;
+  if (has_k && has_v) given.ok = given.ok && of_tokens[0] == of_tokens[1];
+  scales->per_token = of_tokens[0] || of_tokens[1];
+  return has_k || has_v;
 }
 
 long decode(Object* const* objects, std::ptrdiff_t count) {
@@ -267,40 +318,53 @@ long decode(Object* const* objects, std::ptrdiff_t count) {
   args.q = given.tensor(), parts.cache.k = given.tensor(), parts.cache.v = given.tensor();
   args.k_new = given.tensor(), args.v_new = given.tensor(), args.o = given.tensor(), args.lse = given.rows();
   read_numbers(given, args.q.shape[0], &parts);
-  read_rotary(given, &parts);
-  parts.rotary.interleaved = given.integer() != 0;
+  args.rotary = read_rotary(given, &parts.rotary) ? &parts.rotary : nullptr;
   const std::int64_t left = given.integer(), right = given.integer();
   args.scale = given.real(), args.softcap = given.real(), args.split_size = given.integer();
   args.sinks = given.floats(args.q.shape[2]);
+  const bool has_scales = read_scales(given, &parts.scales);
+  const std::int64_t chunk = given.integer();
+  args.alibi_slopes = given.slopes(args.q.shape[0], args.q.shape[2], &args.alibi_stride);
+  args.tree = given.words(args.q, false);
+  parts.scales.hadamard = given.integer() != 0,
+  parts.scales.seed = static_cast<std::uint64_t>(given.integer());
+  args.qv = given.tensor();
+  args.scales = has_scales || parts.scales.hadamard != 0 ? &parts.scales : nullptr;
   void* stream = nullptr;
-  if (!given.ok || (args.k_new.data == nullptr) != (args.v_new.data == nullptr) ||
-      !stream_of(given.device, &stream))
+  if (!given.ok || !fits(args.o, parts.cache.v) ||
+      (args.k_new.data == nullptr) != (args.v_new.data == nullptr) || !stream_of(given.device, &stream))
     return not_here;
-  const auto [mask, hides] = mask_of(left, right);
+  const auto [mask, hides] = mask_of(left, right, chunk);
   args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr, args.cache = &parts.cache;
-  args.rotary = parts.turns ? &parts.rotary : nullptr;
 
-  static constexpr std::size_t words = 7 * tensor_words + 12;
+  static constexpr std::size_t words = 10 * tensor_words + 15;
   static thread_local KnownSizes<tandem_decode_args, words> known;
   std::uint64_t key[words] = {};
   const tandem_cache& cache = parts.cache;
   KeyWriter(key)
       .add(args.q)
+      .add(args.qv)
       .add(cache.k)
       .add(cache.v)
       .add(args.k_new)
       .add(args.v_new)
       .add(args.o)
       .add(args.lse)
+      .add(parts.scales.k)
+      .add(parts.scales.v)
+      .add(std::int64_t{parts.scales.per_token} + 2 * parts.scales.hadamard)
       .add(left)
       .add(right)
       .add(args.scale)
       .add(args.softcap)
       .add(args.split_size)
+      .add(chunk)
+      .add(std::int64_t{args.alibi_slopes != nullptr} + 2 * (args.tree != nullptr) +
+           4 * (cache.v.data == cache.k.data) + 8 * (args.v_new.data == args.k_new.data))
       .add(cache.page_table_stride)
       .add(cache.pages_per_sequence)
       .add(std::int64_t{cache.batch_index != nullptr})
-      .add(std::int64_t{parts.turns ? parts.rotary.dtype : 0})
+      .add(std::int64_t{parts.rotary.dtype})
       .add(parts.rotary.dim)
       .add(parts.rotary.positions)
       .add(std::int64_t{given.device.type} << 32 | given.device.id);
@@ -308,7 +372,9 @@ long decode(Object* const* objects, std::ptrdiff_t count) {
   if (tandem_status status = known.find(key, args, table.decode_workspace, &bytes); status != TANDEM_OK)
     return status;
   const bool on_device = given.device.type == device_cuda;
-  void* scratch = on_device && bytes != 0 ? lent_of(given.device, stream, bytes) : nullptr;
+  // The host's steps read nothing of it that they have not written: it need not be zero.
+  const Workspace of_host(given.device, on_device ? 0 : bytes);
+  void* scratch = on_device && bytes != 0 ? lent_of(given.device, stream, bytes) : of_host.data();
   if (bytes != 0 && scratch == nullptr) return not_here;
   return run(given.device, [&] { return table.decode(&args, scratch, bytes, stream); });
 }
@@ -341,8 +407,9 @@ TANDEM_SHOWN void* tandem_python_forward(void*, void* const* objects, std::ptrdi
   return tandem::native::table.from_long(tandem::native::forward(objects, count, false));
 }
 
-/// q, k, v, out, lse or None; cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, each or None; max_seqlen_q,
-/// max_seqlen_k; the rest as above.
+/// q, k, v, out, lse or None; cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, k_new, v_new,
+/// cu_seqlens_k_new, leftpad_k, batch_index, cos, sin, each or None; interleaved, max_seqlen_q, max_seqlen_k,
+/// chunk; then as above, and alibi_slopes or None, tree or None.
 TANDEM_SHOWN void* tandem_python_forward_varlen(void*, void* const* objects, std::ptrdiff_t count) {
   return tandem::native::table.from_long(tandem::native::forward(objects, count, true));
 }
@@ -355,7 +422,8 @@ TANDEM_SHOWN void* tandem_python_backward(void*, void* const* objects, std::ptrd
 
 /// q, k_cache, v_cache, k_new or None, v_new or None, out, lse or None; lengths, page_table or None,
 /// batch_index or None; cos or None, sin or None, interleaved; keys to the left and to the right, scale,
-/// softcap, split_size, sinks or None.
+/// softcap, split_size, sinks or None, k_descale or None, v_descale or None; chunk, alibi_slopes or None,
+/// tree or None; whether there is a Hadamard matrix, and its seed; qv or None.
 TANDEM_SHOWN void* tandem_python_decode(void*, void* const* objects, std::ptrdiff_t count) {
   return tandem::native::table.from_long(tandem::native::decode(objects, count));
 }

@@ -17,7 +17,8 @@ struct DataType {
   std::uint16_t lanes;
 };
 
-inline constexpr std::uint8_t type_int = 0, type_uint = 1, type_float = 2, type_bfloat = 4;
+inline constexpr std::uint8_t type_int = 0, type_uint = 1, type_float = 2, type_bfloat = 4,
+                              type_float8_e4m3fn = 10;
 
 struct View {
   void* data;

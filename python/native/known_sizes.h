@@ -18,9 +18,7 @@ class KnownSizes {
 
   template <typename Query>
   tandem_status find(const Key& key, const Args& args, Query query, std::size_t* bytes) {
-    std::uint64_t hash = 0;
-    for (const std::uint64_t word : key) hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    Entry& entry = entries_[hash >> 58];
+    Entry& entry = entries_[hash_of(key) >> 58];
     if (entry.used && std::memcmp(entry.key, key, sizeof(key)) == 0) {
       *bytes = entry.bytes;
       return TANDEM_OK;
@@ -33,6 +31,16 @@ class KnownSizes {
   }
 
  private:
+  /// Four sums side by side: a single chain of multiplications would wait for itself.
+  static std::uint64_t hash_of(const Key& key) {
+    constexpr std::uint64_t factor = 0x9e3779b97f4a7c15u;
+    std::uint64_t sums[4] = {1, 2, 3, 4};
+    for (std::size_t i = 0; i < words; ++i) sums[i % 4] = (sums[i % 4] ^ key[i]) * factor;
+    std::uint64_t hash = 0;
+    for (const std::uint64_t sum : sums) hash = (hash ^ sum >> 29) * factor;
+    return hash;
+  }
+
   struct Entry {
     Key key;
     std::size_t bytes;

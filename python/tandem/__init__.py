@@ -5,39 +5,46 @@ import ctypes
 
 from ._arrays import arrays_of, describe
 from ._backward import backward
+from ._block_list import BlockList, arrays_of_list, as_block_list
 from ._decode import DecodeWorkspace, decode, decode_plan
 from ._eight_bit import as_scales, quantize
 from ._library import ForwardArgs, Info, TandemError, check, library
 from ._merge import merge
-from ._options import as_backend, as_mask, as_scale, as_sinks, as_study, check_together, pointer_to, sized
+from ._options import as_backend, as_mask, as_scale, as_sinks, as_slopes, as_study, as_tree, check_together, pointer_to, sized
 from ._varlen import forward_varlen
 
-__all__ = ["DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "forward_varlen", "info",
+__all__ = ["BlockList", "DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "forward_varlen", "info",
            "merge", "quantize", "version"]
 
 
 def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
             backend="auto", study=None, q_descale=None, k_descale=None, v_descale=None, descale_block=128,
-            values_by_column=False, sinks=None):
+            values_by_column=False, sinks=None, alibi_slopes=None, chunk=0, tree=None, block_list=None):
     """softmax(scale * q k^T + mask) v, with any strides whose last one is 1.
 
-    q: b, sq, q_heads, d; k, v: b, sk, kv_heads, d; q_heads a multiple of kv_heads, d a multiple of 8 up to 256.
+    q: b, sq, q_heads, d; k: b, sk, kv_heads, d; v: b, sk, kv_heads, dv; q_heads a multiple of kv_heads, d and dv, which of
+    8 bits is d, multiples of 8 up to 256.
     All NumPy arrays, or all PyTorch tensors of one device, where the call is enqueued on the current stream.
-    bfloat16 and float16; float32 too in host memory; 8 bits, float8_e4m3fn, as quantize makes them: see below.
+    bfloat16 and float16; float32 too in host memory; 8 bits, float8_e4m3fn, or int8 q and k with v of
+    float8_e4m3fn, as quantize makes them: see below.
 
     causal: the last query sees every key (bottom-right aligned). window: (left, right), the number of keys seen on
     either side of the query's own position, None for no limit. scale: default 1 / sqrt(d). softcap: > 0 turns scores
-    s into softcap * tanh(s / softcap). out: where to write, shape and dtype of q (default: a new array).
+    s into softcap * tanh(s / softcap). out: where to write, b, sq, q_heads, dv of q's dtype (default: a new array).
     backend: "auto", "cpu", "hopper" or "reference". study: which Hopper kernel serves, for study and no stable part of
     the interface: a dict of overlap ("serial", "two-stage" or "three-stage") and turn ("free" or "pingpong"); the other
     backends ignore it.
 
     sinks (float32, q_heads): the score of one more key of each head, which has no value: exp(sink) more in the sum that
     divides, and in the log-sum-exp. A query that sees no other key has output 0. Not of 8 bits.
+    alibi_slopes (float32, q_heads or b, q_heads): scores of query i and key j are slope * |i + sk - sq - j| less, after
+    scale and softcap. Not of 8 bits. chunk and tree (uint64 or int64, b, sq): as in forward_varlen. Not of 8 bits.
+    block_list: a BlockList, which blocks of keys each block of queries sees. Not of 8 bits.
 
     Of 8 bits: q_descale, k_descale, v_descale: what elements are multiplied by, float32, b, heads, or b, blocks, heads with
     blocks of descale_block tokens; b and heads may be 1, q's heads also k's. Without, 1. values_by_column: v is b, d,
-    kv_heads, n, as quantize writes it with by_column. out is bfloat16, if given also float16 (in host memory float32).
+    kv_heads, n, as quantize writes it with by_column, or, of two terms, b, 2 * d, kv_heads, n. On Hopper q and k of int8
+    need values_by_column, and two terms need int8. out is bfloat16, if given also float16 (in host memory float32).
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.
@@ -46,17 +53,22 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     arrays = arrays_of(q)
     descales = {"q": q_descale, "k": k_descale, "v": v_descale}
     if out is None:
-        out = arrays.empty(q.shape, arrays.dtype("bfloat16") if arrays.dtype_name(q) == "float8_e4m3fn" else None)
+        eight_bit = arrays.dtype_name(q) in ("float8_e4m3fn", "int8")
+        shape = (*q.shape[:-1], (q if eight_bit else v).shape[-1])
+        out = arrays.empty(shape, arrays.dtype("bfloat16") if eight_bit else None)
     tensors = {"q": q, "k": k, "v": v, "out": out}
     given = {f"{name}_descale": x for name, x in descales.items() if x is not None}
-    given |= {} if sinks is None else {"sinks": sinks}
-    check_together(arrays, tensors | given, written=["out"])
+    given |= {name: x for name, x in (("sinks", sinks), ("alibi_slopes", alibi_slopes), ("tree", tree)) if x is not None}
+    check_together(arrays, tensors | given | arrays_of_list(block_list), written=["out"])
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
-    args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window)), scale=as_scale(scale),
+    args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window, chunk)), scale=as_scale(scale),
                  softcap=softcap, study=pointer_to(as_study(study)),
-                 scales=pointer_to(as_scales(arrays, descales, descale_block, values_by_column)),
-                 sinks=as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0))
+                 scales=pointer_to(as_scales(arrays, descales, descale_block, values_by_column, _terms_of(q, v, values_by_column))),
+                 sinks=as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0),
+                 tree=as_tree(arrays, tree, q.shape[:2]),
+                 block_list=pointer_to(as_block_list(arrays, block_list, q.shape)),
+                 **as_slopes(arrays, alibi_slopes, q.shape[0], q.shape[2] if len(q.shape) == 4 else 0))
     args.q, args.k, args.v, args.o = (describe(arrays, name, x) for name, x in tensors.items())
     if return_lse:
         args.lse = describe(arrays, "lse", lse)
@@ -69,6 +81,11 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
         check(lib.tandem_forward(ctypes.byref(args), None if workspace is None else arrays.pointer(workspace),
                                  size.value, stream))
     return (out, lse[..., 0]) if return_lse else out
+
+
+def _terms_of(q, v, values_by_column):
+    """Of values by column, by what stands for a column of the head."""
+    return 2 if values_by_column and q.ndim == v.ndim == 4 and v.shape[1] == 2 * q.shape[3] > 0 else 1
 
 
 def info():

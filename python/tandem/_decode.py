@@ -6,8 +6,8 @@ import ctypes
 from ._arrays import arrays_of, describe, table
 from ._eight_bit import as_cache_scales
 from ._library import Cache, DecodeArgs, TandemError, check, library
-from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_study, check_together, pointer_to,
-                       sized)
+from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_slopes, as_study, as_tree,
+                       check_together, pointer_to, sized)
 
 
 class DecodeWorkspace:
@@ -53,34 +53,38 @@ class _Step:
     """One step as the C interface takes it, over arrays that it keeps alive."""
 
     def __init__(self, q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=None, batch_index=None,
-                 rotary=None, rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0,
+                 rotary=None, rotary_interleaved=False, causal=False, window=None, chunk=0, scale=None, softcap=0.0,
                  return_lse=False, out=None, split_size=0, plan=None, study=None, backend="auto", sinks=None,
-                 k_descale=None, v_descale=None):
-        args = sized(DecodeArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window)),
+                 k_descale=None, v_descale=None, alibi_slopes=None, tree=None, hadamard=None,
+                 qv=None):
+        args = sized(DecodeArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window, chunk)),
                      scale=as_scale(scale), softcap=softcap, split_size=as_int64("split_size", split_size), study=pointer_to(as_study(study)))
         self.arrays = arrays = arrays_of(q)
-        self.out = arrays.empty(q.shape) if out is None else out
+        self.out = arrays.empty((*q.shape[:3], v_cache.shape[-1])) if out is None else out
         self.lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
         given = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "lengths": lengths, "k_new": k_new, "v_new": v_new,
                  "page_table": page_table, "batch_index": batch_index, "out": self.out, "plan": plan, "sinks": sinks,
-                 "k_descale": k_descale, "v_descale": v_descale}
+                 "k_descale": k_descale, "v_descale": v_descale, "alibi_slopes": alibi_slopes, "tree": tree, "qv": qv}
         self.tensors = tensors = {name: x for name, x in given.items() if x is not None}
         if rotary is not None:
             tensors["rotary[0]"], tensors["rotary[1]"] = rotary
         descales = {name: tensors[name] for name in ("k_descale", "v_descale") if name in tensors}
-        scales = as_cache_scales(arrays, descales)
+        scales = as_cache_scales(arrays, descales, hadamard)
         appended = ["k_cache", "v_cache"] + list(descales) * bool(scales and scales.per_token)
         check_together(arrays, tensors, written=["out"] + appended * ("k_new" in tensors))
         args.scales = pointer_to(scales)
         args.q, args.o = describe(arrays, "q", q), describe(arrays, "out", self.out)
         args.cache = ctypes.pointer(_cache(arrays, tensors))
-        for name in ("k_new", "v_new"):
+        for name in ("k_new", "v_new", "qv"):
             if name in tensors:
                 setattr(args, name, describe(arrays, name, tensors[name]))
         args.rotary = pointer_to(as_rotary(arrays, rotary, rotary_interleaved))
         if return_lse:
             args.lse = describe(arrays, "lse", self.lse)
-        args.sinks = as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0)
+        heads = q.shape[2] if len(q.shape) == 4 else 0
+        args.sinks, args.tree = as_sinks(arrays, sinks, heads), as_tree(arrays, tree, q.shape[:2])
+        for name, value in as_slopes(arrays, alibi_slopes, q.shape[0], heads).items():
+            setattr(args, name, value)
         if plan is not None:
             args.plan = arrays.pointer(plan)
         self.args = args
@@ -99,7 +103,9 @@ def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
     """One decoding step: softmax(scale * q k^T + mask) v over each sequence's cache, which the step may append to.
 
     q: b, sq, q_heads, d with sq 1 to 8. k_cache, v_cache: entries, capacity, kv_heads, d, or with page_table pages,
-    page_size, kv_heads, d; q_heads a multiple of kv_heads. lengths: int32, b, the tokens in the cache before the step;
+    page_size, kv_heads, d; q_heads a multiple of kv_heads. Values may have fewer columns than keys, and then be views
+    of their first ones (k_cache[..., :512], and v_new of k_new), as multi-head latent attention has them; d up to 576
+    then, on Hopper only so. lengths: int32, b, the tokens in the cache before the step;
     what lies beyond is never read. All NumPy arrays, or all PyTorch tensors of one device, where the step is enqueued
     on the current stream, and a CUDA graph that captures it reads lengths and page table anew.
 
@@ -109,11 +115,15 @@ def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
     positions x dim / 2, contiguous, float32 or q's dtype: turns q and k_new by their positions, pairs being columns
     i and i + dim / 2, or 2i and 2i + 1 with rotary_interleaved. split_size: a multiple of 64 keys, for results that are
     the same to the bit in any batch. plan: of decode_plan. study: as in forward, a dict of kernel ("plain", "shared_p"
-    or "register_p"). k_descale, v_descale: of caches of float8_e4m3fn, with q, k_new and v_new of 16 bits: what
-    elements are multiplied by, float32: b, kv_heads, each also 1, or one for each token and head, entries or pages,
+    or "register_p"). k_descale, v_descale: of caches of float8_e4m3fn or int8, with q, k_new and v_new of 16 bits:
+    what elements are multiplied by, float32: b, kv_heads, each also 1, or one for each token and head, entries or pages,
     tokens, kv_heads, as the caches lie; appending rounds to 8 bits, by the descales given or, for tokens of their own,
-    by ones that it finds and writes. workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale,
-    softcap, return_lse, sinks, out and backend as in forward.
+    by ones that it finds and writes. hadamard: of such caches: the seed of the Hadamard matrix (see quantize) that keys
+    in the cache have been multiplied by, as q and k_new are by the step; d a power of two. qv:
+    b, sq, q_heads, dv: a second part of the queries, which meets the values: scores are scale * (q k^T + qv v^T), scale
+    by default 1 / sqrt(d + dv); on Hopper with d = 64 and dv = 512. workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale,
+    softcap, return_lse, sinks, out and backend as in forward; alibi_slopes too, and chunk and tree (b, sq) as in
+    forward_varlen.
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.

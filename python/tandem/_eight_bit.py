@@ -3,15 +3,16 @@
 
 import ctypes
 
-from ._arrays import arrays_of, describe
+from ._arrays import arrays_of, describe, table
 from ._library import VALUES_BY_COLUMN, VALUES_BY_KEY, CacheScales, QuantizeArgs, Scales, TandemError, check, library
-from ._options import as_backend, as_int64, check_together, sized
+from ._options import as_backend, as_int64, as_rotary, check_together, pointer_to, sized
 
 KEY_GROUP = 16  # values by column have rows of a multiple of so many keys
 
 
-def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=None, backend="auto"):
-    """x in 8 bits, float8_e4m3fn, and the scales that they have to be multiplied by. One pass, for forward.
+def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=None, backend="auto",
+             dtype="float8_e4m3fn", terms=1, rotary=None, rotary_interleaved=False, first_positions=None):
+    """x in 8 bits, and the scales that they have to be multiplied by. One pass, for forward.
 
     x: b, s, heads, d: q, k or v; d a multiple of 8 up to 256, on Hopper 64, 128 or 256. A NumPy array (float8_e4m3fn is
     a dtype that the package ml_dtypes adds) or a PyTorch tensor, where the call is enqueued on the current stream.
@@ -23,6 +24,11 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
     it, which spreads outliers over all columns; for q and k with the same seed, and d a power of two. out: where to
     write.
 
+    dtype: "float8_e4m3fn", or "int8" for q and k, whose scales are the largest magnitude / 127. terms: 2 for v by column:
+    the result is b, 2 * d, heads, n, and its second half what rounding left. rotary: (cos, sin), each positions x dim / 2,
+    float32 or x's dtype: rows, not by column, are turned first, by positions first_positions (int32, b, on x's device;
+    default 0) and on; rotary_interleaved: pairs are columns 2i and 2i + 1, not i and i + dim / 2.
+
     Returns out and scale, b, blocks, heads. Raises TandemError with the library's message.
     """
     arrays = arrays_of(x, "x")
@@ -31,20 +37,37 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
         raise TandemError("TANDEM_INVALID_ARGUMENT", f"x has {x.ndim} dimensions; 4 are needed (b, s, h, d)")
     b, s, heads, d = x.shape
     if out is None:
-        shape = (b, d, heads, -(-s // KEY_GROUP) * KEY_GROUP) if by_column else x.shape
-        out = arrays.empty(shape, arrays.dtype("float8_e4m3fn"))
+        shape = (b, (2 if terms == 2 else 1) * d, heads, -(-s // KEY_GROUP) * KEY_GROUP) if by_column else x.shape
+        out = arrays.empty(shape, arrays.dtype(dtype))
     given = scale is not None
     if not given:
         scale = arrays.empty_float((b, -(-s // block) if block > 0 else 1, heads))
-    check_together(arrays, {"x": x, "out": out, "scale": scale}, written=["out"])
+    tensors = {"x": x, "out": out, "scale": scale}
+    if rotary is not None:
+        tensors["rotary[0]"], tensors["rotary[1]"] = rotary
+    if first_positions is not None:
+        tensors["first_positions"] = first_positions
+    check_together(arrays, tensors, written=["out"])
     args = sized(QuantizeArgs, backend=as_backend(backend), layout=VALUES_BY_COLUMN if by_column else VALUES_BY_KEY,
                  block=block, scale_given=given, hadamard=hadamard is not None,
-                 seed=0 if hadamard is None else as_int64("hadamard", hadamard))
+                 seed=0 if hadamard is None else as_int64("hadamard", hadamard), terms=as_int64("terms", terms),
+                 rotary=pointer_to(as_rotary(arrays, rotary, rotary_interleaved)),
+                 first_positions=_as_positions(arrays, first_positions, b))
     args.x, args.out = describe(arrays, "x", x), describe(arrays, "out", out)
     args.scale = describe(arrays, "scale", _with_blocks("scale", scale))
     with arrays.stream() as stream:
         check(library().tandem_quantize(ctypes.byref(args), stream))
     return out, scale
+
+
+def _as_positions(arrays, positions, batch):
+    """The address of an int32 array of `batch` numbers, None from None."""
+    if positions is None:
+        return None
+    address, shape, _ = table(arrays, "first_positions", positions, ("int32",), ("b",))
+    if shape != (batch,):
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"first_positions has shape {shape}; it has to be ({batch},)")
+    return address
 
 
 def _with_blocks(name, scale):
@@ -55,11 +78,11 @@ def _with_blocks(name, scale):
     return scale[:, None, :, None] if scale.ndim == 2 else scale[..., None]
 
 
-def as_scales(arrays, descales, block, values_by_column):
+def as_scales(arrays, descales, block, values_by_column, v_terms=1):
     """The C interface's scales from {"q": array or None, ...}; None where nothing is given."""
     if not values_by_column and all(x is None for x in descales.values()):
         return None
-    scales = sized(Scales, v_layout=VALUES_BY_COLUMN if values_by_column else VALUES_BY_KEY)
+    scales = sized(Scales, v_layout=VALUES_BY_COLUMN if values_by_column else VALUES_BY_KEY, v_terms=v_terms)
     for name, x in descales.items():
         if x is None:
             continue
@@ -69,15 +92,16 @@ def as_scales(arrays, descales, block, values_by_column):
     return scales
 
 
-def as_cache_scales(arrays, descales):
+def as_cache_scales(arrays, descales, hadamard):
     """The C interface's scales of a cache from {"k_descale": array, ...}: b, heads, or as the cache entries or pages,
-    tokens, heads; None where nothing is given."""
-    if not descales:
+    tokens, heads; and from the seed of a Hadamard matrix or None. None where nothing is given."""
+    if not descales and hadamard is None:
         return None
     if len({x.ndim for x in descales.values()}) > 1:
         raise TandemError("TANDEM_INVALID_ARGUMENT", "k_descale and v_descale have different numbers of dimensions")
-    per_token = next(iter(descales.values())).ndim == 3
-    scales = sized(CacheScales, per_token=int(per_token))
+    per_token = any(x.ndim == 3 for x in descales.values())
+    scales = sized(CacheScales, per_token=int(per_token), hadamard=int(hadamard is not None),
+                   seed=0 if hadamard is None else as_int64("hadamard", hadamard))
     for name, x in descales.items():
         setattr(scales, name[0], describe(arrays, name, _with_blocks(name, x)))
     return scales

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from .torch import attention, attention_varlen
 
 MOST_HEAD_DIM = 256
+MOST_CHUNKED_HEAD_DIM = 192  # of the forward in chunks on Hopper
 
 
 def refuse(**tensors):
@@ -25,34 +26,45 @@ class Options(NamedTuple):
     chunk: int
     softcap: float
     deterministic: bool
-    sinks: Optional[torch.Tensor] = None  # of transformers' models; FlashAttention-3's functions have none
+    alibi_slopes: Optional[torch.Tensor] = None  # FlashAttention-2's; FlashAttention-3's functions have none
+    sinks: Optional[torch.Tensor] = None  # of transformers' models
 
     @classmethod
-    def of(cls, q, scale, causal, window, *, attention_chunk, softcap, deterministic=False):
+    def of(cls, q, scale, causal, window, *, attention_chunk, softcap, deterministic=False, alibi_slopes=None):
         left, right = int(window[0]), 0 if causal else int(window[1])
         hides = left >= 0 or right >= 0
         return cls(q.shape[-1] ** -0.5 if scale is None else scale,
                    (left if left >= 0 else None, right if right >= 0 else None) if hides else None, attention_chunk,
-                   softcap, deterministic)
+                   softcap, deterministic, alibi_slopes)
 
     def masks(self):
+        """Whether it matters where queries stand, but for attention_chunk and alibi_slopes."""
         return self.window is not None
 
     def keywords(self):
         own = {"scale": self.scale, "window": self.window, "softcap": self.softcap, "return_lse": True}
-        return own if self.sinks is None else own | {"sinks": self.sinks}
+        given = {"alibi_slopes": self.alibi_slopes, "sinks": self.sinks}
+        return own | {name: x for name, x in given.items() if x is not None}
+
+
+def records(q, k, v):
+    """Whether gradients are recorded."""
+    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
 
 
 def _padded(x, head_dim):
     return x if x.shape[-1] == head_dim else F.pad(x, (0, head_dim - x.shape[-1]))
 
 
-def in_one_head_dim(q, k, v):
-    """q, k and v padded with zeros, which change no score, to one head dim that Tandem has."""
-    head_dim = -(-max(q.shape[-1], v.shape[-1]) // 8) * 8
-    if head_dim > MOST_HEAD_DIM:
+def in_served_head_dims(q, k, v):
+    """q, k and v padded with zeros, which change no score, to head dims that Tandem has: multiples of 8, and for gradients
+    one of all."""
+    of_q, of_v = (-(-x.shape[-1] // 8) * 8 for x in (q, v))
+    if of_q > MOST_HEAD_DIM:
         raise NotImplementedError(f"Tandem does not serve head dims of q and k above {MOST_HEAD_DIM}: q has {q.shape[-1]}")
-    return (_padded(x, head_dim) for x in (q, k, v))
+    if records(q, k, v):
+        of_q = of_v = max(of_q, of_v)
+    return _padded(q, of_q), _padded(k, of_q), _padded(v, of_v)
 
 
 def in_parts_of_v(function, v):
@@ -66,9 +78,21 @@ def in_parts_of_v(function, v):
 
 
 def is_simple(q, v):
-    """Whether Tandem takes the tensors as they are."""
+    """Whether Tandem takes the tensors as they are, with gradients."""
     head_dim = q.shape[-1]
     return v.shape[-1] == head_dim and head_dim % 8 == 0 and head_dim <= MOST_HEAD_DIM and q.dtype.itemsize > 1
+
+
+def _check_slopes(options):
+    if options.alibi_slopes is not None:
+        raise NotImplementedError("Tandem does not serve alibi_slopes with attention_chunk where gradients are recorded or, on "
+                                  f"Hopper, head dims are above {MOST_CHUNKED_HEAD_DIM}")
+
+
+def serves_chunks(q, k, v):
+    """Whether one call serves attention_chunk: without gradients, of which chunks have none, and on Hopper up to a head
+    dim."""
+    return not records(q, k, v) and (q.is_cpu or max(q.shape[-1], min(v.shape[-1], MOST_HEAD_DIM)) <= MOST_CHUNKED_HEAD_DIM)
 
 
 def attend(q, k, v, options):
@@ -77,14 +101,18 @@ def attend(q, k, v, options):
         return _plain(q, k, v, options)
 
     def of(part):
-        whole = _chunked if options.chunk else _plain
-        out, lse = whole(*in_one_head_dim(q, k, part), options)
+        whole = _plain if not options.chunk else _in_chunks if serves_chunks(q, k, v) else _chunked
+        out, lse = whole(*in_served_head_dims(q, k, part), options)
         return out[..., :part.shape[-1]], lse
     return in_parts_of_v(of, v)
 
 
 def _plain(q, k, v, options):
     return attention(q, k, v, deterministic=options.deterministic, **options.keywords())
+
+
+def _in_chunks(q, k, v, options):
+    return attention_varlen(q, k, v, chunk=options.chunk, **options.keywords())
 
 
 def _blind(q, rows):
@@ -97,6 +125,7 @@ def _chunked(q, k, v, options):
     """Queries and keys of each chunk by themselves: whole chunks as batch entries of one call, and the chunks that the
     first query and the last key cut off in calls of their own. In each the last query stands at the last key, so that
     masks stay aligned."""
+    _check_slopes(options)
     chunk, sk = options.chunk, k.shape[1]
     shift = sk - q.shape[1]  # query i stands at position i + shift
     first = max(shift, 0)
@@ -132,7 +161,7 @@ class Lengths(NamedTuple):
 
 def attend_varlen(q, k, v, lengths, options):
     """out, total_q, heads, dv, and the log-sum-exp, total_q, heads."""
-    if options.chunk:
+    if options.chunk and not serves_chunks(q, k, v):
         return _one_by_one(q, k, v, lengths, options)
     if lengths.used_q is not None:
         return _of_used_queries(q, k, v, lengths, options)
@@ -141,14 +170,14 @@ def attend_varlen(q, k, v, lengths, options):
         return _plain_varlen(q, k, v, lengths, options)
 
     def of(part):
-        out, lse = _plain_varlen(*in_one_head_dim(q, k, part), lengths, options)
+        out, lse = _plain_varlen(*in_served_head_dims(q, k, part), lengths, options)
         return out[..., :part.shape[-1]], lse
     return in_parts_of_v(of, v)
 
 
 def _plain_varlen(q, k, v, lengths, options):
     return attention_varlen(q, k, v, cu_seqlens_q=lengths.cu_q, cu_seqlens_k=lengths.cu_k, seqused_k=lengths.used_k,
-                            max_seqlen_q=int(lengths.max_q), max_seqlen_k=int(lengths.max_k),
+                            max_seqlen_q=int(lengths.max_q), max_seqlen_k=int(lengths.max_k), chunk=options.chunk,
                             deterministic=options.deterministic, **options.keywords())
 
 
@@ -166,20 +195,22 @@ def _of_used_queries(q, k, v, lengths, options):
     length, used = lengths.cu_q.diff()[sequence].long(), lengths.used_q[sequence].long()
     unused = place >= used
     q = q.masked_fill(unused[:, None, None], 0)
-    if options.masks():
+    moves = options.masks() or options.chunk or options.alibi_slopes is not None
+    if moves:
         around = length.clamp(min=1)
         own, start = place < length, torch.arange(len(q), device=q.device) - place
         comes_from = torch.where(own, start + (place + used) % around, start + place)
         goes_to = torch.where(own, start + (place - used) % around, start + place)
         q = q[comes_from]
     out, lse = attend_varlen(q, k, v, lengths._replace(used_q=None), options)
-    if options.masks():
+    if moves:
         out, lse = out[goes_to], lse[goes_to]
     return out.masked_fill(unused[:, None, None], 0), lse.masked_fill(unused[:, None], -torch.inf)
 
 
 def _one_by_one(q, k, v, lengths, options):
     """A call for each sequence, whose lengths are read on the host."""
+    _check_slopes(options)
     starts_q, starts_k = lengths.cu_q.tolist(), lengths.cu_k.tolist()
     batch = len(starts_q) - 1
     used_q, used_k = ([None] * batch if used is None else used.tolist() for used in (lengths.used_q, lengths.used_k))

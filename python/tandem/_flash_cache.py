@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands behind flash_attn_with_kvcache. Nothing here reads a length on the host but attention_chunk, which cuts
-sequences into pieces."""
+"""What stands behind flash_attn_with_kvcache. Nothing here reads a length on the host but attention_chunk where the
+library has no chunks, so that sequences are cut into pieces."""
 
 from typing import NamedTuple, Optional
 
 import torch
 
-from ._flash import Lengths, Options, attend_varlen, in_one_head_dim, in_parts_of_v, sequence_of_rows
-from ._flash_fp8 import is_eight_bit, widened
+from ._flash import (MOST_CHUNKED_HEAD_DIM, MOST_HEAD_DIM, Lengths, attend_varlen, in_parts_of_v, in_served_head_dims,
+                     sequence_of_rows)
+from ._flash_fp8 import NO_SCALES, is_eight_bit, widened
 from .torch import attention_varlen, decode
 
 MOST_STEP_QUERIES = 8
 STEP_HEAD_DIMS = range(8, 257, 8)  # of decode on Hopper
+MOST_VALUE_COLUMNS = 512  # of decode
 LEAST_PAGE = 16  # tokens, of the forward on Hopper
 
 
@@ -19,6 +21,7 @@ class Queries(NamedTuple):
     q: torch.Tensor  # b, sq, heads, d, or packed
     cu_seqlens: Optional[torch.Tensor]
     most: Optional[int]
+    qv: Optional[torch.Tensor] = None  # b, sq, heads, dv
 
 
 class New(NamedTuple):
@@ -62,7 +65,7 @@ def as_lengths(given, queries, cache, page_table):
     return given
 
 
-# ---- Rotary embedding and appending, where the kernel does not do them
+# ---- Rotary embedding and appending, where the library does not do them
 
 
 def _positions(begins, tokens, cu_seqlens):
@@ -89,8 +92,22 @@ def _turned(x, positions, rotary):
     return torch.cat([joined, x[..., 2 * half:].float()], dim=-1).to(x.dtype)
 
 
-def _append(cache, new, sequence, positions):
-    """Writes the new rows to the cache, in place."""
+def _rotate(queries, cache, new, rotary, options):
+    """The queries and new keys, rotated."""
+    begins = cache.lengths if rotary.begins is None else rotary.begins
+    sequence, positions = _positions(begins, queries.q, queries.cu_seqlens)
+    if not options.masks():  # all queries count as the first new token
+        positions = begins[sequence].long()
+    queries = queries._replace(q=_turned(queries.q, positions, rotary))
+    if new is not None:
+        _, positions = _positions(begins, new.k, new.cu_seqlens)
+        new = new._replace(k=_turned(new.k, positions, rotary))
+    return queries, new
+
+
+def _append(cache, new):
+    """The cache with the new rows in it, written in place."""
+    sequence, positions = _positions(cache.lengths, new.k, new.cu_seqlens)
     if cache.page_table is None:
         entry = sequence if cache.batch_index is None else cache.batch_index[sequence].long()
         place = entry, positions
@@ -101,25 +118,7 @@ def _append(cache, new, sequence, positions):
         if is_eight_bit(pool):  # PyTorch does not index these everywhere
             pool, rows = pool.view(torch.uint8), rows.to(pool.dtype).view(torch.uint8)
         pool[place] = rows
-
-
-def _append_and_rotate(queries, cache, new, rotary, options):
-    """The queries, rotated, and the cache with the new tokens in it."""
-    begins = cache.lengths if rotary is None or rotary.begins is None else rotary.begins
-    if rotary is not None:
-        _, positions = _positions(begins, queries.q, queries.cu_seqlens)
-        if not options.masks():  # all queries count as the first new token
-            sequence, _ = _positions(begins, queries.q, queries.cu_seqlens)
-            positions = begins[sequence].long()
-        queries = queries._replace(q=_turned(queries.q, positions, rotary))
-    if new is None:
-        return queries, cache
-    sequence, places = _positions(cache.lengths, new.k, new.cu_seqlens)
-    if rotary is not None:
-        _, positions = _positions(begins, new.k, new.cu_seqlens)
-        new = new._replace(k=_turned(new.k, positions, rotary))
-    _append(cache, new, sequence, places)
-    return queries, cache._replace(lengths=(cache.lengths + new.lengths()).to(torch.int32))
+    return cache._replace(lengths=(cache.lengths + new.lengths()).to(torch.int32))
 
 
 # ---- Attention over the cache
@@ -132,48 +131,59 @@ def step_serves(q, k_cache, page_table):
         q.is_cpu or (q.shape[-1] in STEP_HEAD_DIMS and (page_table is None or page_size & (page_size - 1) == 0)))
 
 
-def _is_step(queries, cache, options):
-    return (queries.cu_seqlens is None and cache.leftpad is None and not options.chunk
-            and step_serves(queries.q, cache.k, cache.page_table))
+def _is_step(queries, cache, new, options):
+    return (queries.cu_seqlens is None and cache.leftpad is None and not options.chunk and options.alibi_slopes is None
+            and (cache.k.shape[-1] == cache.v.shape[-1] or queries.qv is not None) and (new is None or new.cu_seqlens is None) and step_serves(queries.q, cache.k, cache.page_table))
+
+
+def _forward_serves(queries, cache, new, options):
+    """Whether tandem.torch.attention_varlen takes the cache as it is."""
+    if cache.page_table is not None and cache.leftpad is not None:
+        return False
+    if new is not None and cache.k.shape[-1] != cache.v.shape[-1] and not queries.q.is_cpu:
+        return False
+    page_size = cache.k.shape[1]
+    return queries.q.is_cpu or ((cache.page_table is None or (page_size >= LEAST_PAGE and page_size & (page_size - 1) == 0))
+                                and (not options.chunk or cache.k.shape[-1] <= MOST_CHUNKED_HEAD_DIM))
 
 
 def _kernel_turns(queries, cache, new, rotary, options):
-    """Whether decode's own rotary embedding means the same: queries stand at the last positions, which are those of the
-    new tokens."""
-    return rotary is None or (options.masks() and new is not None and new.k.shape[1] == queries.q.shape[1]
-                              and (rotary.begins is None or rotary.begins is cache.lengths))
+    """Whether the library's own rotary embedding means the same: queries stand at the last positions, which are those of
+    the new tokens."""
+    return (options.masks() and new is not None and new.cu_seqlens is queries.cu_seqlens
+            and (new.cu_seqlens is not None or new.k.shape[1] == queries.q.shape[1])
+            and (rotary.begins is None or rotary.begins is cache.lengths))
 
 
-def _contiguous_keys(x, cache):
-    """k or v of the sequences, one entry each, gathered from pages or by the batch index."""
+def _in_one_call(queries, cache, new, rotary, options):
+    """A decoding step or the forward over the cache."""
+    turning = {} if rotary is None else {"rotary": (rotary.cos, rotary.sin), "rotary_interleaved": rotary.interleaved}
+    appending = {} if new is None else {"k_new": new.k, "v_new": new.v}
+    if _is_step(queries, cache, new, options):
+        return decode(queries.q, cache.k, cache.v, cache.lengths, page_table=cache.page_table,
+                      batch_index=cache.batch_index, qv=queries.qv, **appending, **turning, **options.keywords())
+    return attention_varlen(queries.q, cache.k, cache.v, cu_seqlens_q=queries.cu_seqlens, seqused_k=cache.lengths,
+                            page_table=cache.pages(), max_seqlen_q=int(queries.most or 0), leftpad_k=cache.leftpad,
+                            batch_index=cache.batch_index if cache.page_table is None else None,
+                            cu_seqlens_k_new=None if new is None else new.cu_seqlens, chunk=options.chunk,
+                            **appending, **turning, **options.keywords())
+
+
+def _contiguous(cache):
+    """The cache with an entry for each sequence, in their order: copied from pages, or by the batch index."""
     if cache.page_table is not None:
-        pages = x[cache.pages().long()]
-        return pages.reshape(pages.shape[0], -1, *pages.shape[3:])
-    return x[:len(cache.lengths)] if cache.batch_index is None else x[cache.batch_index.long()]
-
-
-def _over_long_queries(queries, cache, options):
-    """The forward over the cache, in one call."""
-    q, batch = queries.q, len(cache.lengths)
-    lengths = {"seqused_k": cache.lengths, "cu_seqlens_q": queries.cu_seqlens, "max_seqlen_q": int(queries.most or 0)}
-    page_size = cache.k.shape[1]
-    as_pages = page_size >= LEAST_PAGE and page_size & (page_size - 1) == 0 or q.device.type == "cpu"
-    if cache.page_table is not None and as_pages and cache.leftpad is None:
-        return attention_varlen(q, cache.k, cache.v, page_table=cache.pages(), **lengths, **options.keywords())
-    k, v = _contiguous_keys(cache.k, cache), _contiguous_keys(cache.v, cache)
-    if cache.leftpad is not None:  # a sequence's keys begin behind its padding: packed, with gaps
-        capacity = k.shape[1]
-        ends = torch.arange(1, batch + 1, device=q.device, dtype=torch.int32) * capacity
-        begins = ends - capacity + cache.leftpad
-        lengths |= {"cu_seqlens_k": torch.cat([begins, ends[-1:]]), "seqused_k": cache.lengths - cache.leftpad,
-                    "max_seqlen_k": capacity}
-        k, v = k.flatten(0, 1), v.flatten(0, 1)
-    return attention_varlen(q, k, v, **lengths, **options.keywords())
+        pages = cache.pages().long()
+        k, v = (x[pages].flatten(1, 2) for x in (cache.k, cache.v))
+    elif cache.batch_index is not None:
+        k, v = (x[cache.batch_index.long()] for x in (cache.k, cache.v))
+    else:
+        k, v = (x[:len(cache.lengths)] for x in (cache.k, cache.v))
+    return cache._replace(k=k, v=v, page_table=None, batch_index=None)
 
 
 def _over_chunks(queries, cache, options):
-    """Sequence after sequence, lengths on the host."""
-    k, v = _contiguous_keys(cache.k, cache), _contiguous_keys(cache.v, cache)
+    """Sequence after sequence, lengths on the host. The cache is contiguous."""
+    k, v = cache.k, cache.v
     batch, capacity = k.shape[:2]
     first = torch.zeros_like(cache.lengths) if cache.leftpad is None else cache.leftpad
     starts = torch.arange(batch, device=k.device, dtype=torch.int32) * capacity + first
@@ -190,29 +200,51 @@ def _over_chunks(queries, cache, options):
 
 def _attend_after(queries, cache, options):
     """Attention over a cache that has everything in it."""
-    if options.chunk:
-        return _over_chunks(queries, cache, options)
-    if _is_step(queries, cache, options):
-        return decode(queries.q, cache.k, cache.v, cache.lengths, page_table=cache.page_table,
-                      batch_index=cache.batch_index, **options.keywords())
-    return _over_long_queries(queries, cache, options)
+    if _is_step(queries, cache, None, options) or _forward_serves(queries, cache, None, options):
+        return _in_one_call(queries, cache, None, None, options)
+    cache = _contiguous(cache)
+    if _forward_serves(queries, cache, None, options):
+        return _in_one_call(queries, cache, None, None, options)
+    return _over_chunks(queries, cache, options)
 
 
-def attend_cache(queries, cache, new, rotary, options: Options):
+def _in_eight_bit_step(queries, cache, scales, options):
+    """A decoding step over a cache of 8 bits, which is not copied."""
+    return decode(scales.queries_alone(queries.q), cache.k, cache.v, cache.lengths, page_table=cache.page_table,
+                  batch_index=cache.batch_index, k_descale=scales.of_cache(scales.k),
+                  v_descale=scales.of_cache(scales.v), **options.keywords())
+
+
+def attend_cache(queries, cache, new, rotary, options, scales):
     """out and its log-sum-exp, both shaped as the queries."""
-    whole_rows = new is None or new.cu_seqlens is None
-    uniform = cache.k.shape[-1] == cache.v.shape[-1] and cache.k.shape[-1] % 8 == 0 and not is_eight_bit(cache.k)
-    if (uniform and whole_rows and _is_step(queries, cache, options)
-            and _kernel_turns(queries, cache, new, rotary, options)):
-        turning = {} if rotary is None else {"rotary": (rotary.cos, rotary.sin),
-                                             "rotary_interleaved": rotary.interleaved}
-        appending = {} if new is None else {"k_new": new.k, "v_new": new.v}
-        return decode(queries.q, cache.k, cache.v, cache.lengths, page_table=cache.page_table,
-                      batch_index=cache.batch_index, **appending, **turning, **options.keywords())
-    queries, cache = _append_and_rotate(queries, cache, new, rotary, options)
+    head_dim = cache.k.shape[-1]
+    most_of_values = MOST_HEAD_DIM if queries.qv is None else MOST_VALUE_COLUMNS
+    has_dims = (head_dim % 8 == cache.v.shape[-1] % 8 == 0 and head_dim <= MOST_HEAD_DIM
+                and cache.v.shape[-1] <= most_of_values)
+    if queries.qv is not None and not (has_dims and _is_step(queries, cache, new, options)
+                                       and not is_eight_bit(cache.k)):
+        raise NotImplementedError(
+            f"Tandem serves qv in decoding steps of up to {MOST_STEP_QUERIES} queries, as many of each sequence, over "
+            "caches of 16 bits without cache_leftpad, attention_chunk and alibi_slopes")
+    serves = has_dims and not is_eight_bit(cache.k) and (
+        _is_step(queries, cache, new, options) or _forward_serves(queries, cache, new, options))
+    queries = queries._replace(q=widened(queries.q))
+    if rotary is not None and not (serves and _kernel_turns(queries, cache, new, rotary, options)):
+        queries, new = _rotate(queries, cache, new, rotary, options)
+        rotary = None
+    if serves:
+        return _in_one_call(queries, cache, new, rotary, options)
+    if new is not None:
+        cache = _append(cache, new)
+    if has_dims and is_eight_bit(cache.k) and head_dim % 16 == 0 and _is_step(queries, cache, None, options):
+        return _in_eight_bit_step(queries, cache, scales, options)
+    sequence = None if queries.cu_seqlens is None or scales is NO_SCALES else sequence_of_rows(
+        len(queries.q), queries.cu_seqlens)[0]
+    queries = queries._replace(q=scales.queries(queries.q, sequence))
 
     def of(part):
-        q, k, v = in_one_head_dim(queries.q, widened(cache.k), part)
+        q, k, v = in_served_head_dims(queries.q, widened(cache.k), part)
         out, lse = _attend_after(queries._replace(q=q), cache._replace(k=k, v=v), options)
         return out[..., :part.shape[-1]], lse
-    return in_parts_of_v(of, widened(cache.v))
+    out, lse = in_parts_of_v(of, widened(cache.v))
+    return scales.output(out, sequence), lse

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """8-bit tensors and their scales in FlashAttention-3's functions.
 
-Where all sequences have one length the 8-bit kernels serve. Other calls are converted to bfloat16, which holds each
-of their values exactly: the scales of q and k multiply q and those of v the output, so that k and v, of which there is more,
+Where all sequences have one length the 8-bit kernels serve, and in steps of a few queries the decoding kernels for caches
+of 8 bits. Other calls are converted to bfloat16, which holds each of their values exactly: the scales of q and k multiply q and those of v the output, so that k and v, of which there is more,
 stay as they are."""
 
 from typing import NamedTuple, Optional
@@ -21,7 +21,8 @@ def is_eight_bit(x):
 def serves(q, v, options):
     """Whether the 8-bit kernels take tensors of one length as they are: their rows are multiples of 16 bytes."""
     head_dim = q.shape[-1]
-    return is_eight_bit(q) and v.shape[-1] == head_dim and head_dim % 16 == 0 and head_dim <= 256 and not options.chunk
+    return (is_eight_bit(q) and v.shape[-1] == head_dim and head_dim % 16 == 0 and head_dim <= 256 and not options.chunk
+            and options.alibi_slopes is None)
 
 
 def attend_eight_bit(q, k, v, scales, options):
@@ -69,6 +70,14 @@ class Scales(NamedTuple):
             return q
         of_scores = [scale.float() for scale in (self.q, self.k) if scale is not None]
         return _times(q, torch.stack(of_scores).prod(dim=0), sequence) if of_scores else widened(q)
+
+    def queries_alone(self, q):
+        """q in 16 bits with its own scales."""
+        return widened(q) if self.q is None else _times(q, self.q, None)
+
+    def of_cache(self, scale):
+        """Those of keys or values as tandem.torch.decode takes them."""
+        return None if scale is None else scale.float()
 
     def output(self, out, sequence=None):
         return out if self.v is None else _times(out, self.v, sequence)

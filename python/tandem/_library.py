@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libtandem and its C interface, as ctypes sees them. Mirrors include/tandem/tandem.h and study.h field by field."""
+"""libtandem and its C interface, as ctypes sees them. Mirrors include/tandem/tandem.h, types.h and study.h field by field."""
 
 import ctypes
 import ctypes.util
@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3, "float8_e4m3fn": 4}
+DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3, "float8_e4m3fn": 4, "int8": 5}
 VALUES_BY_KEY, VALUES_BY_COLUMN = 0, 1
 OVERLAPS = {"auto": 0, "serial": 1, "two-stage": 2, "three-stage": 3}
 TURNS = {"auto": 0, "free": 1, "pingpong": 2}
@@ -25,7 +25,7 @@ class Tensor(ctypes.Structure):
 
 class Mask(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("kind", ctypes.c_int), ("window_left", ctypes.c_int64),
-                ("window_right", ctypes.c_int64)]
+                ("window_right", ctypes.c_int64), ("chunk", ctypes.c_int64)]
 
 
 class Study(ctypes.Structure):
@@ -51,7 +51,13 @@ class Varlen(ctypes.Structure):
 class Scales(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor),
                 ("q_block", ctypes.c_int64), ("k_block", ctypes.c_int64), ("v_block", ctypes.c_int64),
-                ("v_layout", ctypes.c_int)]
+                ("v_layout", ctypes.c_int), ("v_terms", ctypes.c_int32)]
+
+
+class BlockListStruct(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("q_block", ctypes.c_int64), ("k_block", ctypes.c_int64),
+                ("counts", ctypes.c_void_p), ("blocks", ctypes.c_void_p), ("slots", ctypes.c_int64),
+                ("batch_stride", ctypes.c_int64), ("head_stride", ctypes.c_int64)]
 
 
 class ForwardArgs(ctypes.Structure):
@@ -59,7 +65,9 @@ class ForwardArgs(ctypes.Structure):
                 ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
                 ("mask", ctypes.POINTER(Mask)), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
                 ("study", ctypes.POINTER(Study)), ("varlen", ctypes.POINTER(Varlen)),
-                ("scales", ctypes.POINTER(Scales)), ("sinks", ctypes.c_void_p)]
+                ("scales", ctypes.POINTER(Scales)), ("sinks", ctypes.c_void_p),
+                ("alibi_slopes", ctypes.c_void_p), ("alibi_stride", ctypes.c_int64), ("tree", ctypes.c_void_p),
+                ("block_list", ctypes.POINTER(BlockListStruct))]
 
 
 class BackwardArgs(ctypes.Structure):
@@ -77,7 +85,8 @@ class Cache(ctypes.Structure):
 
 
 class CacheScales(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("k", Tensor), ("v", Tensor), ("per_token", ctypes.c_int32)]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("k", Tensor), ("v", Tensor), ("per_token", ctypes.c_int32),
+                ("seed", ctypes.c_uint64), ("hadamard", ctypes.c_int32)]
 
 
 class DecodeArgs(ctypes.Structure):
@@ -86,7 +95,8 @@ class DecodeArgs(ctypes.Structure):
                 ("rotary", ctypes.POINTER(Rotary)), ("o", Tensor), ("lse", Tensor), ("mask", ctypes.POINTER(Mask)),
                 ("scale", ctypes.c_float), ("softcap", ctypes.c_float), ("split_size", ctypes.c_int64),
                 ("plan", ctypes.c_void_p), ("study", ctypes.POINTER(Study)), ("sinks", ctypes.c_void_p),
-                ("scales", ctypes.POINTER(CacheScales))]
+                ("scales", ctypes.POINTER(CacheScales)), ("alibi_slopes", ctypes.c_void_p),
+                ("alibi_stride", ctypes.c_int64), ("tree", ctypes.c_void_p), ("qv", Tensor)]
 
 
 class MergeArgs(ctypes.Structure):
@@ -98,7 +108,8 @@ class MergeArgs(ctypes.Structure):
 class QuantizeArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int), ("x", Tensor), ("out", Tensor),
                 ("layout", ctypes.c_int), ("scale", Tensor), ("block", ctypes.c_int64),
-                ("scale_given", ctypes.c_int32), ("hadamard", ctypes.c_int32), ("seed", ctypes.c_uint64)]
+                ("scale_given", ctypes.c_int32), ("hadamard", ctypes.c_int32), ("seed", ctypes.c_uint64),
+                ("terms", ctypes.c_int32), ("rotary", ctypes.POINTER(Rotary)), ("first_positions", ctypes.c_void_p)]
 
 
 class Info(ctypes.Structure):
@@ -156,6 +167,7 @@ _ARGUMENTS = {r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b":
               r"\bscales is given\b": "a descale is given", "; only 8-bit inputs have scales: pass NULL":
               "; only 8-bit inputs have descales and values_by_column",
               "; only an 8-bit cache has scales: pass NULL": "; only an 8-bit cache has descales",
+              r"\bscales\.hadamard\b": "hadamard",
               r"\bo(?=[ .;,)]|$)": "out", r"\bvarlen\.(?=[kv]_new|rotary|leftpad|batch_index)": "", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
               r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]"}
 

@@ -41,14 +41,14 @@ def as_int64(name, value):
     return number
 
 
-def as_mask(causal, window):
+def as_mask(causal, window, chunk=0):
     if causal and window is not None:
         raise TandemError("TANDEM_INVALID_ARGUMENT", f"causal and window={window} contradict each other; a causal "
                           "window is window=(left, 0)")
     if window is not None:
         left, right = (UNLIMITED if limit is None else as_int64("window", limit) for limit in window)
-        return sized(Mask, kind=MASK_WINDOW, window_left=left, window_right=right)
-    return sized(Mask, kind=MASK_CAUSAL if causal else MASK_FULL)
+        return sized(Mask, kind=MASK_WINDOW, window_left=left, window_right=right, chunk=as_int64("chunk", chunk))
+    return sized(Mask, kind=MASK_CAUSAL if causal else MASK_FULL, chunk=as_int64("chunk", chunk))
 
 
 STUDIES = {"overlap": OVERLAPS, "turn": TURNS, "kernel": DECODE_KERNELS, "block_m": None, "block_n": None}
@@ -81,6 +81,30 @@ def as_sinks(arrays, sinks, heads, name="sinks"):
     address, shape, _ = table(arrays, name, sinks, ("float32",), ("q_heads",))
     if shape != (heads,):
         raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {shape[0]} numbers; {heads} are needed, one a head of q")
+    return address
+
+
+def as_slopes(arrays, slopes, batch, heads):
+    """The fields of ALiBi's slopes: of each query head, or of each sequence and head; none from None."""
+    if slopes is None:
+        return {}
+    dimensions = ("batch", "q_heads")[2 - min(max(slopes.ndim, 1), 2):]
+    address, shape, strides = table(arrays, "alibi_slopes", slopes, ("float32",), dimensions)
+    wanted = (batch, heads)[2 - len(shape):]
+    if shape != wanted:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"alibi_slopes has shape {shape}; {wanted} is needed")
+    return {"alibi_slopes": address, "alibi_stride": strides[0] if len(shape) == 2 and shape[0] > 1 else 0}
+
+
+def as_tree(arrays, tree, rows):
+    """The address of a word for each query, rows being q's shape without heads and columns; None from None."""
+    if tree is None:
+        return None
+    address, shape, strides = table(arrays, "tree", tree, ("uint64", "int64"), ("batch", "sq")[2 - len(rows):])
+    if shape != tuple(rows):
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"tree has shape {shape}; {tuple(rows)} is needed, a word a query")
+    if len(shape) == 2 and shape[0] > 1 and strides[0] != shape[1]:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"tree has strides {strides}; it has to be contiguous")
     return address
 
 

@@ -5,7 +5,8 @@ import ctypes
 
 from ._arrays import arrays_of, describe, table
 from ._library import ForwardArgs, TandemError, Varlen, check, library
-from ._options import as_backend, as_mask, as_rotary, as_scale, as_sinks, check_together, pointer_to, sized
+from ._options import (as_backend, as_mask, as_rotary, as_scale, as_sinks, as_slopes, as_tree, check_together,
+                       pointer_to, sized)
 
 
 def _packed(x):
@@ -32,8 +33,8 @@ def _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q):
 
 def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
                    max_seqlen_k=0, k_new=None, v_new=None, cu_seqlens_k_new=None, rotary=None, rotary_interleaved=False,
-                   leftpad_k=None, batch_index=None, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
-                   backend="auto", sinks=None):
+                   leftpad_k=None, batch_index=None, causal=False, window=None, chunk=0, scale=None, softcap=0.0,
+                   return_lse=False, out=None, backend="auto", sinks=None, alibi_slopes=None, tree=None):
     """Attention of each sequence of a batch, whose lengths differ; in one call, that reads no length on the host.
 
     q: with cu_seqlens_q (int32, batch + 1, ascending) rows, q_heads, d, where sequence i has the rows
@@ -52,20 +53,24 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
 
     max_seqlen_q, max_seqlen_k: upper bounds where they are known, 0 where not: they bound the grid and the workspace,
     and choose the kernel. causal, window, scale, softcap, out and backend as in forward, each sequence masked as if
-    it were alone; sinks too.
+    it were alone; sinks and alibi_slopes too, those of a batch by sequence. chunk: positions are cut into chunks of so
+    many, and a query sees the keys in its own only; 0: all. tree (uint64 or int64, a word for each query): drafts that
+    branch. Of the keys that a sequence's queries are aligned with, a query sees number j only where bit j of its word is
+    set (and the mask lets it); a word of 0 hides nothing, and sequences of more than 64 queries have no tree.
 
-    Returns out, shaped like q; with return_lse a pair of it and the natural log-sum-exp, float32, shaped like q
+    v may have another last dimension than k. Returns out, shaped like q with v's last dimension; with return_lse a pair of it and the natural log-sum-exp, float32, shaped like q
     without its last dimension. Rows of no sequence are not written. Raises TandemError with the library's message.
     """
     arrays = arrays_of(q)
-    out = arrays.empty(q.shape) if out is None else out
+    out = arrays.empty((*q.shape[:-1], v.shape[-1])) if out is None else out
     tensors = {"q": q, "k": k, "v": v, "out": out}
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k,
                "page_table": page_table, "cu_seqlens_k_new": cu_seqlens_k_new, "leftpad_k": leftpad_k,
                "batch_index": batch_index}
     new = {"k_new": k_new, "v_new": v_new}
+    extras = {"sinks": sinks, "alibi_slopes": alibi_slopes, "tree": tree}
     angles = {} if rotary is None else {f"rotary[{i}]": x for i, x in enumerate(rotary)}
-    given = {name: x for name, x in (lengths | new | angles | {"sinks": sinks}).items() if x is not None}
+    given = {name: x for name, x in (lengths | new | angles | extras).items() if x is not None}
     check_together(arrays, tensors | given, written=["out"] + (["k", "v"] if k_new is not None else []))
     lse = arrays.empty_float((*q.shape[:-1], 1))
     batch = _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q)
@@ -87,9 +92,10 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
         if shape[0] != batch:
             raise TandemError("TANDEM_INVALID_ARGUMENT", f"page_table has {shape[0]} rows; {batch} are needed")
         varlen.pages_per_sequence, varlen.page_table_stride = shape[1], strides[0]
-    args = sized(ForwardArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window)),
+    args = sized(ForwardArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window, chunk)),
                  scale=as_scale(scale), softcap=softcap, varlen=pointer_to(varlen),
-                 sinks=as_sinks(arrays, sinks, q.shape[-2]))
+                 sinks=as_sinks(arrays, sinks, q.shape[-2]), tree=as_tree(arrays, tree, q.shape[:-2]),
+                 **as_slopes(arrays, alibi_slopes, batch, q.shape[-2]))
     args.q, args.k, args.v, args.o = (describe(arrays, name, _packed(x)) for name, x in tensors.items())
     args.lse = describe(arrays, "lse", _packed(lse))
 

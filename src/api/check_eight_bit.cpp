@@ -49,23 +49,34 @@ Status check_layout_of_values(const char* name, const tandem_value_layout& layou
                  ", which is no tandem_value_layout; use TANDEM_VALUES_BY_KEY or TANDEM_VALUES_BY_COLUMN");
 }
 
-Status check_columns(const Named& values, const Named& tokens, std::int64_t head_dim) {
+Status check_columns(const Named& values, const Named& tokens, std::int64_t columns) {
   const Tensor& v = *values.tensor;
-  const std::int64_t keys = tokens.tensor->shape[1];
-  const std::int64_t padded = (keys + core::key_group - 1) / core::key_group * core::key_group;
-  if (v.shape[1] != head_dim)
+  constexpr std::uint64_t group = core::key_group;  // unsigned: any number of keys can be rounded up
+  const std::uint64_t padded =
+      (static_cast<std::uint64_t>(tokens.tensor->shape[1]) + group - 1) / group * group;
+  if (v.shape[1] != columns)
     return invalid(values.name, ".shape[1] is ", v.shape[1],
-                   "; values by column have a row for each column of the head there, which is ", head_dim);
-  if (v.shape[3] != padded)
+                   "; values by column have a row for each column of the head there, and for each term, "
+                   "which is ",
+                   columns);
+  if (static_cast<std::uint64_t>(v.shape[3]) != padded)
     return invalid(values.name, ".shape[3] is ", v.shape[3],
                    "; values by column have the keys there, up to a multiple of 16: ", padded);
+  return {};
+}
+
+Status check_terms(const char* name, std::int32_t terms, const tandem_value_layout& layout) {
+  if (terms < 0 || terms > 2) return invalid(name, " is ", terms, "; it has to be 1 or 2, or 0 for 1");
+  if (terms == 2 && number_of(layout) != TANDEM_VALUES_BY_COLUMN)
+    return invalid(name, " is 2, but values lie by key; two terms are by column: TANDEM_VALUES_BY_COLUMN");
   return {};
 }
 
 Status read_scales(const tandem_scales* given, tandem_scales* known) {
   const StructName name{"scales", "tandem_scales", TANDEM_SIZE_UP_TO(tandem_scales, v_layout)};
   if (Status s = read_optional(name, given, known); !s.ok()) return s;
-  return check_layout_of_values("scales.v_layout", known->v_layout);
+  if (Status s = check_layout_of_values("scales.v_layout", known->v_layout); !s.ok()) return s;
+  return check_terms("scales.v_terms", known->v_terms, known->v_layout);
 }
 
 ShortList<Named> scales_of(const tandem_scales& scales) {
@@ -87,6 +98,14 @@ Status check_dtype_of_output(const Tensor& o) {
                  "; of 8-bit q, k and v the output is TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
 }
 
+Status check_dtypes_beside(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (Status s = check_dtype_as_q({"k", &k}, q); !s.ok()) return s;
+  if (const int dtype = number_of(v.dtype); dtype != TANDEM_E4M3)
+    return invalid("v.dtype is ", describe_dtype(dtype), ", but q.dtype is ",
+                   describe_dtype(number_of(q.dtype)), "; values of 8 bits are TANDEM_E4M3");
+  return {};
+}
+
 Status check_dtypes_of_scales(const tandem_scales& scales) {
   for (const Named& own : scales_of(scales))
     if (const int dtype = number_of(own.tensor->dtype); dtype != TANDEM_FP32)
@@ -98,7 +117,7 @@ Status check_shapes_of_8_bit(const tandem_forward_args& args, const tandem_scale
   for (const ScalesOf& own : all_of(args, scales))
     if (Status s = check_shape_of_scales(own); !s.ok()) return s;
   if (scales.v_layout == TANDEM_VALUES_BY_KEY) return {};
-  return check_columns({"v", &args.v}, {"k", &args.k}, args.q.shape[3]);
+  return check_columns({"v", &args.v}, {"k", &args.k}, number_of_terms(scales.v_terms) * args.q.shape[3]);
 }
 
 std::int64_t tokens_of_block(std::int64_t block) {
@@ -112,7 +131,8 @@ core::Scales resolve_scales(const Tensor& scales, std::int64_t block) {
 
 core::Quantisation resolve_scales(const tandem_scales& scales) {
   return {resolve_scales(scales.q, scales.q_block), resolve_scales(scales.k, scales.k_block),
-          resolve_scales(scales.v, scales.v_block), scales.v_layout == TANDEM_VALUES_BY_COLUMN};
+          resolve_scales(scales.v, scales.v_block), scales.v_layout == TANDEM_VALUES_BY_COLUMN,
+          number_of_terms(scales.v_terms)};
 }
 
 }  // namespace tandem::api

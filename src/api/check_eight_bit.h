@@ -21,6 +21,8 @@ core::Status unused_scales(const core::Tensor& q);
 
 core::Status check_dtype_of_output(const core::Tensor& o);
 core::Status check_dtypes_of_scales(const tandem_scales& scales);
+/// Of k and v: e4m3 have e4m3 beside them, integers are q and k.
+core::Status check_dtypes_beside(const core::Tensor& q, const core::Tensor& k, const core::Tensor& v);
 /// Of v where its layout is by column, and of all scales.
 core::Status check_shapes_of_8_bit(const tandem_forward_args& args, const tandem_scales& scales);
 
@@ -35,8 +37,12 @@ struct ScalesOf {
 core::Status check_shape_of_scales(const ScalesOf& own);
 
 core::Status check_layout_of_values(const char* name, const tandem_value_layout& layout);
-/// Of values by column: `tokens` has the keys.
-core::Status check_columns(const Named& values, const Named& tokens, std::int64_t head_dim);
+/// Of values by column: `tokens` has the keys, `columns` are those of the head, of all terms.
+core::Status check_columns(const Named& values, const Named& tokens, std::int64_t columns);
+
+/// Of values: 0 and 1 are one, and two are by column.
+core::Status check_terms(const char* name, std::int32_t terms, const tandem_value_layout& layout);
+constexpr int number_of_terms(std::int32_t terms) { return terms == 2 ? 2 : 1; }
 
 /// As the backends take them: block 0 is one of all tokens.
 std::int64_t tokens_of_block(std::int64_t block);

@@ -8,19 +8,20 @@ Status read_rotary(const char* name, const tandem_rotary* given, tandem_rotary* 
   return read_optional({name, "tandem_rotary", TANDEM_SIZE_UP_TO(tandem_rotary, interleaved)}, given, known);
 }
 
-Status check_rotary(const char* name, const tandem_rotary& rotary, const core::Tensor& q) {
+Status check_rotary(const char* name, const tandem_rotary& rotary, const Named& rotated) {
+  const core::Tensor& x = *rotated.tensor;
   constexpr std::int64_t unit = 16;
   if (rotary.cos == nullptr)
     return invalid(name, ".cos is NULL; it has to be a table of cosines, or ", name,
                    " NULL for no embedding");
-  if (const int dtype = number_of(rotary.dtype); dtype != TANDEM_FP32 && dtype != number_of(q.dtype))
-    return invalid(name, ".dtype is ", describe_dtype(dtype),
-                   "; it has to be TANDEM_FP32 or q.dtype, which is ", describe_dtype(number_of(q.dtype)));
+  if (const int dtype = number_of(rotary.dtype); dtype != TANDEM_FP32 && dtype != number_of(x.dtype))
+    return invalid(name, ".dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32 or ", rotated.name,
+                   ".dtype, which is ", describe_dtype(number_of(x.dtype)));
   if (rotary.positions < 1)
     return invalid(name, ".positions is ", rotary.positions, "; the tables need 1 row or more");
-  if (rotary.dim < unit || rotary.dim % unit != 0 || rotary.dim > q.shape[3])
+  if (rotary.dim < unit || rotary.dim % unit != 0 || rotary.dim > x.shape[3])
     return invalid(name, ".dim is ", rotary.dim, "; it has to be a multiple of ", unit, " from ", unit,
-                   " to the head dim, which is ", q.shape[3]);
+                   " to the head dim, which is ", x.shape[3]);
   if (rotary.interleaved != 0 && rotary.interleaved != 1)
     return invalid(name, ".interleaved is ", rotary.interleaved, "; it has to be 0 or 1");
   return {};

@@ -18,12 +18,11 @@ using core::Tensor;
 
 namespace {
 
-constexpr std::int64_t max_head_dim = 256;
 /// Of scores: times log2 e it has to be a float.
 constexpr float max_factor = 2.3e38f;
 constexpr const char* dimension_names[] = {"batch", "sequence length", "heads", "head dim"};
 
-bool is_dtype(int number) { return number >= TANDEM_BF16 && number <= TANDEM_E4M3; }
+bool is_dtype(int number) { return number >= TANDEM_BF16 && number <= TANDEM_INT8; }
 
 Status check_window_side(const char* name, std::int64_t keys, int kind) {
   if (kind != TANDEM_MASK_WINDOW && keys != 0)
@@ -56,9 +55,10 @@ Status check_address(const ListedTensor& argument) {
   return {};
 }
 
-/// "[2, 3, 4, 8]": of the caller's four dimensions.
-std::string of_tensor(const std::int64_t (&numbers)[Region::dimensions]) {
-  return text("[", numbers[1], ", ", numbers[2], ", ", numbers[3], ", ", numbers[4], "]");
+/// "[2, 3, 4, 8]": of the caller's dimensions, which are a region's last four.
+std::string of_tensor(std::span<const std::int64_t> numbers) {
+  const auto own = numbers.last<4>();
+  return text("[", own[0], ", ", own[1], ", ", own[2], ", ", own[3], "]");
 }
 
 }  // namespace
@@ -88,7 +88,8 @@ Status read_study(const tandem_study* given, tandem_study* known) {
 
 void drop_unused_strides(Tensor& tensor) {
   if (std::ranges::find(tensor.shape, 0) != std::end(tensor.shape)) {
-    std::fill_n(tensor.stride, 3, tensor.shape[3]);
+    constexpr std::int64_t row = 1024;  // the same of keys and of values that lie in them
+    std::fill_n(tensor.stride, 3, row);
     tensor.stride[3] = 1;
   }
   for (int i = 0; i < 4; ++i)
@@ -110,7 +111,10 @@ Status check_mask(const tandem_mask& mask) {
     return invalid("mask.kind is ", kind,
                    ", which is no tandem_mask_kind; use TANDEM_MASK_FULL, _CAUSAL or _WINDOW");
   if (Status s = check_window_side("mask.window_left", mask.window_left, kind); !s.ok()) return s;
-  return check_window_side("mask.window_right", mask.window_right, kind);
+  if (Status s = check_window_side("mask.window_right", mask.window_right, kind); !s.ok()) return s;
+  if (mask.chunk >= 0 && mask.chunk <= Mask::max_length) return {};
+  return invalid("mask.chunk is ", mask.chunk, "; it has to be 0 (no chunks) or from 1 to ",
+                 Mask::max_length);
 }
 
 Status check_study(const tandem_study& study) {
@@ -146,6 +150,15 @@ Status check_scales(float scale, float softcap) {
   return {};
 }
 
+Status check_slopes(const float* slopes, std::int64_t stride, float scale) {
+  constexpr float least_scale = 1e-30f;  // slopes are divided by it
+  if (slopes == nullptr) return {};
+  if (stride < 0) return invalid("alibi_stride is ", stride, "; it has to be 0 or more elements");
+  if (scale == 0 || scale >= least_scale) return {};
+  return invalid("scale is ", scale, "; with alibi_slopes it has to be at least ", least_scale,
+                 ", or 0 for 1 / sqrt(head dim)");
+}
+
 // ---- Types and shapes
 
 Status check_dtype_of_q(const Tensor& q) {
@@ -153,7 +166,7 @@ Status check_dtype_of_q(const Tensor& q) {
   if (!is_dtype(dtype))
     return invalid("q.dtype is ", dtype,
                    ", which is no tandem_dtype; use TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
-  if (dtype == TANDEM_E4M3)
+  if (core::is_8_bit(q.dtype))
     return invalid("q.dtype is ", describe_dtype(dtype),
                    ", which only tandem_forward takes; use TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
   return {};
@@ -173,19 +186,27 @@ Status check_dtype_of_lse(const Named& lse) {
 }
 
 Status check_sizes(std::span<const Named> tensors) {
-  for (const Named& argument : tensors)
+  for (const auto& [name, tensor] : tensors)
     for (int i = 0; i < 4; ++i)
-      if (const std::int64_t size = argument.tensor->shape[i]; size < 0)
-        return invalid(argument.name, ".shape[", i, "] (", dimension_names[i], ") is ", size,
-                       "; sizes are 0 or more");
+      if (const std::int64_t size = tensor->shape[i]; size < 0)
+        return invalid(name, ".shape[", i, "] (", dimension_names[i], ") is ", size, "; sizes are 0 or more");
+  for (const auto& [name, tensor] : tensors) {
+    const int dtype = number_of(tensor->dtype);  // of some not checked yet
+    auto bytes =
+        is_dtype(dtype) ? static_cast<std::int64_t>(core::size_of(static_cast<tandem_dtype>(dtype))) : 1;
+    for (const std::int64_t size : tensor->shape)
+      if (size != 0 && __builtin_mul_overflow(bytes, size, &bytes))
+        return invalid(name, ".shape is ", of_tensor(tensor->shape),
+                       "; its size in bytes, with 1 for what is 0, has to fit in 63 bits");
+  }
   return {};
 }
 
-Status check_head_dim(const Tensor& q) {
-  const std::int64_t head_dim = q.shape[3];
-  if (head_dim == 0 || head_dim % 8 != 0 || head_dim > max_head_dim)
-    return invalid("q.shape[3] (head dim) is ", head_dim, "; it has to be a multiple of 8 from 8 to ",
-                   max_head_dim);
+Status check_head_dim(const Named& tensor, std::int64_t most) {
+  const std::int64_t head_dim = tensor.tensor->shape[3];
+  if (head_dim == 0 || head_dim % 8 != 0 || head_dim > most)
+    return invalid(tensor.name, ".shape[3] (head dim) is ", head_dim,
+                   "; it has to be a multiple of 8 from 8 to ", most);
   return {};
 }
 
@@ -272,14 +293,17 @@ Status check_tensors(const core::TensorList& tensors, bool need_data) {
 // ---- What the arguments mean
 
 Mask resolve_mask(const tandem_mask& mask, std::int64_t q_len, std::int64_t k_len) {
-  if (mask.kind == TANDEM_MASK_FULL) return Mask::full();
-  const bool causal = mask.kind == TANDEM_MASK_CAUSAL;
-  const std::int64_t left = causal ? TANDEM_UNLIMITED : mask.window_left;
-  const std::int64_t right = causal ? 0 : mask.window_right;
+  const bool full = mask.kind == TANDEM_MASK_FULL, causal = mask.kind == TANDEM_MASK_CAUSAL;
+  const std::int64_t left = full || causal ? TANDEM_UNLIMITED : mask.window_left;
+  const std::int64_t right = full ? TANDEM_UNLIMITED : causal ? 0 : mask.window_right;
   // A query's position lies in [sk - sq, sk - 1]: further out than these there are no keys to hide.
   const bool left_hides = left != TANDEM_UNLIMITED && left < k_len - 1;
   const bool right_hides = right != TANDEM_UNLIMITED && right < q_len - 1;
-  return {left_hides ? left : Mask::unlimited, right_hides ? right : Mask::unlimited};
+  // One chunk is as good as none, unless queries before the first key would see keys to their right.
+  const bool one_chunk = mask.chunk >= k_len && (right == 0 || q_len <= 1);
+  // Chunks of more keys than there are mean the same as of all of them, and fit the kernels' numbers.
+  return {{left_hides ? left : Mask::unlimited, right_hides ? right : Mask::unlimited},
+          one_chunk ? 0 : std::min(mask.chunk, std::max<std::int64_t>(k_len, 1))};
 }
 
 float resolve_scale(float scale, std::int64_t head_dim) {

@@ -19,6 +19,8 @@
 
 namespace tandem::api {
 
+inline constexpr std::int64_t max_head_dim = 256;
+
 /// A tensor argument and what the caller calls it.
 struct Named {
   const char* name;
@@ -81,7 +83,7 @@ void drop_unused_strides(core::Tensor& tensor);
 
 /// Variable lengths: the struct's own numbers, and that the tensors fit them.
 struct VarlenTensors {
-  const core::Tensor &q, &k;
+  const core::Tensor &q, &k, &v;
 };
 core::Status read_varlen(const tandem_varlen* given, tandem_varlen* known);
 /// Which tensors the struct itself has: what is appended, if anything.
@@ -92,20 +94,28 @@ core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& te
 /// Rotary embedding. `name`: what a caller calls the struct.
 core::Status read_rotary(const char* name, const tandem_rotary* given, tandem_rotary* known);
 /// Where it is given.
-core::Status check_rotary(const char* name, const tandem_rotary& rotary, const core::Tensor& q);
+/// `rotated`: whose rows are.
+core::Status check_rotary(const char* name, const tandem_rotary& rotary, const Named& rotated);
 core::Rotary resolve_rotary(const tandem_rotary& rotary);
+
+/// Block lists. What is checked is where one is given.
+core::Status read_block_list(const tandem_block_list* given, tandem_block_list* known);
+core::Status check_block_list(const tandem_block_list& list);
+core::BlockList resolve_block_list(const tandem_block_list& list);
 
 core::Status check_backend(const tandem_backend& backend);
 core::Status check_mask(const tandem_mask& mask);
 core::Status check_study(const tandem_study& study);
 core::Status check_scales(float scale, float softcap);
+/// `scale`: of the call; 0: the default.
+core::Status check_slopes(const float* slopes, std::int64_t stride, float scale);
 
 core::Status check_dtype_of_q(const core::Tensor& q);
 core::Status check_dtype_as_q(const Named& tensor, const core::Tensor& q);
 core::Status check_dtype_of_lse(const Named& lse);
 
 core::Status check_sizes(std::span<const Named> tensors);
-core::Status check_head_dim(const core::Tensor& q);
+core::Status check_head_dim(const Named& tensor, std::int64_t most = max_head_dim);
 
 /// One dimension of one tensor has to be that of another.
 struct Agreement {

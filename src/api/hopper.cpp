@@ -2,7 +2,9 @@
 
 #include <cstring>
 
+#include "api/hopper_decode.h"
 #include "api/hopper_route.h"
+#include "api/step_as_forward.h"
 #include "backward/launch.h"
 #include "decode/few_queries.h"
 #include "decode/launch.h"
@@ -11,7 +13,8 @@
 #include "forward/plan.h"
 #include "forward/split.h"
 #include "hw/cuda/device.h"
-#include "launch/chip_kernels.h"
+#include "launch/chip.h"
+#include "launch/tape.h"
 #include "merge/launch.h"
 #include "merge/plan.h"
 #include "quantize/launch.h"
@@ -24,12 +27,18 @@ using core::DecodeProblem;
 using core::ForwardProblem;
 using core::Status;
 
+template <typename Family>
+Status check_linked(const typename Family::Variant& variant) {
+  return launch::known_chip_kernel<Family>(variant) != nullptr ? Status()
+                                                               : launch::check_linked<Family>(variant);
+}
+
 // ---- The forward goes one of three ways
 
 Status supports_forward(const ForwardProblem& given) {
   const ForwardProblem problem = forward::for_kernels(given);
   if (Status s = forward::supported(problem); !s.ok()) return s;
-  return launch::check_linked<forward::Family>(*forward::choose_variant(problem));
+  return check_linked<forward::Family>(*forward::choose_variant(problem));
 }
 
 std::size_t forward_workspace(const ForwardProblem& given) {
@@ -51,15 +60,33 @@ Status run_forward(const ForwardProblem& given, void* workspace, void* stream) {
   return merge::launch(steps.merge, stream);
 }
 
-/// Without any workspace keys are not split. Sinks need it: those who know them read a list.
-bool forward_runs_without(const ForwardProblem& p) { return !p.varlen.given && p.sinks == nullptr; }
+/// Without any workspace keys are not split. Those who know sinks and the like read a list, which lies there.
+bool forward_runs_without(const ForwardProblem& p) { return !p.needs_list(); }
+
+// ---- Decoding steps go one of two
+
+Status supports_decode(const DecodeProblem& step) {
+  if (Status s = step_supported(step); !s.ok()) return s;
+  if (goes_as_forward(step)) return check_linked<forward::Family>(*forward::choose_variant(as_forward(step)));
+  return check_linked<decode::Family>(*decode::choose_variant(step));
+}
+
+/// Names memory out of reach as the step's caller does; the forward's names are others.
+Status check_reach(const DecodeProblem& step) {
+  hw::Device device;
+  if (Status s = hw::hopper_device(&device); !s.ok()) return s;
+  for (const core::ListedTensor& tensor : tensors_of(step))
+    if (Status s = hw::check_memory(tensor.address_name().c_str(), tensor.region.data); !s.ok()) return s;
+  return {};
+}
+
+Status run_decode(const DecodeProblem& step, void* workspace, void* stream) {
+  if (!goes_as_forward(step)) return decode::launch(step, workspace, stream);
+  if (Status s = check_reach(step); !s.ok()) return s;
+  return forward::launch(as_forward(step), workspace_of_forward(workspace), stream);
+}
 
 // ---- Others
-
-Status supports_decode(const DecodeProblem& problem) {
-  if (Status s = decode::supported(problem); !s.ok()) return s;
-  return launch::check_linked<decode::Family>(*decode::choose_variant(problem));
-}
 
 /// A launch that takes no workspace, as a Backend's `run`.
 template <auto launch, typename Problem>
@@ -74,18 +101,47 @@ void describe_device(tandem_info* info) {
   info->device_sm_count = device.sm_count;
 }
 
+// ---- Calls that are made again
+
+thread_local launch::Tapes tapes;
+
+/// The current device as a tape asks for it.
+struct Chip {
+  int device;
+  void* stream;
+
+  int ordinal() const { return device; }
+  bool reaches(const void* address) const { return hw::is_reachable(address); }
+  Status enqueue(const char* name, const hw::Launch& launch, const void* arguments) const {
+    return hw::enqueue(name, launch, arguments, stream);
+  }
+};
+
+bool repeat(const core::CallKey& call, void* stream, Status* status) {
+  const launch::Tape* tape = tapes.find(call);
+  hw::Device device;
+  if (tape == nullptr || !hw::hopper_device(&device).ok()) return false;
+  const Chip chip{device.ordinal, stream};
+  if (!tape->holds(chip)) return false;
+  *status = tape->play(chip);
+  return true;
+}
+
 constinit const Hopper built = {
     .forward = {supports_forward, forward_workspace, run_forward, forward_runs_without},
     .backward = {backward::supported, backward::workspace_bytes, backward::launch},
-    .decode = {supports_decode, decode::workspace_bytes, decode::launch},
+    .decode = {supports_decode, step_workspace_bytes, run_decode},
     .merge = {.supports = merge::supported, .run = without_workspace<merge::launch>},
     .quantize = {.supports = quantize::supported, .run = without_workspace<quantize::launch>},
     .usable = hw::device_usable,
     .describe_device = describe_device,
     .is_device_memory = hw::is_device_memory,
     .explain = explain,
-    .plan_bytes = decode::plan_bytes,
-    .make_plan = decode::make_plan};
+    .plan_bytes = step_plan_bytes,
+    .make_plan = decode::make_plan,
+    .repeat = repeat,
+    .begin_recording = [](const core::CallKey& call) { tapes.begin(call); },
+    .end_recording = [](bool ok) { tapes.end(ok); }};
 
 }  // namespace
 

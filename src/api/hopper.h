@@ -6,6 +6,7 @@
 
 #include "api/backend.h"
 #include "core/backward_problem.h"
+#include "core/call_key.h"
 #include "core/decode_problem.h"
 #include "core/merge_problem.h"
 #include "core/problem.h"
@@ -33,6 +34,13 @@ struct Hopper {
   /// Bytes of the plan that `make_plan` enqueues the writing of.
   std::size_t (*plan_bytes)(const core::DecodeProblem&);
   core::Status (*make_plan)(const core::DecodeProblem&, void* plan, void* stream);
+
+  /// Does a call again that was recorded, if the thread remembers it and it would go the same way; else
+  /// false.
+  bool (*repeat)(const core::CallKey&, void* stream, core::Status*);
+  /// What the thread's next call enqueues is recorded from `begin` to `end`, which says whether it succeeded.
+  void (*begin_recording)(const core::CallKey&);
+  void (*end_recording)(bool ok);
 };
 
 /// nullptr in a library that was built without.

@@ -2,6 +2,7 @@
 
 #include "core/remembered.h"
 #include "decode/few_queries.h"
+#include "decode/plan.h"
 #include "forward/cost.h"
 #include "forward/plan.h"
 #include "forward/split.h"
@@ -26,7 +27,7 @@ Route find_route(const core::ForwardProblem& problem) {
     if (route.parts_us < least) least = route.parts_us, route.way = Way::parts;
   }
   if (const auto step = decode::step_of(problem)) {
-    route.step_us = decode::estimated_us(*step, forward::usual_sm_count) + clearing_us;
+    route.step_us = decode::estimated_us(*step, *decode::choose_variant(*step)) + clearing_us;
     if (route.step_us < least) route.way = Way::step;
   }
   return route;
@@ -36,8 +37,8 @@ Route find_route(const core::ForwardProblem& problem) {
 
 Route route_of(const core::ForwardProblem& problem) {
   thread_local core::Remembered<forward::ShapeOfProblem, Route> known;
-  if (problem.k_len() < fewest_keys || problem.q_len() > most_queries || problem.varlen.given ||
-      problem.sinks != nullptr)
+  if (problem.k_len() < fewest_keys || problem.q_len() > most_queries || problem.needs_list() ||
+      problem.blocks.given())
     return {};
   return known.of(forward::ShapeOfProblem(problem), [&] { return find_route(problem); });
 }

@@ -6,6 +6,7 @@
 #include <tandem/tandem.h>
 
 #include "api/backend.h"
+#include "api/call_key.h"
 #include "api/hopper.h"
 #include "core/status.h"
 
@@ -72,8 +73,8 @@ core::Status query_workspace(const Operation<Args, Problem>& operation, const Ar
 
 /// Validates, picks the backend, checks the workspace, runs or enqueues.
 template <typename Args, typename Problem>
-core::Status run(const Operation<Args, Problem>& operation, const Args* args, Workspace workspace,
-                 void* stream) {
+core::Status run_anew(const Operation<Args, Problem>& operation, const Args* args, Workspace workspace,
+                      void* stream) {
   Serving<Problem> serving;
   if (core::Status s = prepare(operation, args, /*need_data=*/true, &serving); !s.ok()) return s;
   if (workspace.lent() || !serving.runs_without_workspace())
@@ -83,6 +84,33 @@ core::Status run(const Operation<Args, Problem>& operation, const Args* args, Wo
   if (serving.place != TANDEM_BACKEND_HOPPER)
     if (core::Status s = check_host_memory(tensors_of(serving.problem)); !s.ok()) return s;
   return serving.backend->run(serving.problem, workspace.data, stream);
+}
+
+/// Records what a call enqueues, for `repeat`.
+class Recording {
+ public:
+  explicit Recording(const core::CallKey& call) { hopper->begin_recording(call); }
+  ~Recording() { hopper->end_recording(ok); }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  bool ok = false;
+};
+
+/// The same; a call on Hopper that was made before is done as it was then, since all that `run_anew` finds
+/// follows from its arguments.
+template <typename Args, typename Problem>
+core::Status run(const Operation<Args, Problem>& operation, const Args* args, Workspace workspace,
+                 void* stream) {
+  core::CallKey call;
+  if (hopper == nullptr || !key_of(args, workspace, &call))
+    return run_anew(operation, args, workspace, stream);
+  core::Status status;
+  if (hopper->repeat(call, stream, &status)) return status;
+  Recording recording(call);
+  status = run_anew(operation, args, workspace, stream);
+  recording.ok = status.ok();
+  return status;
 }
 
 }  // namespace tandem::api

@@ -50,13 +50,13 @@ Status sequence_by_sequence(const ForwardProblem& problem, void* workspace, void
 }
 
 void forward_on_cpu(const ForwardProblem& problem, void* workspace) {
-  problem.dtype() == TANDEM_E4M3 ? cpu::forward_eight_bit(problem, workspace)
-                                 : cpu::forward(problem, workspace);
+  core::is_8_bit(problem.dtype()) ? cpu::forward_eight_bit(problem, workspace)
+                                  : cpu::forward(problem, workspace);
 }
 
 std::size_t forward_workspace(const ForwardProblem& problem) {
-  return problem.dtype() == TANDEM_E4M3 ? cpu::forward_eight_bit_workspace(problem)
-                                        : cpu::forward_workspace(problem);
+  return core::is_8_bit(problem.dtype()) ? cpu::forward_eight_bit_workspace(problem)
+                                         : cpu::forward_workspace(problem);
 }
 
 }  // namespace

@@ -16,10 +16,11 @@ struct Args : tandem_forward_args {
   tandem_varlen own_varlen;
   tandem_scales own_scales;
   tandem_rotary own_rotary;
+  tandem_block_list own_block_list;
 
   bool has_varlen() const { return varlen != nullptr; }
   bool has_rotary() const { return own_varlen.rotary != nullptr; }
-  bool is_8_bit() const { return number_of(q.dtype) == TANDEM_E4M3; }
+  bool is_8_bit() const { return number_of(q.dtype) == TANDEM_E4M3 || number_of(q.dtype) == TANDEM_INT8; }
 };
 
 Status read(const tandem_forward_args* given, Args* known) {
@@ -30,6 +31,7 @@ Status read(const tandem_forward_args* given, Args* known) {
   if (Status s = read_varlen(known->varlen, &known->own_varlen); !s.ok()) return s;
   if (Status s = read_rotary("varlen.rotary", known->own_varlen.rotary, &known->own_rotary); !s.ok())
     return s;
+  if (Status s = read_block_list(known->block_list, &known->own_block_list); !s.ok()) return s;
   return read_scales(known->scales, &known->own_scales);
 }
 
@@ -48,19 +50,35 @@ Status check_options(const Args& args) {
   if (Status s = check_backend(args.backend); !s.ok()) return s;
   if (Status s = check_study(args.own_study); !s.ok()) return s;
   if (Status s = check_mask(args.own_mask); !s.ok()) return s;
-  return check_scales(args.scale, args.softcap);
+  if (Status s = check_scales(args.scale, args.softcap); !s.ok()) return s;
+  if (args.block_list != nullptr) {
+    if (args.has_varlen())
+      return {TANDEM_UNSUPPORTED,
+              "block_list and varlen are given; lists are of sequences of the tensors' lengths: pass one of "
+              "them as NULL"};
+    if (Status s = check_block_list(args.own_block_list); !s.ok()) return s;
+  }
+  return check_slopes(args.alibi_slopes, args.alibi_stride, args.scale);
+}
+
+/// What 8-bit inputs do not have.
+Status refuse_with_8_bit(const Args& args, const char* given, const char* advice) {
+  return unsupported(given, ", but q.dtype is ", describe_dtype(number_of(args.q.dtype)), "; 8-bit inputs ",
+                     advice);
 }
 
 /// Of 8-bit inputs, whose output has more.
 Status check_dtypes_of_8_bit(const Args& args) {
-  if (args.sinks != nullptr)
-    return {TANDEM_UNSUPPORTED,
-            "sinks are given, but q.dtype is 4 (e4m3); 8-bit inputs have no sinks: pass NULL"};
+  if (args.own_mask.chunk != 0) return refuse_with_8_bit(args, "mask.chunk is not 0", "have no chunks");
+  if (args.alibi_slopes != nullptr)
+    return refuse_with_8_bit(args, "alibi_slopes are given", "have no slopes: pass NULL");
+  if (args.tree != nullptr) return refuse_with_8_bit(args, "tree is given", "are no trees: pass NULL");
+  if (args.block_list != nullptr)
+    return refuse_with_8_bit(args, "block_list is given", "have no block lists: pass NULL");
+  if (args.sinks != nullptr) return refuse_with_8_bit(args, "sinks are given", "have no sinks: pass NULL");
   if (args.has_varlen())
-    return {TANDEM_UNSUPPORTED,
-            "varlen is given, but q.dtype is 4 (e4m3); 8-bit inputs have the tensors' lengths: pass NULL"};
-  for (const Named& tensor : {Named{"k", &args.k}, Named{"v", &args.v}})
-    if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
+    return refuse_with_8_bit(args, "varlen is given", "have the tensors' lengths: pass NULL");
+  if (Status s = check_dtypes_beside(args.q, args.k, args.v); !s.ok()) return s;
   if (Status s = check_dtype_of_output(args.o); !s.ok()) return s;
   return check_dtypes_of_scales(args.own_scales);
 }
@@ -79,32 +97,35 @@ Status check_dtypes(const Args& args) {
 
 Status check_shapes(const Args& args) {
   if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
-  if (Status s = check_head_dim(args.q); !s.ok()) return s;
+  if (Status s = check_head_dim({"q", &args.q}); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k}, v{"v", &args.v}, o{"o", &args.o}, lse{"lse", &args.lse};
   const bool by_column = args.is_8_bit() && args.own_scales.v_layout == TANDEM_VALUES_BY_COLUMN;
   ShortList<Agreement> agreements;
   if (!args.has_varlen()) agreements.push_back({k, q, 0});
   for (const Agreement& own : {Agreement{k, q, 3}, {v, k, 0}}) agreements.push_back(own);
-  if (!by_column)
-    for (const Agreement& own : {Agreement{v, k, 1}, {v, q, 3}}) agreements.push_back(own);
+  if (!by_column) agreements.push_back({v, k, 1});
+  if (args.is_8_bit() && !by_column) agreements.push_back({v, q, 3});
   agreements.push_back({v, k, 2});
-  for (int i = 0; i < 4; ++i) agreements.push_back({o, q, i});
+  for (int i = 0; i < 3; ++i) agreements.push_back({o, q, i});
+  agreements.push_back({o, args.is_8_bit() ? q : v, 3});
   if (wants_lse(args))
     for (int i = 0; i < 3; ++i) agreements.push_back({lse, q, i});
   if (Status s = check_agreements(agreements); !s.ok()) return s;
+  if (!args.is_8_bit())
+    if (Status s = check_head_dim(v); !s.ok()) return s;
   if (wants_lse(args))
     if (Status s = check_columns_of_lse({"lse", &args.lse}); !s.ok()) return s;
   if (args.has_varlen())
-    if (Status s = check_varlen(args.own_varlen, {args.q, args.k}); !s.ok()) return s;
+    if (Status s = check_varlen(args.own_varlen, {args.q, args.k, args.v}); !s.ok()) return s;
   if (args.has_rotary())
-    if (Status s = check_rotary("varlen.rotary", args.own_rotary, args.q); !s.ok()) return s;
+    if (Status s = check_rotary("varlen.rotary", args.own_rotary, {"q", &args.q}); !s.ok()) return s;
   if (Status s = check_heads(args.q, k); !s.ok()) return s;
   return args.is_8_bit() ? check_shapes_of_8_bit(args, args.own_scales) : Status();
 }
 
 core::ForwardProblem problem_of(const Args& args) {
   core::Varlen varlen =
-      args.has_varlen() ? resolve_varlen(args.own_varlen, {args.q, args.k}) : core::Varlen{};
+      args.has_varlen() ? resolve_varlen(args.own_varlen, {args.q, args.k, args.v}) : core::Varlen{};
   if (args.has_rotary()) varlen.rotary = resolve_rotary(args.own_rotary);
   const std::int64_t q_len = varlen.given ? varlen.max_seqlen_q : args.q.shape[1],
                      k_len = varlen.given ? varlen.max_seqlen_k : args.k.shape[1];
@@ -118,6 +139,9 @@ core::ForwardProblem problem_of(const Args& args) {
           .softcap = args.softcap,
           .varlen = varlen,
           .sinks = args.sinks,
+          .slopes = {args.alibi_slopes, args.alibi_slopes != nullptr ? args.alibi_stride : 0},
+          .tree = args.tree,
+          .blocks = args.block_list != nullptr ? resolve_block_list(args.own_block_list) : core::BlockList{},
           .overlap = args.own_study.overlap,
           .turn = args.own_study.turn,
           .block_m = args.own_study.block_m,

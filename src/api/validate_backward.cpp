@@ -40,6 +40,8 @@ Status check_options(const Args& args) {
   if (args.deterministic != 0 && args.deterministic != 1)
     return invalid("deterministic is ", args.deterministic, "; it has to be 0 or 1");
   if (Status s = check_mask(args.own_mask); !s.ok()) return s;
+  if (args.own_mask.chunk != 0)
+    return {TANDEM_UNSUPPORTED, "mask.chunk is not 0; tandem_backward knows no chunks"};
   if (args.dsinks != nullptr && args.sinks == nullptr)
     return invalid("sinks is NULL, but dsinks is not; pass the sinks of the forward, or dsinks NULL");
   return check_scales(args.scale, args.softcap);
@@ -58,7 +60,7 @@ Status check_dtypes(const Args& args) {
 
 Status check_shapes(const Args& args) {
   if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
-  if (Status s = check_head_dim(args.q); !s.ok()) return s;
+  if (Status s = check_head_dim({"q", &args.q}); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k};
   ShortList<Agreement> agreements = {{k, q, 0}, {k, q, 3}};
   const auto agree = [&](const Named& tensor, const Named& model, int dimensions) {

@@ -1,3 +1,4 @@
+#include <bit>
 
 #include "api/checks.h"
 #include "api/validate.h"
@@ -12,6 +13,8 @@ using core::Status;
 using core::Tensor;
 
 constexpr std::int64_t max_q_len = 8, split_unit = 64;
+/// Those of multi-head latent attention.
+constexpr std::int64_t most_key_columns = 576, most_value_columns = 512;
 
 /// The caller's arguments, and what they point to.
 struct Known {
@@ -22,11 +25,15 @@ struct Known {
   tandem_study study;
   tandem_cache_scales scales;
 
+  bool qv() const { return args.qv.data != nullptr; }
   bool lse() const { return args.lse.data != nullptr; }
   bool appends() const { return args.k_new.data != nullptr; }
   bool paged() const { return cache.page_table != nullptr; }
   bool has_rotary() const { return args.rotary != nullptr; }
-  bool eight_bit() const { return number_of(cache.k.dtype) == TANDEM_E4M3; }
+  bool eight_bit() const {
+    const int dtype = number_of(cache.k.dtype);
+    return dtype == TANDEM_E4M3 || dtype == TANDEM_INT8;
+  }
   Named k_scales() const { return {"scales.k", &scales.k}; }
   Named v_scales() const { return {"scales.v", &scales.v}; }
   Named k_cache() const { return {"cache.k", &cache.k}; }
@@ -46,6 +53,7 @@ Status read(const tandem_decode_args* given, Known* known) {
 
 ShortList<Named> named_tensors(const Known& known) {
   ShortList<Named> all = {{"q", &known.args.q}};
+  if (known.qv()) all.push_back({"qv", &known.args.qv});
   if (known.appends()) all.append({{"k_new", &known.args.k_new}, {"v_new", &known.args.v_new}});
   all.append({{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}, {"o", &known.args.o}});
   if (known.lse()) all.push_back({"lse", &known.args.lse});
@@ -59,6 +67,7 @@ Status check_options(const Known& known) {
   if (Status s = check_backend(args.backend); !s.ok()) return s;
   if (Status s = check_mask(known.mask); !s.ok()) return s;
   if (Status s = check_scales(args.scale, args.softcap); !s.ok()) return s;
+  if (Status s = check_slopes(args.alibi_slopes, args.alibi_stride, args.scale); !s.ok()) return s;
   if (args.split_size < 0 || args.split_size % split_unit != 0)
     return invalid("split_size is ", args.split_size, "; it has to be a multiple of ", split_unit,
                    " keys, or 0 to leave it to Tandem");
@@ -74,14 +83,26 @@ Status check_dtypes(const Known& known) {
   const tandem_decode_args& args = known.args;
   if (Status s = check_dtype_of_q(args.q); !s.ok()) return s;
   ShortList<Named> tensors = {{"o", &args.o}};
+  if (known.qv()) tensors.push_back({"qv", &args.qv});
   if (known.appends()) tensors.append({{"k_new", &args.k_new}, {"v_new", &args.v_new}});
   if (!known.eight_bit()) tensors.append({{"cache.k", &known.cache.k}, {"cache.v", &known.cache.v}});
   for (const Named& tensor : tensors)
     if (Status s = check_dtype_as_q(tensor, args.q); !s.ok()) return s;
-  if (const int dtype = number_of(known.cache.v.dtype); known.eight_bit() && dtype != TANDEM_E4M3)
-    return invalid("cache.v.dtype is ", describe_dtype(dtype), ", but cache.k.dtype is ",
-                   describe_dtype(TANDEM_E4M3), "; keys and values have one dtype");
+  const int of_keys = number_of(known.cache.k.dtype), of_values = number_of(known.cache.v.dtype);
+  if (known.eight_bit() && of_values != of_keys)
+    return invalid("cache.v.dtype is ", describe_dtype(of_values), ", but cache.k.dtype is ",
+                   describe_dtype(of_keys), "; keys and values have one dtype");
   return known.lse() ? check_dtype_of_lse({"lse", &args.lse}) : Status();
+}
+
+Status check_matrix(const Known& known) {
+  const std::int32_t hadamard = known.scales.hadamard;
+  if (hadamard != 0 && hadamard != 1)
+    return invalid("scales.hadamard is ", hadamard, "; it has to be 0 or 1");
+  const std::int64_t d = known.args.q.shape[3];
+  if (hadamard == 1 && !std::has_single_bit(static_cast<std::uint64_t>(d)))
+    return invalid("q.shape[3] (head dim) is ", d, ", but scales.hadamard is 1, which needs a power of two");
+  return {};
 }
 
 Status check_scales_of_cache(const Known& known) {
@@ -92,6 +113,7 @@ Status check_scales_of_cache(const Known& known) {
                    "; only an 8-bit cache has scales: pass NULL");
   if (scales.per_token != 0 && scales.per_token != 1)
     return invalid("scales.per_token is ", scales.per_token, "; it has to be 0 or 1");
+  if (Status s = check_matrix(known); !s.ok()) return s;
   const std::int64_t kv_heads = known.cache.k.shape[2];
   for (const Named& own : {known.k_scales(), known.v_scales()}) {
     const Tensor& tensor = *own.tensor;
@@ -121,17 +143,20 @@ Status check_scales_of_cache(const Known& known) {
 }
 
 Status check_rotary(const Known& known) {
-  return known.has_rotary() ? api::check_rotary("rotary", known.rotary, known.args.q) : Status();
+  return known.has_rotary() ? api::check_rotary("rotary", known.rotary, {"q", &known.args.q}) : Status();
 }
 
 // ---- Shapes
 
 ShortList<Agreement> agreements_of(const Known& known) {
   const tandem_decode_args& args = known.args;
-  const Named q{"q", &args.q}, k = known.k_cache(), v{"cache.v", &known.cache.v}, k_new{"k_new", &args.k_new},
-                               v_new{"v_new", &args.v_new}, o{"o", &args.o}, lse{"lse", &args.lse};
-  ShortList<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 1}, {v, k, 2}, {v, q, 3},
-                                     {o, q, 0}, {o, q, 1}, {o, q, 2}, {o, q, 3}};
+  const Named q{"q", &args.q}, qv{"qv", &args.qv}, k = known.k_cache(), v{"cache.v", &known.cache.v},
+                                                   k_new{"k_new", &args.k_new}, v_new{"v_new", &args.v_new},
+                                                   o{"o", &args.o}, lse{"lse", &args.lse};
+  ShortList<Agreement> agreements = {{k, q, 3}, {v, k, 0}, {v, k, 1}, {v, k, 2}};
+  if (known.eight_bit()) agreements.push_back({v, q, 3});
+  if (known.qv()) agreements.append({{qv, q, 0}, {qv, q, 1}, {qv, q, 2}, {qv, v, 3}});
+  agreements.append({{o, q, 0}, {o, q, 1}, {o, q, 2}, {o, v, 3}});
   if (known.appends())
     agreements.append({{k_new, q, 0},
                        {k_new, k, 2},
@@ -139,7 +164,7 @@ ShortList<Agreement> agreements_of(const Known& known) {
                        {v_new, q, 0},
                        {v_new, k_new, 1},
                        {v_new, k, 2},
-                       {v_new, q, 3}});
+                       {v_new, v, 3}});
   if (known.lse())
     for (int i = 0; i < 3; ++i) agreements.push_back({lse, q, i});
   return agreements;
@@ -152,9 +177,6 @@ Status check_cache(const Known& known) {
     return invalid("cache.k.shape[1] (", known.paged() ? "page size" : "capacity",
                    ") is 0; it has to be 1 token or more");
   if (!known.paged()) {
-    if (cache.k.shape[1] > core::Mask::max_length)
-      return invalid("cache.k.shape[1] (capacity) is ", cache.k.shape[1], "; it has to be at most ",
-                     core::Mask::max_length, " tokens");
     if (cache.batch_index == nullptr && cache.k.shape[0] < batch)
       return invalid("cache.k.shape[0] (entries) is ", cache.k.shape[0], ", less than q.shape[0] (batch), ",
                      batch, "; every sequence needs an entry of its own, or cache.batch_index");
@@ -192,7 +214,10 @@ Status check_shapes(const Known& known) {
   if (args.q.shape[1] < 1 || args.q.shape[1] > max_q_len)
     return invalid("q.shape[1] (sequence length) is ", args.q.shape[1], "; a decoding step has 1 to ",
                    max_q_len, " queries; tandem_forward takes more");
-  if (Status s = check_head_dim(args.q); !s.ok()) return s;
+  const Named v{"cache.v", &known.cache.v};
+  if (Status s = check_head_dim({"q", &args.q}, known.eight_bit() ? max_head_dim : most_key_columns); !s.ok())
+    return s;
+  if (Status s = check_head_dim(v, most_value_columns); !s.ok()) return s;
   if (Status s = check_agreements(agreements_of(known)); !s.ok()) return s;
   if (known.lse())
     if (Status s = check_columns_of_lse({"lse", &args.lse}); !s.ok()) return s;
@@ -224,6 +249,7 @@ DecodeProblem problem_of(const Known& known) {
   const tandem_cache& cache = known.cache;
   DecodeProblem problem{};
   problem.q = args.q;
+  if (known.qv()) problem.qv = args.qv;
   problem.k_cache = cache.k;
   problem.v_cache = cache.v;
   if (known.appends()) {
@@ -239,13 +265,17 @@ DecodeProblem problem_of(const Known& known) {
   problem.pages_per_sequence = known.paged() ? cache.pages_per_sequence : 1;
   if (known.has_rotary()) problem.rotary = resolve_rotary(known.rotary);
   problem.mask = resolve_mask(known.mask, args.q.shape[1], problem.capacity());
-  problem.scale = resolve_scale(args.scale, args.q.shape[3]);
+  problem.scale = resolve_scale(args.scale, problem.key_columns());
   problem.softcap = args.softcap;
   problem.split_size = args.split_size;
   problem.plan = args.plan;
   problem.sinks = args.sinks;
+  if (args.alibi_slopes != nullptr) problem.slopes = {args.alibi_slopes, args.alibi_stride};
+  problem.tree = args.tree;
   problem.kernel = known.study.kernel;
-  if (known.eight_bit()) problem.scales = {known.scales.k, known.scales.v, known.scales.per_token == 1};
+  if (known.eight_bit())
+    problem.scales = {known.scales.k, known.scales.v, known.scales.per_token == 1, known.scales.hadamard == 1,
+                      known.scales.seed};
   return problem;
 }
 
@@ -255,12 +285,16 @@ Status validate_decode(const tandem_decode_args* args, bool need_data, DecodePro
   Known known{};
   if (Status s = read(args, &known); !s.ok()) return s;
   tandem_decode_args& a = known.args;
-  for (Tensor* tensor : {&a.q, &known.cache.k, &known.cache.v, &a.k_new, &a.v_new, &a.o, &a.lse,
+  for (Tensor* tensor : {&a.q, &a.qv, &known.cache.k, &known.cache.v, &a.k_new, &a.v_new, &a.o, &a.lse,
                          &known.scales.k, &known.scales.v})
     drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes, check_rotary, check_scales_of_cache})
     if (Status s = check(known); !s.ok()) return s;
   *problem = problem_of(known);
+  if (known.has_rotary() && known.appends() && problem->values_in_keys())
+    return invalid(
+        "rotary is given, but cache.v lies in cache.k, whose appended rows it would turn; "
+        "turn q and k_new before the call");
   return check_tensors(needed_tensors(known, *problem), need_data);
 }
 

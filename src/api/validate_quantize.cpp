@@ -10,9 +10,13 @@ namespace {
 
 using core::Status;
 using core::Tensor;
-using Args = tandem_quantize_args;
 
-constexpr StructName args_name{"args", "tandem_quantize_args", TANDEM_SIZE_UP_TO(Args, seed)};
+/// The caller's arguments, and what they point to.
+struct Args : tandem_quantize_args {
+  tandem_rotary own_rotary;
+};
+
+constexpr StructName args_name{"args", "tandem_quantize_args", TANDEM_SIZE_UP_TO(tandem_quantize_args, seed)};
 
 Status check_switch(const char* name, std::int32_t value) {
   if (value == 0 || value == 1) return {};
@@ -22,14 +26,22 @@ Status check_switch(const char* name, std::int32_t value) {
 Status check_options(const Args& args) {
   if (Status s = check_layout_of_values("layout", args.layout); !s.ok()) return s;
   if (Status s = check_switch("scale_given", args.scale_given); !s.ok()) return s;
-  return check_switch("hadamard", args.hadamard);
+  if (Status s = check_switch("hadamard", args.hadamard); !s.ok()) return s;
+  if (Status s = check_terms("terms", args.terms, args.layout); !s.ok()) return s;
+  if (args.rotary != nullptr && args.layout == TANDEM_VALUES_BY_COLUMN)
+    return invalid("rotary is given, but layout is TANDEM_VALUES_BY_COLUMN; values are not rotated");
+  return {};
 }
 
 Status check_dtypes(const Args& args) {
   if (const int dtype = number_of(args.x.dtype); dtype < TANDEM_BF16 || dtype > TANDEM_FP32)
     return invalid("x.dtype is ", describe_dtype(dtype), "; use TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
-  if (const int dtype = number_of(args.out.dtype); dtype != TANDEM_E4M3)
-    return invalid("out.dtype is ", describe_dtype(dtype), "; it has to be TANDEM_E4M3");
+  const int out = number_of(args.out.dtype);
+  if (out != TANDEM_E4M3 && out != TANDEM_INT8)
+    return invalid("out.dtype is ", describe_dtype(out), "; it has to be TANDEM_E4M3 or TANDEM_INT8");
+  if (out == TANDEM_INT8 && args.layout == TANDEM_VALUES_BY_COLUMN)
+    return invalid("out.dtype is ", describe_dtype(out),
+                   ", but layout is TANDEM_VALUES_BY_COLUMN; values are TANDEM_E4M3");
   if (const int dtype = number_of(args.scale.dtype); dtype != TANDEM_FP32)
     return invalid("scale.dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
   return {};
@@ -51,20 +63,28 @@ Status check_head_dim_of_x(const Args& args) {
 Status check_shapes(const Args& args) {
   if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
   if (Status s = check_head_dim_of_x(args); !s.ok()) return s;
+  if (args.rotary != nullptr)
+    if (Status s = check_rotary("rotary", args.own_rotary, {"x", &args.x}); !s.ok()) return s;
   const Named x{"x", &args.x}, out{"out", &args.out};
   ShortList<Agreement> agreements = {{out, x, 0}, {out, x, 2}};
   if (args.layout == TANDEM_VALUES_BY_KEY) agreements.append({{out, x, 1}, {out, x, 3}});
   if (Status s = check_agreements(agreements); !s.ok()) return s;
   if (args.layout == TANDEM_VALUES_BY_COLUMN)
-    if (Status s = check_columns(out, x, args.x.shape[3]); !s.ok()) return s;
-  return check_shape_of_scales({{"scale", &args.scale}, "block", args.block, x, {args.x.shape[2]}});
+    if (Status s = check_columns(out, x, number_of_terms(args.terms) * args.x.shape[3]); !s.ok()) return s;
+  if (Status s = check_shape_of_scales({{"scale", &args.scale}, "block", args.block, x, {args.x.shape[2]}});
+      !s.ok())
+    return s;
+  if (args.scale.data == nullptr && args.x.shape[0] > 0 && args.x.shape[1] > 0 && args.x.shape[2] > 0)
+    return invalid("scale.data is NULL, but x has elements, whose scales it has to hold");
+  return {};
 }
 
 }  // namespace
 
 Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem* problem) {
   Args known;
-  if (Status s = read_struct(args_name, args, &known); !s.ok()) return s;
+  if (Status s = read_struct<tandem_quantize_args>(args_name, args, &known); !s.ok()) return s;
+  if (Status s = read_rotary("rotary", known.rotary, &known.own_rotary); !s.ok()) return s;
   if (Status s = check_backend(known.backend); !s.ok()) return s;
   for (Tensor* tensor : {&known.x, &known.out, &known.scale}) drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes})
@@ -72,10 +92,15 @@ Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem
   *problem = {.x = known.x,
               .out = known.out,
               .by_column = known.layout == TANDEM_VALUES_BY_COLUMN,
+              .terms = number_of_terms(known.terms),
               .scale = {known.scale, tokens_of_block(known.block)},
               .scale_given = known.scale_given == 1,
               .hadamard = known.hadamard == 1,
               .seed = known.seed};
+  if (known.rotary != nullptr) {
+    problem->rotary = resolve_rotary(known.own_rotary);
+    problem->first_positions = known.first_positions;
+  }
   return check_tensors(tensors_of(*problem), /*need_data=*/true);
 }
 

@@ -68,11 +68,11 @@ Status check_appended(const tandem_varlen& varlen, const VarlenTensors& tensors)
     return invalid(
         "varlen.seqused_k is NULL; to append, the number of keys in use before is needed of each sequence");
   const Named q{"q", &tensors.q}, k{"k", &tensors.k}, k_new{"varlen.k_new", &varlen.k_new},
-      v_new{"varlen.v_new", &varlen.v_new};
+      v_new{"varlen.v_new", &varlen.v_new}, v{"v", &tensors.v};
   for (const Named& tensor : {k_new, v_new})
     if (Status s = check_dtype_as_q(tensor, tensors.q); !s.ok()) return s;
   const ShortList<Agreement> agreements = {{k_new, k, 2},     {k_new, q, 3}, {v_new, k_new, 0},
-                                           {v_new, k_new, 1}, {v_new, k, 2}, {v_new, q, 3}};
+                                           {v_new, k_new, 1}, {v_new, k, 2}, {v_new, v, 3}};
   if (Status s = check_agreements(agreements); !s.ok()) return s;
   const bool packed = varlen.cu_seqlens_k_new != nullptr;
   if (varlen.k_new.shape[0] != (packed ? 1 : varlen.batch))

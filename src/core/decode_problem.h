@@ -1,6 +1,7 @@
 // DecodeProblem: one validated decoding step, as every backend sees it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tandem/study.h>
@@ -37,15 +38,22 @@ struct DecodeProblem {
   /// Of each query head, the score of one more key, which has no value; nullptr: none.
   const float* sinks;
   tandem_decode_kernel kernel;
+  Tensor qv;           ///< a second part of the queries, which meets the values; data == nullptr: none
   CacheScales scales;  ///< of an 8-bit cache
+  Slopes slopes;
+  const std::uint64_t* tree;  ///< a word for each query (core/tree.h); nullptr: none
 
   std::int64_t batch() const { return q.shape[0]; }
   std::int64_t q_len() const { return q.shape[1]; }
   std::int64_t q_heads() const { return q.shape[2]; }
-  std::int64_t head_dim() const { return q.shape[3]; }
+  std::int64_t head_dim() const { return q.shape[3]; }         ///< of queries and keys
+  std::int64_t value_dim() const { return v_cache.shape[3]; }  ///< of values and outputs
+  bool has_qv() const { return qv.data != nullptr; }
+  /// Columns of both parts of a query, and of what it meets: a key, and behind it its value.
+  std::int64_t key_columns() const { return head_dim() + (has_qv() ? value_dim() : 0); }
   tandem_dtype dtype() const { return q.dtype; }
   /// Whether the cache has 8 bits, and what is appended is rounded to them.
-  bool eight_bit() const { return k_cache.dtype == TANDEM_E4M3; }
+  bool eight_bit() const { return is_8_bit(k_cache.dtype); }
   bool appends() const { return k_new.data != nullptr; }  ///< maybe 0 tokens
   std::int64_t new_len() const { return appends() ? k_new.shape[1] : 0; }
   std::int64_t kv_heads() const { return k_cache.shape[2]; }
@@ -54,8 +62,18 @@ struct DecodeProblem {
   bool paged() const { return page_table != nullptr; }
   std::int64_t pages() const { return k_cache.shape[0]; }
   std::int64_t page_size() const { return k_cache.shape[1]; }
+  /// Whether the values are the keys' first columns, in the same memory, as multi-head latent attention has
+  /// them; then what is appended to the keys is appended to both.
+  bool values_in_keys() const {
+    return value_dim() < head_dim() && same_rows(v_cache, k_cache) && (!appends() || same_rows(v_new, k_new));
+  }
   /// Tokens that a sequence can have.
   std::int64_t capacity() const { return paged() ? page_size() * pages_per_sequence : page_size(); }
+
+ private:
+  static bool same_rows(const Tensor& a, const Tensor& b) {
+    return a.data == b.data && std::equal(a.stride, a.stride + 4, b.stride);
+  }
 };
 
 /// Where a batch index says which rows of the page table are whose, how many it has is not known: the list
@@ -64,6 +82,7 @@ inline TensorList tensors_of(const DecodeProblem& p) {
   const Role cache = p.appends() ? Role::updated : Role::input;
   TensorList list;
   list.add("q", Role::input, p.q);
+  if (p.has_qv()) list.add("qv", Role::input, p.qv);
   if (p.new_len() > 0) {
     list.add("k_new", Role::input, p.k_new);
     list.add("v_new", Role::input, p.v_new);
@@ -79,8 +98,10 @@ inline TensorList tensors_of(const DecodeProblem& p) {
   add_rotary(list, p.rotary, "rotary.cos", "rotary.sin");
   if (p.sinks != nullptr)
     list.add_array("sinks", Role::input, Region::of(p.sinks, sizeof *p.sinks, 1, p.q_heads(), 0));
+  add_slopes(list, p.slopes, p.batch(), p.q_heads());
+  add_tree(list, p.tree, p.batch() * p.q_len());
   list.add("cache.k", cache, p.k_cache);
-  list.add("cache.v", cache, p.v_cache);
+  if (!p.values_in_keys()) list.add("cache.v", cache, p.v_cache);
   const Role scales = p.scales.per_token ? cache : Role::input;
   if (p.scales.k.data != nullptr) list.add("scales.k", scales, p.scales.k);
   if (p.scales.v.data != nullptr) list.add("scales.v", scales, p.scales.v);

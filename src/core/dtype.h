@@ -12,8 +12,10 @@
 namespace tandem::core {
 
 constexpr std::size_t size_of(tandem_dtype dtype) {
-  return dtype == TANDEM_FP32 ? 4 : dtype == TANDEM_E4M3 ? 1 : 2;
+  return dtype == TANDEM_FP32 ? 4 : dtype == TANDEM_E4M3 || dtype == TANDEM_INT8 ? 1 : 2;
 }
+/// Whether elements stand for their value times a scale (core/quantised.h).
+constexpr bool is_8_bit(tandem_dtype dtype) { return dtype == TANDEM_E4M3 || dtype == TANDEM_INT8; }
 
 constexpr const char* name_of(tandem_dtype dtype) {
   switch (dtype) {
@@ -25,6 +27,8 @@ constexpr const char* name_of(tandem_dtype dtype) {
       return "fp32";
     case TANDEM_E4M3:
       return "e4m3";
+    case TANDEM_INT8:
+      return "int8";
   }
   return "unknown";
 }
@@ -96,6 +100,19 @@ struct E4m3 {
                                           : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
     return bits & 0x80 ? -magnitude : magnitude;
   }
+};
+
+/// An integer from -127 to 127. Conversion rounds to nearest, ties to even, and saturates; NaN becomes 0.
+struct Int8 {
+  std::int8_t bits;
+
+  static constexpr float largest = 127;
+
+  static Int8 from(float value) {
+    if (std::isnan(value)) return {0};
+    return {static_cast<std::int8_t>(std::nearbyint(std::fmin(std::fmax(value, -largest), largest)))};
+  }
+  explicit operator float() const { return bits; }
 };
 
 }  // namespace tandem::core

@@ -62,8 +62,34 @@ struct PrefixMask {
   }
 };
 
+/// Of keys that a query at `position` sees by a band, those of the chunk that begins at `first`. Before the
+/// first key there are no chunks: keys before `negative_past` count there.
+template <typename Int>
+constexpr BasicKeyRange<Int> keys_of_chunk(const BasicKeyRange<Int>& band, Int position, Int first, Int chunk,
+                                           Int negative_past) {
+  const Int from = position < 0 ? 0 : first, past = position < 0 ? negative_past : first + chunk;
+  const Int end = band.end < past ? band.end : past, begin = band.begin > from ? band.begin : from;
+  return {begin < end ? begin : end, end};
+}
+
 using KeyRange = BasicKeyRange<std::int64_t>;
-using Mask = BasicMask<std::int64_t>;
+
+/// A band, as calls have it, of which a query sees only the keys in its own position's chunk, where there are
+/// chunks. Kernels that know these have them beside the band (forward/work.h).
+struct Mask : BasicMask<std::int64_t> {
+  std::int64_t chunk = 0;  ///< positions: chunk i has i * chunk ... i * chunk + chunk - 1; 0: no chunks
+
+  static constexpr Mask full() { return {}; }
+  static constexpr Mask causal() { return {unlimited, 0}; }
+  constexpr bool is_full() const { return BasicMask::is_full() && chunk == 0; }
+
+  constexpr KeyRange visible_keys(std::int64_t query, std::int64_t q_len, std::int64_t k_len) const {
+    const KeyRange band = BasicMask::visible_keys(query, q_len, k_len);
+    if (chunk == 0) return band;
+    const std::int64_t position = query + k_len - q_len;
+    return keys_of_chunk<std::int64_t>(band, position, position / chunk * chunk, chunk, 0);
+  }
+};
 
 /// The key blocks that one tile of queries visits, in order: masked, full, masked.
 /// [begin, full_begin) and [full_end, end) need a per-element mask; every query of the tile sees all of

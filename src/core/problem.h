@@ -6,9 +6,12 @@
 #include <tandem/study.h>
 #include <tandem/tandem.h>
 
+#include "core/block_list.h"
 #include "core/mask.h"
 #include "core/quantised.h"
+#include "core/slopes.h"
 #include "core/tensor_list.h"
+#include "core/tree.h"
 #include "core/varlen.h"
 
 namespace tandem::core {
@@ -31,6 +34,10 @@ struct ForwardProblem {
   Varlen varlen = {};
   /// Of each query head, the score of one more key, which has no value; nullptr: none.
   const float* sinks = nullptr;
+  Slopes slopes = {};
+  /// A word for each query, in the order batch, sequence (core/tree.h); nullptr: none.
+  const std::uint64_t* tree = nullptr;
+  BlockList blocks = {};  ///< which blocks of keys are seen; not given: all
   /// Which Hopper kernel was asked for. Backends without such kernels ignore it.
   tandem_overlap overlap = TANDEM_OVERLAP_AUTO;
   tandem_turn turn = TANDEM_TURN_AUTO;
@@ -44,9 +51,22 @@ struct ForwardProblem {
   std::int64_t q_heads() const { return q.shape[2]; }
   std::int64_t kv_heads() const { return k.shape[2]; }
   std::int64_t head_dim() const { return q.shape[3]; }
+  /// Columns of values and outputs, which may be others than queries' and keys'.
+  std::int64_t value_dim() const { return quantisation.v_transposed ? head_dim() : v.shape[3]; }
   /// Query heads that share one key/value head; 1 where there are no heads.
   std::int64_t group() const { return kv_heads() == 0 ? 1 : q_heads() / kv_heads(); }
   tandem_dtype dtype() const { return q.dtype; }
+  /// Whether it has what of Hopper's kernels only those for variable lengths know.
+  bool needs_list() const {
+    return varlen.given || sinks != nullptr || mask.chunk > 0 || slopes.given() || tree != nullptr;
+  }
+  /// Of one length: whether words of a tree are read.
+  bool is_tree() const { return tree != nullptr && q_len() <= most_tree_queries; }
+  /// Of one length: whether query i of a head sees a key that the mask lets it see, by the tree and the list.
+  bool shows(std::int64_t b, std::int64_t i, std::int64_t h, std::int64_t key) const {
+    return (!is_tree() || word_shows(tree[b * q_len() + i], key - (k_len() - q_len()))) &&
+           (!blocks.given() || blocks.shows(b, h, i, key));
+  }
 };
 
 inline TensorList tensors_of(const ForwardProblem& p) {
@@ -62,6 +82,9 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   };
   if (p.sinks != nullptr)
     list.add_array("sinks", Role::input, Region::of(p.sinks, sizeof *p.sinks, 1, p.q_heads(), 0));
+  add_slopes(list, p.slopes, p.batch(), p.q_heads());
+  add_tree(list, p.tree, p.q.shape[0] * p.q.shape[1]);
+  add_block_list(list, p.blocks, p.q.shape[0], p.q_heads(), p.q.shape[1]);
   add_scales("scales.q", p.quantisation.q);
   add_scales("scales.k", p.quantisation.k);
   add_scales("scales.v", p.quantisation.v);
@@ -87,14 +110,15 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   return list;
 }
 
-/// Matrix FLOPs of the forward call by the field's convention: 4 * b * h * d * (visible query-key pairs).
+/// Matrix FLOPs of the forward call by the field's convention: 2 * b * h * (d + dv) * (visible query-key
+/// pairs).
 inline double forward_flops(const ForwardProblem& p) {
   double pairs = 0;
   for (std::int64_t i = 0; i < p.q_len(); ++i) {
     const KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
     pairs += static_cast<double>(keys.end - keys.begin);
   }
-  return 4.0 * static_cast<double>(p.batch() * p.q_heads() * p.head_dim()) * pairs;
+  return 2.0 * static_cast<double>(p.batch() * p.q_heads() * (p.head_dim() + p.value_dim())) * pairs;
 }
 
 }  // namespace tandem::core

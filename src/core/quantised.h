@@ -41,7 +41,8 @@ struct Scales {
 /// All of a forward call's. Strides of dimensions of size 1 are 0.
 struct Quantisation {
   Scales q, k, v;
-  bool v_transposed;  ///< v is b, d, kv_heads, keys (tandem_value_layout)
+  bool v_transposed;  ///< v is b, v_terms * d, kv_heads, keys (tandem_value_layout)
+  int v_terms = 1;    ///< of each value: it stands for their sum times its scale
 };
 
 /// Those of an 8-bit cache. Strides of dimensions of size 1 are 0.
@@ -50,6 +51,8 @@ struct CacheScales {
   /// == nullptr: all 1
   tandem_tensor k, v;
   bool per_token;
+  bool hadamard;       ///< keys are multiplied by the matrix of `seed` (core/hadamard.h)
+  std::uint64_t seed;  ///< read where `hadamard` is set
 
   /// Of a token: `entry` and `row` say where it lies in the cache.
   static float* at(const tandem_tensor& scales, std::int64_t entry, std::int64_t row, std::int64_t head) {

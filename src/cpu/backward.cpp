@@ -107,7 +107,8 @@ void with_element(const BackwardProblem& p, Call call) {
       return call.template operator()<core::Fp16>();
     case TANDEM_FP32:
       return call.template operator()<float>();
-    case TANDEM_E4M3:  // no backward pass has it
+    case TANDEM_E4M3:
+    case TANDEM_INT8:  // no backward pass has them
       return;
   }
 }

@@ -371,7 +371,8 @@ void compute_backward_tile(const BackwardProblem& p, const BackwardTile& tile,
       return compute_tile_as<core::Fp16>(work);
     case TANDEM_FP32:
       return compute_tile_as<float>(work);
-    case TANDEM_E4M3:  // no backward pass has it
+    case TANDEM_E4M3:
+    case TANDEM_INT8:  // no backward pass has them
       return;
   }
 }

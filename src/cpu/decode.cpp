@@ -5,7 +5,7 @@
 #include <array>
 
 #include "core/dtype.h"
-#include "cpu/decode_eight_bit.h"
+#include "cpu/decode_by_keys.h"
 #include "cpu/element.h"
 #include "cpu/parallel.h"
 #include "cpu/sequence.h"
@@ -33,13 +33,22 @@ core::ForwardProblem forward_of(const core::DecodeProblem& p, core::Tensor q, st
                            .mask = p.mask,
                            .scale = p.scale,
                            .softcap = p.softcap,
-                           .sinks = p.sinks};
+                           .sinks = p.sinks,
+                           .slopes = p.slopes.of_sequence(batch),
+                           .tree = p.tree == nullptr ? nullptr : p.tree + batch * p.q_len()};
   one.k.shape[1] = one.v.shape[1] = keys;
   return one;
 }
 
+/// What tiles do not know.
+bool goes_by_keys(const core::DecodeProblem& p) { return p.eight_bit() || p.has_qv(); }
+
+std::size_t widest_row(const core::DecodeProblem& p) {
+  return static_cast<std::size_t>(std::max(p.head_dim(), p.value_dim()));
+}
+
 std::size_t scratch_floats(const core::DecodeProblem& p, const Tiling& tiling) {
-  return Scratch::size(static_cast<std::size_t>(p.head_dim()), static_cast<std::size_t>(tiling.tile_rows));
+  return Scratch::size(widest_row(p), static_cast<std::size_t>(tiling.tile_rows));
 }
 
 /// How every sequence is cut: by shapes alone, so that a result does not depend on the batch.
@@ -68,7 +77,7 @@ core::Tensor rotated_queries(const core::DecodeProblem& p, void* memory) {
 }  // namespace
 
 std::size_t decode_workspace(const core::DecodeProblem& p) {
-  if (p.eight_bit()) return decode_eight_bit_workspace(p);
+  if (goes_by_keys(p)) return decode_by_keys_workspace(p);
   const std::size_t scratch =
       static_cast<std::size_t>(thread_count()) * scratch_floats(p, tiling_of(p)) * sizeof(float);
   const std::int64_t rotated =
@@ -78,7 +87,7 @@ std::size_t decode_workspace(const core::DecodeProblem& p) {
 
 void decode(const core::DecodeProblem& p, void* workspace) {
   append(p);
-  if (p.eight_bit()) return decode_eight_bit(p, workspace);
+  if (goes_by_keys(p)) return decode_by_keys(p, workspace);
   const Tiling tiling = tiling_of(p);
   const std::size_t floats = scratch_floats(p, tiling);
   float* const scratches = static_cast<float*>(workspace);
@@ -92,8 +101,8 @@ void decode(const core::DecodeProblem& p, void* workspace) {
     const std::int64_t begin = task % tiling.tiles * tiling.tile_rows;
     const std::int64_t end = std::min(begin + tiling.tile_rows, tiling.rows);
     const Sequence sequence(p, batch);
-    const Scratch scratch(scratches + static_cast<std::size_t>(thread) * floats,
-                          static_cast<std::size_t>(p.head_dim()), static_cast<std::size_t>(tiling.tile_rows));
+    const Scratch scratch(scratches + static_cast<std::size_t>(thread) * floats, widest_row(p),
+                          static_cast<std::size_t>(tiling.tile_rows));
     run_tile(forward_of(p, q, batch, sequence.keys), {0, kv_head, begin, end, sequence.places}, scratch);
   });
 }

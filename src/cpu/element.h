@@ -17,6 +17,8 @@ inline double load(const core::Tensor& t, std::int64_t b, std::int64_t s, std::i
       return static_cast<float>(core::row_of<core::Fp16>(t, b, s, h)[i]);
     case TANDEM_E4M3:
       return static_cast<float>(core::row_of<core::E4m3>(t, b, s, h)[i]);
+    case TANDEM_INT8:
+      return static_cast<float>(core::row_of<core::Int8>(t, b, s, h)[i]);
     case TANDEM_FP32:
       break;
   }
@@ -36,6 +38,9 @@ inline void store(const core::Tensor& t, std::int64_t b, std::int64_t s, std::in
       return;
     case TANDEM_E4M3:
       core::row_of<core::E4m3>(t, b, s, h)[i] = core::E4m3::from(rounded);
+      return;
+    case TANDEM_INT8:
+      core::row_of<core::Int8>(t, b, s, h)[i] = core::Int8::from(rounded);
       return;
     case TANDEM_FP32:
       break;

@@ -1,7 +1,8 @@
 // 8-bit inputs on the CPU: what they stand for, in fp32, by the fast backend. Right, and no faster than fp32.
 #include "cpu/forward_eight_bit.h"
 
-#include <cstring>
+#include <algorithm>
+#include <cstdint>
 
 #include "cpu/element.h"
 #include "cpu/forward.h"
@@ -12,6 +13,9 @@ namespace tandem::cpu {
 namespace {
 
 constexpr std::size_t alignment = 256;
+
+/// Elements of tensors may have as many bytes as fit 63 bits, since their rows may all be one.
+__extension__ using Wide = unsigned __int128;
 
 std::size_t floats_of(const core::Tensor& tensor) {
   const std::int64_t count = tensor.shape[0] * tensor.shape[1] * tensor.shape[2] * tensor.shape[3];
@@ -51,9 +55,10 @@ void for_each_row(const core::Tensor& tensor, const Visit& visit) {
 
 std::size_t forward_eight_bit_workspace(const core::ForwardProblem& p) {
   const core::ForwardProblem wide = widened(p, nullptr);
-  std::size_t floats = 0;
-  for (const core::Tensor* tensor : {&wide.q, &wide.k, &wide.v, &wide.o}) floats += floats_of(*tensor);
-  return floats * sizeof(float) + forward_workspace(wide);
+  Wide bytes = forward_workspace(wide);
+  for (const core::Tensor* tensor : {&wide.q, &wide.k, &wide.v, &wide.o})
+    bytes += Wide{floats_of(*tensor)} * sizeof(float);
+  return static_cast<std::size_t>(std::min(bytes, Wide{SIZE_MAX}));
 }
 
 void forward_eight_bit(const core::ForwardProblem& p, void* workspace) {

@@ -82,7 +82,8 @@ void merge_from(const core::MergeProblem& p) {
       return merge_rows<In, core::Fp16>(p);
     case TANDEM_FP32:
       return merge_rows<In, float>(p);
-    case TANDEM_E4M3:  // no merge has it
+    case TANDEM_E4M3:
+    case TANDEM_INT8:  // no merge has them
       break;
   }
 }
@@ -98,6 +99,7 @@ void merge(const core::MergeProblem& p) {
     case TANDEM_FP32:
       return merge_from<float>(p);
     case TANDEM_E4M3:
+    case TANDEM_INT8:
       break;
   }
 }

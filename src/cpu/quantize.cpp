@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cpu/element.h"
+#include "cpu/hadamard.h"
 #include "cpu/parallel.h"
 
 namespace tandem::cpu {
@@ -18,23 +19,27 @@ struct Row {
   Row(const core::QuantizeProblem& p, std::int64_t b, std::int64_t s, std::int64_t h) {
     const std::int64_t d = p.head_dim();
     for (std::int64_t i = 0; i < d; ++i) value[i] = static_cast<float>(load(p.x, b, s, h, i));
-    if (p.hadamard) rotate(p, d);
+    if (p.rotary.cos != nullptr)
+      turn(p.rotary, (p.first_positions == nullptr ? 0 : p.first_positions[b]) + s);
+    if (p.hadamard) multiply_by_hadamard(std::span(value, static_cast<std::size_t>(d)), p.seed);
   }
 
  private:
-  void rotate(const core::QuantizeProblem& p, std::int64_t d) {
-    for (std::int64_t i = 0; i < d; ++i)
-      if (core::changes_sign(p.seed, static_cast<int>(i))) value[i] = -value[i];
-    for (std::int64_t distance = 1; distance < d; distance *= 2) {
-      for (std::int64_t i = 0; i < d; ++i) {
-        if ((i & distance) != 0) continue;
-        const float low = value[i], high = value[i + distance];
-        value[i] = low + high;
-        value[i + distance] = low - high;
-      }
+  /// As tile/rotary.h: pairs become x cos - y sin, x sin + y cos.
+  void turn(const core::Rotary& rotary, std::int64_t position) {
+    const std::int64_t half = rotary.dim / 2,
+                       nearest = std::clamp<std::int64_t>(position, 0, rotary.positions - 1);
+    const auto angle = [&](const void* table, std::int64_t pair) {
+      const core::Tensor angles{const_cast<void*>(table), rotary.dtype, {}, {0, 0, half, 1}};
+      return static_cast<float>(load(angles, 0, 0, nearest, pair));
+    };
+    for (std::int64_t pair = 0; pair < half; ++pair) {
+      float& x = value[rotary.interleaved ? 2 * pair : pair];
+      float& y = value[rotary.interleaved ? 2 * pair + 1 : pair + half];
+      const float cos = angle(rotary.cos, pair), sin = angle(rotary.sin, pair), old_x = x;
+      x = std::fma(old_x, cos, -y * sin);
+      y = std::fma(y, cos, old_x * sin);
     }
-    const float to_unit = 1.f / std::sqrt(static_cast<float>(d));
-    for (std::int64_t i = 0; i < d; ++i) value[i] = value[i] * to_unit + 0.f;  // -0 becomes 0
   }
 };
 
@@ -65,23 +70,35 @@ struct ScaledPart {
   }
 };
 
+float scale_of(const core::QuantizeProblem& p, float largest) {
+  return p.to_integers() ? core::int8_scale_for(largest) : core::scale_for(largest);
+}
+
+/// Rounds element i of a row, x * inverse, to all of its terms.
+void store_element(const core::QuantizeProblem& p, const std::int64_t (&row)[3], std::int64_t i, float x,
+                   float inverse) {
+  const auto [b, s, h] = row;
+  if (!p.by_column) return store(p.out, b, s, h, i, x * inverse);
+  const auto store_term = [&, b = b, s = s, h = h](int term, float value) {
+    const core::E4m3 element = core::E4m3::from(value);
+    core::row_of<core::E4m3>(p.out, b, term * p.head_dim() + i, h)[core::position_of_key(s)] = element;
+    return static_cast<float>(element);
+  };
+  const float first = store_term(0, x * inverse);
+  if (p.terms == 2) store_term(1, std::fma(x, inverse, -first));
+}
+
 void quantize_part(const core::QuantizeProblem& p, const ScaledPart& part, float& scale) {
   if (!p.scale_given) {
     float largest = 0;
     part.for_each_row(p, [&](std::int64_t, std::int64_t, std::int64_t, const Row& row) {
       for (std::int64_t i = 0; i < p.head_dim(); ++i) largest = std::fmax(largest, std::fabs(row.value[i]));
     });
-    scale = core::scale_for(largest);
+    scale = scale_of(p, largest);
   }
-  const float inverse = p.scale_given ? 1.f / scale : core::inverse_of(scale);
+  const float inverse = 1.f / scale;
   part.for_each_row(p, [&](std::int64_t b, std::int64_t s, std::int64_t h, const Row& row) {
-    for (std::int64_t i = 0; i < p.head_dim(); ++i) {
-      const core::E4m3 element = core::E4m3::from(row.value[i] * inverse);
-      if (p.by_column)
-        core::row_of<core::E4m3>(p.out, b, i, h)[core::position_of_key(s)] = element;
-      else
-        core::row_of<core::E4m3>(p.out, b, s, h)[i] = element;
-    }
+    for (std::int64_t i = 0; i < p.head_dim(); ++i) store_element(p, {b, s, h}, i, row.value[i], inverse);
   });
 }
 
@@ -89,7 +106,7 @@ void quantize_part(const core::QuantizeProblem& p, const ScaledPart& part, float
 void clear_tail(const core::QuantizeProblem& p) {
   const std::int64_t begin = p.length() / core::key_group * core::key_group;
   for (std::int64_t b = 0; b < p.batch(); ++b)
-    for (std::int64_t i = 0; i < p.head_dim(); ++i)
+    for (std::int64_t i = 0; i < p.out.shape[1]; ++i)
       for (std::int64_t h = 0; h < p.heads(); ++h)
         for (std::int64_t at = begin; at < p.out.shape[3]; ++at)
           if (core::key_of_position(at) >= p.length()) core::row_of<core::E4m3>(p.out, b, i, h)[at] = {0};

@@ -14,10 +14,13 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// What one thread works with.
 struct Scratch {
-  std::vector<double> query, row, weights, o;
+  std::vector<double> query, key, value, weights, o;
 
   explicit Scratch(const core::ForwardProblem& p)
-      : query(static_cast<std::size_t>(p.head_dim())), row(query), o(query) {
+      : query(static_cast<std::size_t>(p.head_dim())),
+        key(query),
+        value(static_cast<std::size_t>(p.value_dim())),
+        o(value) {
     weights.reserve(static_cast<std::size_t>(p.k_len()));
   }
 };
@@ -25,10 +28,16 @@ struct Scratch {
 /// Of the query in `scratch`, a token of head `h`.
 double score(const core::ForwardProblem& p, std::int64_t b, std::int64_t h, std::int64_t key,
              Scratch& scratch) {
-  load_key<double>(p, b, key, h / p.group(), scratch.row);
+  load_key<double>(p, b, key, h / p.group(), scratch.key);
   const double scaled =
-      static_cast<double>(p.scale) * dot(scratch.query.data(), scratch.row.data(), p.head_dim());
+      static_cast<double>(p.scale) * dot(scratch.query.data(), scratch.key.data(), p.head_dim());
   return p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled;
+}
+
+/// What distance takes off the score of query i and a key.
+double bias(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std::int64_t h, std::int64_t key) {
+  if (!p.slopes.given()) return 0;
+  return p.slopes.of(b, h) * std::abs(static_cast<double>(i + p.k_len() - p.q_len() - key));
 }
 
 /// Of a head; without weight where there is none.
@@ -47,7 +56,8 @@ double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std
   double row_max = sink;
   load_query<double>(p, b, i, h, scratch.query);
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
-    weights.push_back(score(p, b, h, key, scratch));
+    const bool seen = p.shows(b, i, h, key);
+    weights.push_back(seen ? score(p, b, h, key, scratch) - bias(p, b, i, h, key) : -infinity);
     row_max = std::max(row_max, weights.back());
   }
   if (row_max == -infinity &&
@@ -57,9 +67,10 @@ double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std
   double row_sum = std::exp(sink - row_max);
   for (double& w : weights) row_sum += (w = std::exp(w - row_max));
   for (std::int64_t key = keys.begin; key < keys.end; ++key) {
-    load_value<double>(p, b, key, h / p.group(), scratch.row);
+    if (!p.shows(b, i, h, key)) continue;
+    load_value<double>(p, b, key, h / p.group(), scratch.value);
     const double probability = weights[static_cast<std::size_t>(key - keys.begin)] / row_sum;
-    add_scaled(probability, scratch.row.data(), scratch.o.data(), p.head_dim());
+    add_scaled(probability, scratch.value.data(), scratch.o.data(), p.value_dim());
   }
   return row_max + std::log(row_sum);
 }
@@ -84,7 +95,7 @@ void for_each_row(const core::ForwardProblem& p, Finish finish) {
 void reference_forward(const core::ForwardProblem& p) {
   for_each_row(p,
                [&](std::int64_t b, std::int64_t i, std::int64_t h, const std::vector<double>& o, double lse) {
-                 for (std::int64_t e = 0; e < p.head_dim(); ++e)
+                 for (std::int64_t e = 0; e < p.value_dim(); ++e)
                    store(p.o, b, i, h, e, o[static_cast<std::size_t>(e)]);
                  if (p.lse.data != nullptr) *core::row_of<float>(p.lse, b, i, h) = static_cast<float>(lse);
                });
@@ -92,7 +103,7 @@ void reference_forward(const core::ForwardProblem& p) {
 
 ReferenceValues reference_values(const core::ForwardProblem& p) {
   const auto rows = static_cast<std::size_t>(p.batch() * p.q_len() * p.q_heads());
-  const auto d = static_cast<std::size_t>(p.head_dim());
+  const auto d = static_cast<std::size_t>(p.value_dim());
   ReferenceValues values{std::vector<double>(rows * d), std::vector<double>(rows)};
   for_each_row(p,
                [&](std::int64_t b, std::int64_t i, std::int64_t h, const std::vector<double>& o, double lse) {

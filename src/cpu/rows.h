@@ -21,6 +21,8 @@ void load_row(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_
       return widen(core::row_of<core::Fp16>(t, b, s, h));
     case TANDEM_E4M3:
       return widen(core::row_of<core::E4m3>(t, b, s, h));
+    case TANDEM_INT8:
+      return widen(core::row_of<core::Int8>(t, b, s, h));
     case TANDEM_FP32:
       return widen(core::row_of<float>(t, b, s, h));
   }
@@ -49,8 +51,12 @@ template <typename Real>
 void load_value(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, std::int64_t h,
                 std::span<Real> row) {
   if (p.quantisation.v_transposed) {
-    for (std::size_t e = 0; e < row.size(); ++e)
-      row[e] = static_cast<Real>(load(p.v, b, static_cast<std::int64_t>(e), h, core::position_of_key(s)));
+    const std::int64_t d = p.head_dim(), at = core::position_of_key(s);
+    for (std::int64_t e = 0; e < d; ++e) {
+      const double first = load(p.v, b, e, h, at);
+      row[static_cast<std::size_t>(e)] =
+          static_cast<Real>(p.quantisation.v_terms == 2 ? first + load(p.v, b, d + e, h, at) : first);
+    }
   } else {
     load_row(p.v, b, s, h, row);
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/quantize_problem.h"
+#include "cpu/hadamard.h"
 #include "cpu/rows.h"
 
 namespace tandem::cpu {
@@ -27,6 +28,23 @@ void turn(const core::Rotary& rotary, std::int64_t position, std::span<double> r
   }
 }
 
+/// A row's elements by a scale that is given or, where tokens have their own, found.
+EightBitRow eight_bit_row(const core::DecodeProblem& p, const core::Tensor& scales, const CachedToken& token,
+                          std::span<const float> row) {
+  const tandem_dtype dtype = p.k_cache.dtype;
+  EightBitRow made;
+  if (p.scales.per_token) {
+    float largest = 0;
+    for (const float x : row) largest = std::fmax(largest, std::fabs(x));
+    made.scale = dtype == TANDEM_INT8 ? core::int8_scale_for(largest) : core::scale_for(largest);
+  } else {
+    made.scale = core::CacheScales::of(scales, token.sequence, token.head);
+  }
+  const float inverse = 1.f / made.scale;
+  for (std::size_t e = 0; e < row.size(); ++e) made.elements[e] = rounded(dtype, row[e] * inverse);
+  return made;
+}
+
 /// A new token of sequence `b` to an 8-bit cache.
 void append_eight_bit(const core::DecodeProblem& p, std::int64_t b, std::int64_t token,
                       const Sequence& sequence) {
@@ -36,15 +54,17 @@ void append_eight_bit(const core::DecodeProblem& p, std::int64_t b, std::int64_t
   std::array<double, max_head_dim> buffer;
   const std::span row(buffer.data(), static_cast<std::size_t>(p.head_dim()));
   for (std::int64_t head = 0; head < p.kv_heads(); ++head) {
-    const auto store_row = [&](const core::Tensor& cache, const core::Tensor& scales) {
-      const EightBitRow own = eight_bit_row(p, scales, {b, place, head}, row);
-      std::copy_n(own.elements, row.size(), core::row_of<core::E4m3>(cache, place.entry, place.row, head));
+    const auto store_row = [&](const core::Tensor& cache, const core::Tensor& scales,
+                               const EightBitRow& own) {
+      for (std::int64_t e = 0; e < p.head_dim(); ++e)
+        store(cache, place.entry, place.row, head, e, own.elements[e]);
       if (p.scales.per_token) *core::CacheScales::at(scales, place.entry, place.row, head) = own.scale;
     };
+    const CachedToken cached{b, place, head};
     load_rotated(p.k_new, {b, token, head}, p.rotary, position, row);
-    store_row(p.k_cache, p.scales.k);
+    store_row(p.k_cache, p.scales.k, eight_bit_key(p, cached, row));
     load_row<double>(p.v_new, b, token, head, row);
-    store_row(p.v_cache, p.scales.v);
+    store_row(p.v_cache, p.scales.v, eight_bit_value(p, cached, row));
   }
 }
 
@@ -71,10 +91,10 @@ void append_token(const Appended& a, std::int64_t entry, std::int64_t token, con
   const std::span key(buffer.data(), static_cast<std::size_t>(d));
   for (std::int64_t head = 0; head < a.k_cache.shape[2]; ++head) {
     load_rotated(a.k_new, {entry, token, head}, a.rotary, position, key);
-    for (std::int64_t e = 0; e < d; ++e) {
+    for (std::int64_t e = 0; e < d; ++e)
       store(a.k_cache, place.entry, place.row, head, e, key[static_cast<std::size_t>(e)]);
+    for (std::int64_t e = 0; e < a.v_cache.shape[3]; ++e)
       store(a.v_cache, place.entry, place.row, head, e, load(a.v_new, entry, token, head, e));
-    }
   }
 }
 
@@ -92,20 +112,25 @@ void load_cached(const core::DecodeProblem& p, const core::Tensor& cache, const 
             row);
 }
 
-EightBitRow::EightBitRow(tandem_dtype dtype, std::span<const double> row, float given) : scale(given) {
-  float values[max_head_dim], largest = 0;
-  for (std::size_t e = 0; e < row.size(); ++e) {
-    values[e] = rounded(dtype, row[e]);
-    largest = std::max(largest, std::fabs(values[e]));
-  }
-  if (given == 0) scale = core::scale_for(largest);
-  const float inverse = given == 0 ? core::inverse_of(scale) : 1.f / scale;
-  for (std::size_t e = 0; e < row.size(); ++e) elements[e] = core::E4m3::from(values[e] * inverse);
+EightBitRow eight_bit_key(const core::DecodeProblem& p, const CachedToken& token,
+                          std::span<const double> row) {
+  float key[max_head_dim];
+  for (std::size_t e = 0; e < row.size(); ++e) key[e] = rounded(p.dtype(), row[e]);
+  if (p.scales.hadamard) multiply_by_hadamard(std::span(key, row.size()), p.scales.seed);
+  return eight_bit_row(p, p.scales.k, token, {key, row.size()});
 }
 
-EightBitRow eight_bit_row(const core::DecodeProblem& p, const core::Tensor& scales, const CachedToken& token,
-                          std::span<const double> row) {
-  return {p.dtype(), row, p.scales.per_token ? 0 : core::CacheScales::of(scales, token.sequence, token.head)};
+EightBitRow eight_bit_value(const core::DecodeProblem& p, const CachedToken& token,
+                            std::span<const double> row) {
+  float value[max_head_dim];
+  for (std::size_t e = 0; e < row.size(); ++e) value[e] = rounded(p.dtype(), row[e]);
+  return eight_bit_row(p, p.scales.v, token, {value, row.size()});
+}
+
+void load_query(const core::DecodeProblem& p, const std::int64_t (&at)[3], std::int64_t position,
+                std::span<double> row) {
+  load_rotated(p.q, at, p.rotary, position, row);
+  if (p.scales.hadamard) multiply_by_hadamard(row, p.scales.seed);
 }
 
 void append(const core::DecodeProblem& p) {

@@ -49,13 +49,18 @@ void load_cached(const core::DecodeProblem& problem, const core::Tensor& cache, 
 /// What appending makes of a row for an 8-bit cache: elements, and what they are multiplied by.
 struct EightBitRow {
   float scale;
-  core::E4m3 elements[max_head_dim];
-
-  /// `row` in the dtype of q, by a scale that is given or, for 0, found.
-  EightBitRow(tandem_dtype dtype, std::span<const double> row, float given);
+  float elements[max_head_dim];  ///< that the cache's dtype has
 };
-EightBitRow eight_bit_row(const core::DecodeProblem& problem, const core::Tensor& scales,
-                          const CachedToken& token, std::span<const double> row);
+/// Of `row`, a new token's, and either the keys' scales or the values'.
+EightBitRow eight_bit_key(const core::DecodeProblem& problem, const CachedToken& token,
+                          std::span<const double> row);
+EightBitRow eight_bit_value(const core::DecodeProblem& problem, const CachedToken& token,
+                            std::span<const double> row);
+
+/// Loads query row [b, s, h] as the cache's keys take it: turned by the angles of `position`, and multiplied
+/// by the Hadamard matrix where they are.
+void load_query(const core::DecodeProblem& problem, const std::int64_t (&at)[3], std::int64_t position,
+                std::span<double> row);
 
 /// Writes the step's keys, rotated, and values to the cache. What belongs in a page that does not exist is
 /// lost.

@@ -37,6 +37,12 @@ struct BlockStep {
   bool masked;                     ///< some row of the panel does not see all of them
   bool finite = true;              ///< all values of the block's keys; where masked
   std::int32_t first[max_panel_rows], last[max_panel_rows];  ///< visible to each row; where masked
+  bool biased = false;                                       ///< there are slopes
+  float slope[max_panel_rows];  ///< of each row, of scores before the rule's factor; where biased
+  float ahead[max_panel_rows];  ///< how far a row stands behind the block's first key
+  bool tree = false;
+  std::int64_t tree_begin;  ///< the first key that words speak of, relative to the block; of trees
+  std::uint64_t words[max_panel_rows];  ///< of each row
 };
 
 /// How scores become exponents of two: p = 2^(factor * (s - max)), s through tanh(inner * s) if capped.
@@ -72,10 +78,11 @@ struct ScoreRule {
 /// What all steps of a tile share.
 struct TileWork {
   Scratch scratch;
-  std::size_t head_dim;
+  std::size_t head_dim, value_dim;
   ScoreRule rule;
 
   std::size_t key_stride() const { return Scratch::key_stride(head_dim); }
+  std::size_t value_stride() const { return Scratch::key_stride(value_dim); }
 };
 
 /// The rows of one panel within the tile's scratch.
@@ -91,15 +98,32 @@ HWY_INLINE Pair where_seen(const BlockStep& step, std::size_t key, Pair seen, Pa
   const Floats f;
   const hn::RebindToSigned<Floats> i;
   const auto at = hn::Set(i, static_cast<std::int32_t>(key));
+  std::int32_t behind[max_panel_rows] = {};  // a row's word hides the key
+  if (const std::int64_t bit = static_cast<std::int64_t>(key) - step.tree_begin; step.tree && bit >= 0)
+    for (std::size_t lane = 0; lane < panel_rows; ++lane)
+      behind[lane] = core::word_shows(step.words[lane], bit) ? 0 : 1;
   const auto choose = [&](Vector yes, Vector no, std::size_t lane) HWY_ATTR {
-    const auto outside =
+    const auto beyond =
         hn::Or(hn::Lt(at, hn::LoadU(i, step.first + lane)), hn::Gt(at, hn::LoadU(i, step.last + lane)));
+    const auto outside = hn::Or(beyond, hn::Ne(hn::LoadU(i, behind + lane), hn::Zero(i)));
     return hn::IfThenElse(hn::RebindMask(f, outside), no, yes);
   };
   return {choose(seen.low, hidden.low, 0), choose(seen.high, hidden.high, lanes)};
 }
 
-/// Scores of `rows` keys from `key` on, capped and masked, into the transposed scores; raises `row_max`.
+/// Scores of a key, less by the rows' slopes and its distance.
+HWY_INLINE Pair less_by_distance(const BlockStep& step, std::size_t key, Pair scores) {
+  const Floats f;
+  const Vector at = hn::Set(f, static_cast<float>(key));
+  const auto lessened = [&](Vector score, std::size_t lane) HWY_ATTR {
+    const Vector distance = hn::Abs(hn::Sub(hn::LoadU(f, step.ahead + lane), at));
+    return hn::NegMulAdd(hn::LoadU(f, step.slope + lane), distance, score);
+  };
+  return {lessened(scores.low, 0), lessened(scores.high, lanes)};
+}
+
+/// Scores of `rows` keys from `key` on, capped, biased and masked, into the transposed scores; raises
+/// `row_max`.
 template <int rows>
 HWY_INLINE void score_keys(const TileWork& work, const Panel& panel, const BlockStep& step, std::size_t key,
                            Pair& row_max) {
@@ -113,6 +137,7 @@ HWY_INLINE void score_keys(const TileWork& work, const Panel& panel, const Block
       const Vector inner = hn::Set(f, work.rule.inner);
       sums[r] = {hn::CallTanh(f, hn::Mul(sums[r].low, inner)), hn::CallTanh(f, hn::Mul(sums[r].high, inner))};
     }
+    if (step.biased) sums[r] = less_by_distance(step, key + static_cast<std::size_t>(r), sums[r]);
     if (step.masked) sums[r] = where_seen(step, key + static_cast<std::size_t>(r), sums[r], splat(-infinity));
     row_max = {hn::Max(row_max.low, sums[r].low), hn::Max(row_max.high, sums[r].high)};
     store(sums[r], work.scratch.scores + (key + static_cast<std::size_t>(r)) * panel_rows);
@@ -160,7 +185,7 @@ HWY_INLINE Pair weigh_block(float* scores, const BlockStep& step, Pair factor, P
 template <int rows>
 HWY_INLINE void add_values(const TileWork& work, const Panel& panel, const BlockStep& step,
                            std::size_t element, Pair rescale) {
-  const std::size_t stride = work.key_stride();
+  const std::size_t stride = work.value_stride();
   float* outputs = panel.outputs + element * panel_rows;
   Pair sums[rows];
   for (int r = 0; r < rows; ++r) {
@@ -175,10 +200,10 @@ HWY_INLINE void add_values(const TileWork& work, const Panel& panel, const Block
 HWY_INLINE void add_value_block(const TileWork& work, const Panel& panel, const BlockStep& step,
                                 Pair rescale) {
   std::size_t element = 0;
-  for (; element + kernel_rows <= work.head_dim; element += kernel_rows) {
+  for (; element + kernel_rows <= work.value_dim; element += kernel_rows) {
     add_values<kernel_rows>(work, panel, step, element, rescale);
   }
-  for (; element < work.head_dim; element += 2) {  // head_dim is even
+  for (; element < work.value_dim; element += 2) {  // value_dim is even
     add_values<2>(work, panel, step, element, rescale);
   }
 }
@@ -186,12 +211,12 @@ HWY_INLINE void add_value_block(const TileWork& work, const Panel& panel, const 
 /// add_value_block, key by key and only for the rows that see it: elsewhere its weight is 0, but 0 times a
 /// value that is not finite would be NaN.
 void add_seen_values(const TileWork& work, const Panel& panel, const BlockStep& step, Pair rescale) {
-  for (std::size_t element = 0; element < work.head_dim; ++element) {
+  for (std::size_t element = 0; element < work.value_dim; ++element) {
     float* output = panel.outputs + element * panel_rows;
     const Pair old = load(output);
     Pair sum = {hn::Mul(old.low, rescale.low), hn::Mul(old.high, rescale.high)};
     for (std::size_t key = step.key_begin; key < step.key_end; ++key) {
-      const Vector value = hn::Set(Floats(), work.scratch.values[key * work.key_stride() + element]);
+      const Vector value = hn::Set(Floats(), work.scratch.values[key * work.value_stride() + element]);
       const Pair weight = load(work.scratch.scores + key * panel_rows);
       const Pair more = {hn::MulAdd(value, weight.low, sum.low), hn::MulAdd(value, weight.high, sum.high)};
       sum = where_seen(step, key, more, sum);
@@ -220,30 +245,61 @@ void attend_block(const TileWork& work, const Panel& panel, const BlockStep& ste
   add_value_block(work, panel, step, rescale);
 }
 
-/// The keys that the rows [row_begin, row_end) of one panel see of the block that starts at `block`.
-BlockStep block_step(const core::ForwardProblem& p, std::int64_t row_begin, std::int64_t row_end,
-                     std::int64_t block) {
+/// Rows of one key/value head of a batch entry.
+struct RowRange {
+  std::int64_t batch, begin, end;
+};
+
+/// At most block_keys keys.
+struct KeyBlock {
+  std::int64_t begin, count;
+};
+
+/// The keys that rows of one panel see of the block.
+BlockStep block_step(const core::ForwardProblem& p, const RowRange& rows, const KeyBlock& block) {
+  const auto [batch, row_begin, row_end] = rows;
   const auto visible = [&](std::int64_t row) {
     return p.mask.visible_keys(row / p.group(), p.q_len(), p.k_len());
   };
-  const auto within = [&](std::int64_t key) { return std::clamp<std::int64_t>(key - block, 0, block_keys); };
+  const auto within = [&](std::int64_t key) {
+    return std::clamp<std::int64_t>(key - block.begin, 0, block.count);
+  };
   const core::KeyRange first = visible(row_begin), last = visible(row_end - 1);
   BlockStep step;
   step.key_begin = static_cast<std::size_t>(within(first.begin));
   step.key_end = static_cast<std::size_t>(std::max(within(last.end), within(first.begin)));
   step.masked = within(last.begin) > within(first.begin) || within(first.end) < within(last.end);
+  step.tree_begin = p.k_len() - p.q_len() - block.begin;
+  step.tree = p.is_tree() && static_cast<std::int64_t>(step.key_end) > step.tree_begin;
+  step.masked = step.masked || step.tree;
   if (!step.masked) return step;
   for (std::int64_t lane = 0; lane < static_cast<std::int64_t>(panel_rows); ++lane) {
-    const core::KeyRange keys = visible(std::min(row_begin + lane, row_end - 1));
+    const std::int64_t row = std::min(row_begin + lane, row_end - 1);
+    const core::KeyRange keys = visible(row);
+    if (step.tree) step.words[lane] = p.tree[batch * p.q_len() + row / p.group()];
     step.first[lane] = static_cast<std::int32_t>(within(keys.begin));
     step.last[lane] = static_cast<std::int32_t>(within(keys.end)) - 1;
   }
   return step;
 }
 
+/// The slopes of a panel that begins at `row_begin`, and where its rows stand.
+void take_slopes(const core::ForwardProblem& p, const Tile& tile, std::int64_t row_begin, std::int64_t block,
+                 BlockStep& step) {
+  step.biased = p.slopes.given();
+  if (!step.biased) return;
+  const float unit = 1 / (p.softcap > 0 ? p.softcap : p.scale);
+  for (std::int64_t lane = 0; lane < static_cast<std::int64_t>(panel_rows); ++lane) {
+    const std::int64_t row = std::min(row_begin + lane, tile.row_end - 1),
+                       head = tile.kv_head * p.group() + row % p.group();
+    step.slope[lane] = p.slopes.of(tile.batch, head) * unit;
+    step.ahead[lane] = static_cast<float>(row / p.group() + p.k_len() - p.q_len() - block);
+  }
+}
+
 Panel panel_of(const TileWork& work, std::size_t row) {
   const Scratch& s = work.scratch;
-  return {s.queries + row * work.head_dim, s.outputs + row * work.head_dim, s.reference + row,
+  return {s.queries + row * work.head_dim, s.outputs + row * work.value_dim, s.reference + row,
           s.row_sum + row};
 }
 
@@ -252,7 +308,7 @@ template <typename Element>
 void load_queries(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch, std::size_t rows) {
   const auto head_dim = static_cast<std::size_t>(p.head_dim());
   std::fill_n(scratch.queries, rows * head_dim, 0.0f);
-  std::fill_n(scratch.outputs, rows * head_dim, 0.0f);
+  std::fill_n(scratch.outputs, rows * static_cast<std::size_t>(p.value_dim()), 0.0f);
   std::fill_n(scratch.reference, rows, std::numeric_limits<float>::lowest());
   std::fill_n(scratch.row_sum, rows, 0.0f);
   for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
@@ -275,7 +331,7 @@ float share_beside_sink(double sink, double& lse) {
 /// Divides by the row sums, transposes back and writes o and lse.
 template <typename Element>
 void store_outputs(const core::ForwardProblem& p, const Tile& tile, const TileWork& work) {
-  const auto& [scratch, head_dim, rule] = work;
+  const auto& [scratch, head_dim, value_dim, rule] = work;
   for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
     const auto at = static_cast<std::size_t>(row - tile.row_begin);
     const std::int64_t query = row / p.group(), head = tile.kv_head * p.group() + row % p.group();
@@ -284,9 +340,9 @@ void store_outputs(const core::ForwardProblem& p, const Tile& tile, const TileWo
     const double log_reference = row_sum == 0 ? 0.0 : rule.log_of(scratch.reference[at]);
     double lse = log_reference + std::log(static_cast<double>(row_sum));
     const float share = p.sinks == nullptr ? 1.0f : share_beside_sink(p.sinks[head], lse);
-    const float* from = scratch.outputs + at / panel_rows * panel_rows * head_dim + at % panel_rows;
+    const float* from = scratch.outputs + at / panel_rows * panel_rows * value_dim + at % panel_rows;
     auto* to = core::row_of<Element>(p.o, tile.batch, query, head);
-    for (std::size_t e = 0; e < head_dim; ++e) {
+    for (std::size_t e = 0; e < value_dim; ++e) {
       const float value = from[e * panel_rows] / divisor * share;
       if constexpr (std::is_same_v<Element, float>) {
         to[e] = value;
@@ -299,38 +355,56 @@ void store_outputs(const core::ForwardProblem& p, const Tile& tile, const TileWo
   }
 }
 
+/// Calls visit(block) for the blocks of keys that the tile's rows see keys of.
+template <typename Visit>
+void for_each_key_block(const core::ForwardProblem& p, const Tile& tile, Visit visit) {
+  const std::int64_t q_begin = tile.row_begin / p.group(), q_end = (tile.row_end - 1) / p.group() + 1;
+  const auto visit_range = [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; begin += block_keys)
+      visit(KeyBlock{begin, std::min<std::int64_t>(end - begin, block_keys)});
+  };
+  const std::int64_t from = p.mask.visible_keys(q_begin, p.q_len(), p.k_len()).begin,
+                     to = p.mask.visible_keys(q_end - 1, p.q_len(), p.k_len()).end;
+  if (from >= to) return;
+  if (tile.listed.block == 0) return visit_range(from / block_keys * block_keys, to);
+  for (const std::int64_t block : tile.listed.blocks) {
+    if (block < 0) continue;  // and of those behind the last key nothing is visible
+    const std::int64_t begin = block * tile.listed.block;
+    visit_range(std::max(begin, from), std::min(begin + tile.listed.block, to));
+  }
+}
+
 template <typename Element>
 void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scratch& scratch) {
-  const TileWork work{scratch, static_cast<std::size_t>(p.head_dim()), ScoreRule(p)};
-  const std::size_t stride = work.key_stride();
+  const TileWork work{scratch, static_cast<std::size_t>(p.head_dim()),
+                      static_cast<std::size_t>(p.value_dim()), ScoreRule(p)};
+  const std::size_t stride = work.key_stride(), value_stride = work.value_stride();
   const auto rows = static_cast<std::size_t>(tile.row_end - tile.row_begin);
   const std::size_t padded_rows = (rows + panel_rows - 1) / panel_rows * panel_rows;
   load_queries<Element>(p, tile, scratch, padded_rows);
 
-  const std::int64_t q_begin = tile.row_begin / p.group(), q_end = (tile.row_end - 1) / p.group() + 1;
-  const auto blocks = core::block_ranges(p.mask, q_begin, q_end, p.q_len(), p.k_len(), block_keys);
-  for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
-    const std::int64_t key_begin = block * block_keys;
-    const BlockStep seen = block_step(p, tile.row_begin, tile.row_end, key_begin);
+  for_each_key_block(p, tile, [&](const KeyBlock& block) {
+    const BlockStep seen = block_step(p, {tile.batch, tile.row_begin, tile.row_end}, block);
     bool finite = true;
     for (std::size_t key = seen.key_begin; key < seen.key_end; ++key) {
-      const std::int64_t s = key_begin + static_cast<std::int64_t>(key);
+      const std::int64_t s = block.begin + static_cast<std::int64_t>(key);
       const KeyPlace place = tile.keys[s];
       widen(row_at<Element>(p.k, place, tile.kv_head), work.head_dim, scratch.keys + key * stride);
-      widen(row_at<Element>(p.v, place, tile.kv_head), work.head_dim, scratch.values + key * stride);
-      if (seen.masked) finite = finite && all_finite(scratch.values + key * stride, work.head_dim);
+      widen(row_at<Element>(p.v, place, tile.kv_head), work.value_dim, scratch.values + key * value_stride);
+      if (seen.masked) finite = finite && all_finite(scratch.values + key * value_stride, work.value_dim);
     }
     for (std::size_t row = 0; row < rows; row += panel_rows) {
       const std::int64_t begin = tile.row_begin + static_cast<std::int64_t>(row);
       const std::int64_t end =
           std::min<std::int64_t>(begin + static_cast<std::int64_t>(panel_rows), tile.row_end);
-      BlockStep step = block_step(p, begin, end, key_begin);
+      BlockStep step = block_step(p, {tile.batch, begin, end}, block);
       step.finite = finite;
+      take_slopes(p, tile, begin, block.begin, step);
       if (step.key_begin < step.key_end) {
         attend_block(work, panel_of(work, row), step);
       }
     }
-  }
+  });
   store_outputs<Element>(p, tile, work);
 }
 
@@ -342,7 +416,8 @@ void compute_tile(const core::ForwardProblem& p, const Tile& tile, const Scratch
       return compute_tile_of<core::Fp16>(p, tile, scratch);
     case TANDEM_FP32:
       return compute_tile_of<float>(p, tile, scratch);
-    case TANDEM_E4M3:  // widened before (forward_eight_bit.cpp)
+    case TANDEM_E4M3:
+    case TANDEM_INT8:  // widened before (forward_eight_bit.cpp)
       break;
   }
 }

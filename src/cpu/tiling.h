@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "core/problem.h"
@@ -17,7 +18,7 @@ namespace tandem::cpu {
 constexpr std::int64_t max_panel_rows = 32;
 /// Keys of a block: scores of one panel stay in the first-level cache, its keys and values in the second.
 constexpr int block_keys = 128;
-constexpr std::int64_t max_head_dim = 256;
+constexpr std::int64_t max_head_dim = 576;
 
 /// A function of the problem alone, never of the machine, so that results are reproducible.
 struct Tiling {
@@ -68,10 +69,17 @@ const Element* row_at(const core::Tensor& tensor, const KeyPlace& place, std::in
   return exists(tensor, place) ? core::row_of<Element>(tensor, place.entry, place.row, head) : zeros;
 }
 
+/// Blocks of keys that all rows of a tile see, ascending.
+struct ListedKeys {
+  std::span<const std::int32_t> blocks;
+  std::int64_t block = 0;  ///< keys of one; 0: there is no list, all keys are seen
+};
+
 /// One task: some rows of one key/value head.
 struct Tile {
   std::int64_t batch, kv_head, row_begin, row_end;
   KeyPlaces keys;
+  ListedKeys listed = {};
 };
 
 /// The scratch of one task, cut out of the workspace. Sizes in floats.

@@ -83,9 +83,11 @@ SequenceProblem::SequenceProblem(const core::ForwardProblem& whole, std::int64_t
     : problem_(whole) {
   const core::Varlen& varlen = whole.varlen;
   problem_.varlen = {};
+  problem_.slopes = whole.slopes.of_sequence(index);
   const Rows q = rows_of_sequence(varlen.cu_seqlens_q, index, whole.q.shape[1], varlen.max_seqlen_q);
   problem_.q = rows_of(whole.q, q.entry, q.span);
   problem_.o = rows_of(whole.o, q.entry, q.span);
+  if (whole.tree != nullptr) problem_.tree = whole.tree + q.entry * whole.q.shape[1] + q.span.begin;
   if (whole.lse.data != nullptr) problem_.lse = rows_of(whole.lse, q.entry, q.span);
   find_keys(whole, index);
   if (varlen.rotates()) rotate_queries(varlen.rotary, rotated);

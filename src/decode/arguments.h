@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/hadamard.h"
 #include "core/mask.h"
 #include "core/rotary.h"
 #include "core/stream_k.h"
@@ -22,14 +23,14 @@ struct PageView {
   int box_shift;   ///< log2 of keys in a TMA box, at most 6
 };
 
-/// One partial result: rows x head dim of O, unnormalised, then for each row its maximum (as an exponent of
+/// One partial result: rows x columns of O, unnormalised, then for each row its maximum (as an exponent of
 /// 2) and its sum.
 struct PartialLayout {
-  int query_rows, head_dim;
+  int query_rows, columns;
 
-  constexpr std::int64_t floats() const { return static_cast<std::int64_t>(query_rows) * (head_dim + 2); }
-  constexpr int output(int row, int column) const { return row * head_dim + column; }
-  constexpr int statistics(int row) const { return query_rows * head_dim + 2 * row; }
+  constexpr std::int64_t floats() const { return static_cast<std::int64_t>(query_rows) * (columns + 2); }
+  constexpr int output(int row, int column) const { return row * columns + column; }
+  constexpr int statistics(int row) const { return query_rows * columns + 2 * row; }
 };
 
 /// How blocks make teams (work.h).
@@ -59,10 +60,11 @@ struct DecodeArguments {
   Teams long_teams;     ///< of a long step
   int long_step;        ///< units of a stream of each sequence, together, from which on a step is long
   int rows;             ///< query rows of a key/value head: group x query tokens
-  int head_dim;         ///< of the tensors; kernels of a larger one have zeros beyond
+  int value_dim;        ///< of the tensors; kernels of a larger one have zeros beyond
   core::Divisor group;  ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
   bool fixed_splits;         ///< a unit is a split with a partial result of its own
+  bool merges_apart;         ///< the combine kernel merges, which comes behind this one
   int overhead;              ///< of a stream besides its keys, in units, where lengths differ
   core::Divisor min_share;   ///< units that are worth a block
   core::Divisor even_share;  ///< the same where all sequences have as many
@@ -74,6 +76,14 @@ struct DecodeArguments {
   float* partials;           ///< PartialLayout
   /// Of an 8-bit cache, fp32; data == nullptr: all 1.
   core::TensorView k_scale, v_scale;
+  int head_dim;  ///< of queries and keys: kernels whose values do not lie in the keys go by value_dim
+  core::HadamardView hadamard;  ///< of queries and new keys
+  core::TensorView qv;          ///< the queries' part for values; data == nullptr: none
+};
+
+/// Of the kernel that merges.
+struct CombineArguments {
+  DecodeArguments step;
 };
 
 /// Of the kernel that makes a plan.

@@ -48,6 +48,12 @@ TANDEM_DEVICE void quantise_rows(Consumer<V>& consumer, const WorkTile& work, in
 template <DecodeVariant V>
 TANDEM_DEVICE void place_permuted(Consumer<V>& consumer, int row, int column, const tile::Chunk& chunk);
 
+/// Of a number, up to `most`.
+constexpr int largest_divisor(int number, int most) {
+  while (number % most != 0) --most;
+  return most;
+}
+
 /// Keys that a query row sees.
 struct RowLimits {
   int begin, end;
@@ -70,6 +76,12 @@ struct Consumer {
   /// Whether they are fetched while the work before is at work: where registers allow.
   static constexpr bool fetches_ahead = query_chunks <= 2 && !(V.eight_bit() && V.resident > 1);
 
+  /// Of a row of queries or keys.
+  TANDEM_DEVICE int key_columns() const {
+    if constexpr (V.two_part_keys) return V.head_dim;
+    return V.values_in_keys() ? args.head_dim : args.value_dim;
+  }
+
   /// Starts the loads of the work tile's queries.
   TANDEM_DEVICE void fetch_queries(const WorkTile& work, Queries& queries) const {
     TANDEM_UNROLL
@@ -86,11 +98,19 @@ struct Consumer {
   }
   /// Both, for an work whose queries have not been fetched.
   TANDEM_DEVICE void load_queries(const WorkTile& work) {
+    constexpr int most = V.eight_bit() ? 1 : 4;  // on their way together: what registers allow
+    constexpr int batch = largest_divisor(query_chunks, most);
     sync_consumers();
-    for (int chunk = own_chunk(0); chunk < V.query_rows * row_chunks;
-         chunk += DecodeVariant::consumer_threads) {
-      const QueryPlace at(*this, work, chunk);
-      place_chunk(at, fetch_chunk(at));
+    for (int first = own_chunk(0); first < V.query_rows * row_chunks;
+         first += batch * DecodeVariant::consumer_threads) {
+      const auto place = [&](int i) {
+        return QueryPlace(*this, work, first + i * DecodeVariant::consumer_threads);
+      };
+      tile::Chunk fetched[batch];
+      TANDEM_UNROLL
+      for (int i = 0; i < batch; ++i) fetched[i] = fetch_chunk(place(i));
+      TANDEM_UNROLL
+      for (int i = 0; i < batch; ++i) place_chunk(place(i), fetched[i]);
     }
     publish_queries();
   }
@@ -100,7 +120,7 @@ struct Consumer {
   TANDEM_DEVICE void wait_keys(const WorkTile& work, int key) {
     tile::consumer_wait(shared.k_pipeline, k_at);
     if (key + V.block_n <= work.length) return;
-    tile::consumer_wait(shared.v_pipeline, v_at);
+    wait_values();
     hw::sync_warp();
     if constexpr (V.eight_bit()) {
       quantise_rows(*this, work, key);
@@ -110,16 +130,21 @@ struct Consumer {
     hw::fence_async_proxy();
     sync_consumers();
   }
-  TANDEM_DEVICE void wait_values() { tile::consumer_wait(shared.v_pipeline, v_at); }
-
+  /// Values that lie in the keys have come with them, and keep them there until they are done with.
+  TANDEM_DEVICE void wait_values() {
+    if constexpr (!V.values_in_keys()) tile::consumer_wait(shared.v_pipeline, v_at);
+  }
   TANDEM_DEVICE void release_keys() {
-    tile::consumer_release(shared.k_pipeline, k_at);
-    k_at.advance();
+    if constexpr (!V.values_in_keys()) release(shared.k_pipeline, k_at);
   }
   TANDEM_DEVICE void release_values() {
-    tile::consumer_release(shared.v_pipeline, v_at);
-    v_at.advance();
+    if constexpr (V.values_in_keys()) {
+      release(shared.k_pipeline, k_at);
+    } else {
+      release(shared.v_pipeline, v_at);
+    }
   }
+  TANDEM_DEVICE auto& values() { return shared.values(V.values_in_keys() ? k_at.stage : v_at.stage); }
 
   /// Keys of the work that a row of its tile sees.
   TANDEM_DEVICE RowLimits limits_of(const WorkTile& work, int tile_row) const {
@@ -149,20 +174,38 @@ struct Consumer {
   }
 
  private:
+  TANDEM_DEVICE static void release(tile::Pipeline<V.stages>& pipeline, tile::PipelineState<V.stages>& at) {
+    tile::consumer_release(pipeline, at);
+    at.advance();
+  }
+
+  /// Of a column of keys or queries in shared memory: whether it is of the part that is rotated, and its
+  /// place in that part's rows.
+  struct Part {
+    bool rotated;
+    int column;
+
+    TANDEM_DEVICE explicit Part(int tile_column)
+        : rotated(!V.two_part_keys || tile_column >= V.value_dim),
+          column(V.two_part_keys && rotated ? tile_column - V.value_dim : tile_column) {}
+  };
+
   /// Where a chunk of a row tile's queries lies.
   struct QueryPlace {
     int tile_row, column, position;
+    Part part;
     const std::uint16_t* row;
     bool exists;
 
     TANDEM_DEVICE QueryPlace(const Consumer& consumer, const WorkTile& work, int chunk)
-        : tile_row(chunk / row_chunks), column(chunk % row_chunks * tile::chunk_columns) {
+        : tile_row(chunk / row_chunks), column(chunk % row_chunks * tile::chunk_columns), part(column) {
       const DecodeArguments& args = consumer.args;
       const auto [token, head] = args.group.divide(work.row_tile * V.query_rows + tile_row);
       position = work.keys - args.units.q_len + token;
-      row = static_cast<const std::uint16_t*>(args.q.data) +
-            args.q.at(work.sequence, token, work.head * args.group.value() + head);
-      exists = tile_row < rows_of_tile(args, work, V.query_rows) && column < args.head_dim;
+      const core::TensorView& q = part.rotated ? args.q : args.qv;
+      row = static_cast<const std::uint16_t*>(q.data) +
+            q.at(work.sequence, token, work.head * args.group.value() + head);
+      exists = tile_row < rows_of_tile(args, work, V.query_rows) && column < consumer.key_columns();
     }
   };
   TANDEM_DEVICE static int own_chunk(int i) {
@@ -170,12 +213,13 @@ struct Consumer {
   }
   TANDEM_DEVICE static tile::Chunk fetch_chunk(const QueryPlace& at) {
     tile::Chunk chunk{};
-    if (at.exists) chunk = tile::load_chunk(at.row + at.column);
+    if (at.exists) chunk = tile::load_chunk(at.row + at.part.column);
     return chunk;
   }
   TANDEM_DEVICE void place_chunk(const QueryPlace& at, const tile::Chunk& fetched) {
     tile::Chunk chunk = fetched;
-    if (at.exists) chunk = tile::rotated_chunk<V.operand>(chunk, at.row, at.column, args.rotary, at.position);
+    if (at.exists && at.part.rotated)
+      chunk = tile::rotated_chunk<V.operand>(chunk, at.row, at.part.column, args.rotary, at.position);
     if constexpr (V.eight_bit()) {
       place_permuted(*this, at.tile_row, at.column, chunk);
     } else {
@@ -189,14 +233,14 @@ struct Consumer {
 
   /// Rows of the block from the cache's end on: those of new tokens come from k_new and v_new (and go to the
   /// cache); beyond them values become 0, since a probability of 0 times what lies there may be NaN. Scores
-  /// of keys beyond are masked.
+  /// of keys beyond are masked, whatever they are.
   TANDEM_DEVICE void replace_rows(const WorkTile& work, int key) {
     const int first = key > work.length ? key : work.length;
     const int chunks = (key + V.block_n - first) * row_chunks;
     for (int i = static_cast<int>(hw::thread_index()); i < chunks; i += DecodeVariant::consumer_threads) {
       const int own_key = first + i / row_chunks, column = i % row_chunks * tile::chunk_columns;
-      tile::Chunk& v = chunk_of(shared.v[v_at.stage], own_key - key, column);
-      if (own_key < work.keys && column < args.head_dim) {
+      tile::Chunk& v = chunk_of(values(), own_key - key, column);
+      if (own_key < work.keys && column < key_columns()) {
         append(work, own_key, column, chunk_of(shared.k[k_at.stage], own_key - key, column), v);
       } else {
         v = tile::Chunk{};
@@ -211,15 +255,19 @@ struct Consumer {
 
   /// A piece of a new token's key and value. One row tile of those that visit the key stores it in the cache.
   TANDEM_DEVICE void append(const WorkTile& work, int key, int column, tile::Chunk& k, tile::Chunk& v) {
+    if constexpr (V.two_part_keys) return append_part(work, key, Part(column), k);
     const int token = key - work.length;
     const auto* k_new = static_cast<const std::uint16_t*>(args.k_new.data);
     const auto* v_new = static_cast<const std::uint16_t*>(args.v_new.data);
     // By way of registers: the simulator does not see what a call returns into shared memory.
     const tile::Chunk new_k = tile::load_rotated<V.operand>(
         k_new + args.k_new.at(work.sequence, token, work.head), column, args.rotary, key);
-    const tile::Chunk new_v =
-        tile::load_chunk(v_new + args.v_new.at(work.sequence, token, work.head) + column);
-    k = new_k, v = new_v;
+    k = new_k;
+    tile::Chunk new_v{};
+    if constexpr (!V.values_in_keys()) {
+      new_v = tile::load_chunk(v_new + args.v_new.at(work.sequence, token, work.head) + column);
+      v = new_v;
+    }
     if (work.row_tile != 0 || key >= work.end) return;
     const int page = page_of(work, key);
     if (page < 0 || page >= args.pages.pages) return;
@@ -227,7 +275,23 @@ struct Consumer {
     auto* k_cache = static_cast<std::uint16_t*>(args.k_cache.data);
     auto* v_cache = static_cast<std::uint16_t*>(args.v_cache.data);
     hw::store_global(k_cache + args.k_cache.at(page, row, work.head) + column, new_k.words);
-    hw::store_global(v_cache + args.v_cache.at(page, row, work.head) + column, new_v.words);
+    if constexpr (!V.values_in_keys())
+      hw::store_global(v_cache + args.v_cache.at(page, row, work.head) + column, new_v.words);
+  }
+
+  /// The same of keys of two parts, each with a tensor of its own.
+  TANDEM_DEVICE void append_part(const WorkTile& work, int key, const Part& part, tile::Chunk& k) {
+    const core::TensorView& added = part.rotated ? args.k_new : args.v_new;
+    const core::TensorView& cache = part.rotated ? args.k_cache : args.v_cache;
+    const auto* row = added.template row<const std::uint16_t>(work.sequence, key - work.length, work.head);
+    tile::Chunk own = tile::load_chunk(row + part.column);
+    if (part.rotated) own = tile::rotated_chunk<V.operand>(own, row, part.column, args.rotary, key);
+    k = own;
+    if (work.row_tile != 0 || key >= work.end) return;
+    const int page = page_of(work, key);
+    if (page < 0 || page >= args.pages.pages) return;
+    hw::store_global(cache.template row<std::uint16_t>(page, row_of(key), work.head) + part.column,
+                     own.words);
   }
 };
 

@@ -1,14 +1,17 @@
-// Algorithm "eight_bit": shared_p over a cache of e4m3. Bytes come to shared memory as they are; each warp
-// reads its part of a tile once with ldmatrix, makes fp16 of it, exactly, and multiplies from registers. Both
-// products have the cache as their A operand, so that nothing else of them changes.
+// Algorithm "eight_bit": shared_p over a cache of e4m3 or int8. Bytes come to shared memory as they are; each
+// warp reads its part of a tile once with ldmatrix, makes fp16 of it, exactly, and multiplies from registers.
+// Both products have the cache as their A operand, so that nothing else of them changes.
 //
 // Scales are not multiplied into the cache's elements, of which there are many, but into what is made of
 // them: of keys into scores, of values into the output, or, where each token has its own, into its
 // probabilities. Queries are divided by a power of two, each row by its own, so that bf16's range fits fp16.
+// Where keys are kept times a Hadamard matrix, queries are multiplied by it as they are placed, and new keys
+// before they are rounded.
 #pragma once
 
 #include "core/quantize_problem.h"
 #include "decode/shared_p.h"
+#include "tile/hadamard.h"
 #include "tile/inverse.h"
 #include "tile/rotary.h"
 
@@ -36,9 +39,14 @@ TANDEM_DEVICE float largest_of_row(const float (&values)[8]) {
 /// becomes A's columns 2 * t + {0, 1} and 8 + 2 * t + {0, 1}, t being lane % 4.
 template <DecodeVariant V>
 TANDEM_DEVICE void place_permuted(Consumer<V>& consumer, int row, int column, const tile::Chunk& chunk) {
+  constexpr int lanes = Consumer<V>::row_chunks;  // of a row
   float values[8];
   tile::unpack_chunk<V.operand>(values, chunk);
-  const float scale = core::scale_for(largest_of_row<Consumer<V>::row_chunks>(values));
+  if constexpr (V.hadamard) {
+    const core::HadamardView& matrix = consumer.args.hadamard;
+    if (matrix.on) tile::multiply_padded_by_hadamard(values, matrix, column, consumer.key_columns());
+  }
+  const float scale = core::scale_for(largest_of_row<lanes>(values));
   const float inverse = core::inverse_of(scale);
   std::uint32_t words[4];
   TANDEM_UNROLL
@@ -54,22 +62,55 @@ TANDEM_DEVICE void place_permuted(Consumer<V>& consumer, int row, int column, co
   if (column == 0) consumer.shared.own.query_scale[row] = scale;
 }
 
+/// Four elements of the cache.
+template <Element element>
+TANDEM_DEVICE std::uint32_t pack_elements(float x0, float x1, float x2, float x3) {
+  if constexpr (element == Element::int8) {
+    return hw::pack_int8(x0, x1, x2, x3);
+  } else {
+    return hw::pack_e4m3(x0, x1, x2, x3);
+  }
+}
+
+/// As fp16, exactly, in the order that the digits of `order` name bytes in (hw::select_bytes).
+template <Element element, std::uint32_t order>
+TANDEM_DEVICE void unpack_elements(std::uint32_t (&pairs)[2], std::uint32_t word) {
+  constexpr std::uint32_t as_they_are = 0x3210;
+  if constexpr (element == Element::int8) {
+    hw::unpack_int8<order>(pairs, word);
+  } else if constexpr (order == as_they_are) {
+    hw::unpack_e4m3(pairs, word);
+  } else {
+    hw::unpack_e4m3(pairs, hw::select_bytes<order>(word, 0));
+  }
+}
+
+/// The scale of a row whose largest magnitude is `largest`, and its inverse.
+template <Element element>
+TANDEM_DEVICE float scale_found(float largest) {
+  return element == Element::int8 ? core::int8_scale_for(largest) : core::scale_for(largest);
+}
+template <Element element>
+TANDEM_DEVICE float inverse_of_found(float scale) {
+  return element == Element::int8 ? tile::inverse_of_given(scale) : core::inverse_of(scale);
+}
+
 /// Eight elements of a new token's key or value, for a scale.
 struct NewElements {
   std::uint32_t words[2];
   float scale;
 
   /// Warp: `given` 0: the row's own is found.
-  template <int lanes>
+  template <Element element, int lanes>
   TANDEM_DEVICE static NewElements of(const float (&values)[8], float given) {
     NewElements made;
-    const float found = core::scale_for(largest_of_row<lanes>(values));
+    const float found = scale_found<element>(largest_of_row<lanes>(values));
     made.scale = given == 0.f ? found : given;
-    const float inverse = given == 0.f ? core::inverse_of(found) : tile::inverse_of_given(given);
+    const float inverse = given == 0.f ? inverse_of_found<element>(found) : tile::inverse_of_given(given);
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i)
-      made.words[i] = hw::pack_e4m3(values[4 * i] * inverse, values[4 * i + 1] * inverse,
-                                    values[4 * i + 2] * inverse, values[4 * i + 3] * inverse);
+      made.words[i] = pack_elements<element>(values[4 * i] * inverse, values[4 * i + 1] * inverse,
+                                             values[4 * i + 2] * inverse, values[4 * i + 3] * inverse);
     return made;
   }
 };
@@ -86,6 +127,7 @@ TANDEM_DEVICE std::uint32_t* bytes_of(typename DecodeShared<V>::KeyBlock& block,
 struct NewRows {
   const core::TensorView &from, &cache, &scales;
   core::RotaryView rotary;  ///< of values none
+  bool are_keys;            ///< which may be multiplied by a Hadamard matrix
 };
 
 /// Eight columns of a new token's row to the cache, where the key's page exists.
@@ -112,7 +154,7 @@ TANDEM_DEVICE void quantise_block(const Consumer<V>& consumer, const WorkTile& w
   for (int base = own_warp() * hw::warp_size; base < chunks; base += DecodeVariant::consumer_threads) {
     const int i = base + static_cast<int>(hw::lane_index());
     const int own_key = first + i / lanes, column = i % lanes * tile::chunk_columns;
-    const bool is_new = i < chunks && own_key < work.keys && column < consumer.args.head_dim;
+    const bool is_new = i < chunks && own_key < work.keys && column < consumer.key_columns();
     tile::Chunk chunk{};
     if (is_new)
       chunk = tile::load_rotated<V.operand>(
@@ -121,7 +163,12 @@ TANDEM_DEVICE void quantise_block(const Consumer<V>& consumer, const WorkTile& w
     hw::sync_warp();
     float values[8];
     tile::unpack_chunk<V.operand>(values, chunk);
-    const auto made = NewElements::of<lanes>(values, given);
+    if constexpr (V.hadamard) {
+      const core::HadamardView& matrix = consumer.args.hadamard;
+      if (rows.are_keys && matrix.on)
+        tile::multiply_padded_by_hadamard(values, matrix, column, consumer.key_columns());
+    }
+    const auto made = NewElements::of<V.element, lanes>(values, given);
     if (i < chunks) {
       std::uint32_t* to = bytes_of<V>(block, own_key - key, column);
       to[0] = made.words[0], to[1] = made.words[1];
@@ -138,12 +185,12 @@ template <DecodeVariant V>
 TANDEM_DEVICE void quantise_rows(Consumer<V>& consumer, const WorkTile& work, int key) {
   const DecodeArguments& args = consumer.args;
   auto& shared = consumer.shared;
-  quantise_block(consumer, work, key, {args.k_new, args.k_cache, args.k_scale, args.rotary},
+  quantise_block(consumer, work, key, {args.k_new, args.k_cache, args.k_scale, args.rotary, true},
                  shared.k[consumer.k_at.stage], [&](int row, float scale) {
                    if constexpr (V.token_scales) shared.own.tokens.k[row] = scale;
                  });
-  quantise_block(consumer, work, key, {args.v_new, args.v_cache, args.v_scale, {}},
-                 shared.v[consumer.v_at.stage], [&](int row, float scale) {
+  quantise_block(consumer, work, key, {args.v_new, args.v_cache, args.v_scale, {}, false}, consumer.values(),
+                 [&](int row, float scale) {
                    if constexpr (V.token_scales) shared.own.tokens.v[row] = scale;
                  });
 }
@@ -269,7 +316,7 @@ TANDEM_DEVICE void load_keys(Consumer<V>& consumer, Fragments& a, int tile, int 
     TANDEM_UNROLL
     for (int m = 0; m < 4; ++m) {
       std::uint32_t pairs[2];
-      hw::unpack_e4m3(pairs, bytes[m]);
+      unpack_elements<V.element, 0x3210>(pairs, bytes[m]);
       a[step + m / 2][m % 2] = pairs[0];
       a[step + m / 2][2 + m % 2] = pairs[1];
     }
@@ -279,7 +326,7 @@ TANDEM_DEVICE void load_keys(Consumer<V>& consumer, Fragments& a, int tile, int 
 /// V^T: of the warp's columns of the 64 from 64 * m on, for the keys of tile `tile`.
 template <DecodeVariant V>
 TANDEM_DEVICE void load_values(Consumer<V>& consumer, Fragments& a, int tile, int m) {
-  auto& values = consumer.shared.v[consumer.v_at.stage].tile[tile];
+  auto& values = consumer.values().tile[tile];
   const int lane = static_cast<int>(hw::lane_index());
   TANDEM_UNROLL
   for (int step = 0; step < 4; step += 2) {
@@ -289,7 +336,7 @@ TANDEM_DEVICE void load_values(Consumer<V>& consumer, Fragments& a, int tile, in
     TANDEM_UNROLL
     for (int q = 0; q < 4; ++q) {  // two keys of an even column, and of the odd one beside it
       std::uint32_t pairs[2];
-      hw::unpack_e4m3(pairs, hw::select_bytes<0x3120>(bytes[q], 0));
+      unpack_elements<V.element, 0x3120>(pairs, bytes[q]);
       a[step + q / 2][2 * (q % 2)] = pairs[0];
       a[step + q / 2][2 * (q % 2) + 1] = pairs[1];
     }

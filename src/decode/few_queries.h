@@ -12,8 +12,4 @@ namespace tandem::decode {
 /// were asked for have none.
 std::optional<core::DecodeProblem> step_of(const core::ForwardProblem& problem);
 
-/// What the step takes on `sm_count` multiprocessors, by a model: the memory's time, or that of the products,
-/// whichever is longer.
-double estimated_us(const core::DecodeProblem& step, int sm_count);
-
 }  // namespace tandem::decode

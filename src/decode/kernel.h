@@ -1,6 +1,8 @@
-// The decode kernel, and the kernel that makes a plan for it.
+// The decode kernel, and those around it: one merges what it leaves, one makes a plan for it, one clears
+// counters.
 #pragma once
 
+#include "decode/combine.h"
 #include "decode/eight_bit.h"
 #include "decode/partials.h"
 #include "decode/plain.h"
@@ -75,7 +77,7 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   const bool producer = hw::warp_index() == warps;
   if (producer && hw::elect_one()) {
     hw::prefetch_map(args.k);
-    hw::prefetch_map(args.v);
+    if constexpr (!V.values_in_keys() || V.two_part_keys) hw::prefetch_map(args.v);
   }
   hw::sync_block();
   // Every block is resident from the start, so that the next grid takes nobody's place.
@@ -121,6 +123,11 @@ template <DecodeVariant V>
 struct KernelBody {
   static constexpr int shared_bytes = sizeof(DecodeShared<V>);
   static TANDEM_DEVICE void run(const DecodeArguments& args) { decode_kernel<V>(args); }
+};
+template <CombineVariant V>
+struct CombineBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const CombineArguments& args) { combine_kernel<V>(args.step); }
 };
 template <PlanVariant V>
 struct PlanBody {

@@ -1,5 +1,7 @@
 #include "decode/launch.h"
 
+#include <utility>
+
 #include "decode/plan.h"
 #include "launch/chip.h"
 
@@ -8,17 +10,28 @@ namespace tandem::decode {
 using core::DecodeProblem;
 using core::Status;
 
+namespace {
+
+Status run(const DecodeProblem& problem, void* workspace, const launch::Chip& chip) {
+  auto step = make_record(problem, *choose_variant(problem), chip.sm_count(), workspace);
+  auto combine = make_combine_record(step);
+  if (Status s = chip.run(std::move(step)); !s.ok()) return s;
+  return chip.run(std::move(combine));
+}
+
+}  // namespace
+
 Status launch(const DecodeProblem& problem, void* workspace, void* stream) {
   launch::Chip chip(stream);
   if (Status s = chip.open(memory_of_step(problem, workspace)); !s.ok()) return s;
-  return chip.run(make_record(problem, *choose_variant(problem), chip.sm_count(), workspace));
+  return run(problem, workspace, chip);
 }
 
 Status launch_on_any_workspace(const DecodeProblem& problem, void* workspace, void* stream) {
   launch::Chip chip(stream);
   if (Status s = chip.open(memory_of_step(problem, workspace)); !s.ok()) return s;
   if (Status s = chip.run(make_clear_record(workspace)); !s.ok()) return s;
-  return chip.run(make_record(problem, *choose_variant(problem), chip.sm_count(), workspace));
+  return run(problem, workspace, chip);
 }
 
 Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {

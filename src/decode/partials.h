@@ -1,5 +1,6 @@
 // Results on their way out: directly where a block has visited all keys of a stream; else as fp32 partial
-// results, which the last block to arrive merges. Nobody waits for anybody.
+// results, which the last block to arrive merges, or for wide tiles a kernel of its own (combine.h). Nobody
+// waits for anybody.
 //
 // Source: Dao, Haziza, Massa, Sizov, "Flash-Decoding", 2023, for the merge; the counter is the pattern of
 // CUDA's threadFenceReduction sample.
@@ -27,9 +28,10 @@ struct StreamParts {
   TANDEM_DEVICE int place(int part) const { return part == 0 ? first : next + (part - 1) * step; }
 };
 
-template <DecodeVariant V>
-TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const SplitSchedulerOf<V>& scheduler,
-                                   const WorkTile& work) {
+/// `block`: whose place is asked for, of those that visit the stream.
+template <bool long_steps>
+TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const SplitScheduler<long_steps>& scheduler,
+                                   const WorkTile& work, int block) {
   const core::Shares& shares = scheduler.shares();
   const int team_blocks = scheduler.team_blocks(), member = scheduler.member();
   const int first_team = shares.owner(work.stream_begin), last_team = shares.owner(work.stream_end - 1);
@@ -44,7 +46,6 @@ TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const SplitSched
             place(work.stream_begin + 1),
             team_blocks};
   }
-  const int block = static_cast<int>(hw::block_index());
   const int first = 2 * first_block + (work.stream_begin > shares.begin(first_team) ? 1 : 0);
   return {first_block,    teams,
           teams,          block == first_block ? first : 2 * block,
@@ -53,7 +54,7 @@ TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const SplitSched
 }
 
 /// Writes rows of a tile to o and lse.
-template <DecodeVariant V>
+template <auto V>
 struct OutputRows {
   const DecodeArguments& args;
   const WorkTile& work;
@@ -70,7 +71,7 @@ struct OutputRows {
   /// through it once: the next layer reads them, and what goes to memory meanwhile holds up the reads there.
   template <int words>
   TANDEM_DEVICE void store(int tile_row, int column, const std::uint32_t (&elements)[words]) const {
-    if (tile_row >= rows || column >= args.head_dim) return;
+    if (tile_row >= rows || column >= args.value_dim) return;
     hw::store_kept(static_cast<std::uint16_t*>(args.o.data) + offset(args.o, tile_row) + column, elements);
   }
   /// The row's head's, as an exponent of 2.
@@ -102,10 +103,11 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Resu
   auto& rounded = consumer.shared.q;
   result.round_to(rounded);
   sync_consumers();
-  for (int chunk = static_cast<int>(hw::thread_index()); chunk < out.rows * consumer.row_chunks;
+  constexpr int row_chunks = V.value_dim / tile::chunk_columns;
+  for (int chunk = static_cast<int>(hw::thread_index()); chunk < out.rows * row_chunks;
        chunk += DecodeVariant::consumer_threads) {
-    const int row = chunk / consumer.row_chunks;
-    const int column = chunk % consumer.row_chunks * tile::chunk_columns;
+    const int row = chunk / row_chunks;
+    const int column = chunk % row_chunks * tile::chunk_columns;
     out.store(row, column, rounded.chunk(row, column).words);
   }
 }
@@ -113,7 +115,7 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Resu
 template <DecodeVariant V, typename Result>
 TANDEM_DEVICE void store_partial(const DecodeArguments& args, const WorkTile& work, int place,
                                  const Result& result) {
-  constexpr PartialLayout layout{V.query_rows, V.head_dim};
+  constexpr PartialLayout layout{V.query_rows, V.value_dim};
   float* partial = args.partials + place * layout.floats();
   const int rows = rows_of_tile(args, work, V.query_rows);
   result.for_each_row([&](int row, float reference, float sum) {
@@ -198,13 +200,11 @@ struct MergedChunk {
 /// Merges parts of a stream. The rows' chunks of four elements are distributed over the threads, round after
 /// round; a warp has everything in flight that it needs of a group of parts, for a few rounds, before it uses
 /// the first.
-template <DecodeVariant V>
+template <auto V>
 struct Merge {
-  static constexpr int row_chunks = V.head_dim / 4;
+  static constexpr int row_chunks = V.value_dim / 4;
   static_assert(V.query_rows * row_chunks % hw::warp_size == 0, "the last lane's chunk is one of the tile");
-  /// Parts of a group, and rounds that are in flight together: what registers allow.
-  static constexpr int group = V.query_rows <= (V.resident == 1 ? 32 : 16) ? 16 : 8;
-  static constexpr int rounds = V.query_rows <= 16 && V.resident == 1 ? 2 : 1;
+  static constexpr int group = V.merge_group(), rounds = V.merge_rounds();
   static_assert(row_chunks % group == 0);
 
   const DecodeArguments& args;
@@ -218,13 +218,13 @@ struct Merge {
   }
 
   TANDEM_DEVICE const float* partial(int part) const {
-    constexpr PartialLayout layout{V.query_rows, V.head_dim};
+    constexpr PartialLayout layout{V.query_rows, V.value_dim};
     return args.partials + parts.place(part) * layout.floats();
   }
 
   /// Adds the group of parts from `first` on to the chunks of the rounds from `first_chunk` on.
   TANDEM_DEVICE void add_group(MergedChunk (&merged)[rounds], int first_chunk, int first) const {
-    constexpr PartialLayout layout{V.query_rows, V.head_dim};
+    constexpr PartialLayout layout{V.query_rows, V.value_dim};
     const int lane = static_cast<int>(hw::lane_index()), chunk = first_chunk + lane;
     const int own = lane % group, count = parts.parts - first;
     const float* statistics = partial(first + (own < count ? own : 0));
@@ -271,14 +271,16 @@ struct Merge {
   }
 };
 
-/// Merges all parts of the work tile's stream, in their order.
-template <DecodeVariant V>
-TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, const StreamParts& parts) {
+/// Merges all parts of the work tile's stream, in their order. Of the rounds over its chunks, slice number
+/// `slice` of `slices`.
+template <auto V, int slices = 1>
+TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, const StreamParts& parts,
+                         int slice = 0) {
   const OutputRows<V> out(args, work);
   const Merge<V> merge{args, parts, out};
   constexpr int stride = merge.rounds * DecodeVariant::consumer_threads;
-  for (int chunk = static_cast<int>(hw::warp_index()) * hw::warp_size; chunk < merge.chunks();
-       chunk += stride) {
+  for (int chunk = slice * stride + static_cast<int>(hw::warp_index()) * hw::warp_size;
+       chunk < merge.chunks(); chunk += slices * stride) {
     MergedChunk merged[merge.rounds];
     for (int first = 0; first < parts.parts; first += merge.group) merge.add_group(merged, chunk, first);
     TANDEM_UNROLL
@@ -298,8 +300,11 @@ TANDEM_DEVICE void finish_work(Consumer<V>& consumer, const SplitSchedulerOf<V>&
     store_final(consumer, work, result);
     return;
   }
-  const StreamParts parts = parts_of<V>(consumer.args, scheduler, work);
+  const StreamParts parts = parts_of(consumer.args, scheduler, work, static_cast<int>(hw::block_index()));
   store_partial<V>(consumer.args, work, parts.own, result);
+  if constexpr (V.merges_apart()) {
+    if (consumer.args.merges_apart) return;
+  }
   const bool more_here = work.past_unit < work.stream_end && work.past_unit < scheduler.share_end();
   if (!more_here && arrive_last(consumer, parts)) merge<V>(consumer.args, work, parts);
 }

@@ -103,7 +103,7 @@ TANDEM_DEVICE void attend_plain(Consumer<V>& consumer, const WorkTile& work, Pla
 
     consumer.wait_values();
     hw::wgmma_fence();
-    tile::start_output<V.operand>(result.output, p, shared.v[consumer.v_at.stage].tile[0]);  // O += P @ V
+    tile::start_output<V.operand>(result.output, p, consumer.values().tile[0]);  // O += P @ V
     hw::wgmma_commit();
     hw::wgmma_wait<0>();
     consumer.release_values();

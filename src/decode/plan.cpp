@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "decode/cost.h"
 #include "hw/tensor_map.h"
 
 namespace tandem::decode {
@@ -18,13 +19,7 @@ using core::Status;
 constexpr int most_box_rows = 64;
 constexpr std::int64_t max_units = std::int64_t{1} << 30;
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 std::int64_t rows_of(const DecodeProblem& problem) { return problem.group() * problem.q_len(); }
-
-std::int64_t streams_of(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return problem.kv_heads() * ceil_div(rows_of(problem), variant.query_rows);
-}
 
 std::int64_t unit_keys(const DecodeProblem& problem, const DecodeVariant& variant) {
   return problem.split_size > 0 ? problem.split_size : variant.block_n;
@@ -65,30 +60,40 @@ tandem_decode_kernel resolve(const DecodeProblem& problem) {
   return problem.kernel == TANDEM_DECODE_AUTO ? TANDEM_DECODE_SHARED_P : problem.kernel;
 }
 
-/// Whether two tiles of the variant's rows serve better than a wider variant that has room for all: where a
-/// step is so short that merging is much of it, since each place merges half as many rows then, though keys
-/// are read twice, the second time from L2. Not with fixed splits, whose results don't depend on the batch.
-bool halves_rows(const DecodeProblem& problem, const DecodeVariant& variant) {
-  constexpr int short_step = 264;  // units: two for each multiprocessor of an H100 or H200
-  return problem.split_size == 0 && 2 * variant.query_rows >= rows_of(problem) &&
-         most_units(problem, variant) <= short_step;
-}
-
-/// What serves only where streams are short; wide tiles are always two to a multiprocessor where they fit.
+/// What serves only where there is much to read, or streams are short; wide tiles are always two to a
+/// multiprocessor where they fit.
 bool is_narrow_twin(const DecodeVariant& variant) { return variant.resident > 1 && variant.query_rows <= 16; }
 
-/// Whether streams are so short, and so many, that what they cost besides their keys is most of the step.
-bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
-  constexpr std::int64_t most_bytes = 512 * 1024;  // of a stream's keys and values
-  const std::int64_t bytes = (problem.eight_bit() ? 2 : 4) * problem.capacity() * problem.head_dim();
-  return problem.split_size == 0 && bytes <= most_bytes &&
-         problem.batch() * streams_of(problem, variant) >= max_blocks;
+/// Whether values have as many columns as keys; those that have fewer lie in the keys.
+bool values_are_as_wide(const DecodeProblem& problem) { return problem.value_dim() == problem.head_dim(); }
+
+/// Whether the cost model (cost.h) knows the step's kernels, and may choose by the batch.
+bool has_prices(const DecodeProblem& problem) {
+  return problem.kernel == TANDEM_DECODE_AUTO && problem.split_size == 0 && !problem.eight_bit();
 }
 
-/// Whether an 8-bit step reads so much that two blocks of a multiprocessor are worth twice as many parts.
-bool is_worth_two(const DecodeProblem& problem, const DecodeVariant& variant) {
+/// Without prices: the narrowest tile that has room for all rows, or else the widest; that of 32 where the
+/// step is not for study, since the one of 64 would merge its fixed splits for too long. Narrow ones come
+/// first.
+bool is_better_by_rows(const DecodeProblem& problem, const DecodeVariant& variant,
+                       const DecodeVariant* chosen) {
+  const int most_rows = problem.kernel == TANDEM_DECODE_AUTO ? 32 : 64;
+  if (is_narrow_twin(variant)) return false;
+  return chosen == nullptr || (chosen->query_rows < rows_of(problem) && variant.query_rows <= most_rows);
+}
+
+/// Whether an 8-bit step reads so much, or has so many short streams, that two blocks of a multiprocessor are
+/// worth twice as many parts.
+bool is_worth_two(const DecodeProblem& problem, const DecodeVariant& twin, const DecodeVariant* chosen) {
   constexpr std::int64_t fewest_units = 8 * max_sm_count;
-  return variant.eight_bit() && most_units(problem, variant) > fewest_units;
+  constexpr std::int64_t most_bytes = 512 * 1024;  // of a short stream's keys and values
+  if (problem.kernel != TANDEM_DECODE_AUTO || !twin.eight_bit() || !is_narrow_twin(twin) ||
+      chosen == nullptr || chosen->query_rows < rows_of(problem))
+    return false;
+  const bool has_short_streams = problem.split_size == 0 &&
+                                 2 * problem.capacity() * problem.head_dim() <= most_bytes &&
+                                 problem.batch() * streams_of(problem, *chosen) >= max_blocks;
+  return has_short_streams || most_units(problem, *chosen) > fewest_units;
 }
 
 Algorithm algorithm_of(const DecodeProblem& problem) {
@@ -98,6 +103,13 @@ Algorithm algorithm_of(const DecodeProblem& problem) {
   return kernel == TANDEM_DECODE_SHARED_P ? Algorithm::shared_p : Algorithm::register_p;
 }
 
+/// Whether the kernel knows the cache's elements and what belongs to them; of e4m3 no more than that.
+bool knows_elements(const DecodeVariant& variant, const DecodeProblem& problem) {
+  if (variant.token_scales != problem.scales.per_token) return false;
+  if (problem.k_cache.dtype == TANDEM_INT8) return variant.element == Element::int8;
+  return variant.element == Element::e4m3 && variant.hadamard == problem.scales.hadamard;
+}
+
 Status unsupported(const std::string& what, std::int64_t value, const std::string& allowed) {
   return {TANDEM_UNSUPPORTED,
           what + " is " + std::to_string(value) + "; the Hopper backend takes " + allowed};
@@ -105,6 +117,7 @@ Status unsupported(const std::string& what, std::int64_t value, const std::strin
 
 Status check_tensors(const DecodeProblem& problem) {
   for (auto [name, tensor] : {std::pair{"q", &problem.q},
+                              {"qv", &problem.qv},
                               {"cache.k", &problem.k_cache},
                               {"cache.v", &problem.v_cache},
                               {"k_new", &problem.k_new},
@@ -120,6 +133,27 @@ Status check_tensors(const DecodeProblem& problem) {
       return {TANDEM_INVALID_ARGUMENT, std::string(name) + " is not aligned to 16 bytes"};
   }
   return {};
+}
+
+/// Values of another head dim have no place of their own in the kernels.
+Status check_values(const DecodeProblem& problem) {
+  if (problem.has_qv()) {
+    const bool latent = problem.head_dim() == latent_dim - latent_value_dim &&
+                        problem.value_dim() == latent_value_dim && !problem.eight_bit();
+    if (latent) return {};
+    return {
+        TANDEM_UNSUPPORTED,
+        std::string("qv is given, q.shape[3] (head dim) is ") + std::to_string(problem.head_dim()) +
+            ", cache.v.shape[3] " + std::to_string(problem.value_dim()) + " and cache.k.dtype " +
+            core::name_of(problem.k_cache.dtype) +
+            "; with qv the Hopper backend takes head dim 64 with 512 columns of values, of bf16 and fp16"};
+  }
+  if (values_are_as_wide(problem) || problem.values_in_keys()) return {};
+  return {TANDEM_UNSUPPORTED,
+          "cache.v has head dim " + std::to_string(problem.value_dim()) + " and cache.k " +
+              std::to_string(problem.head_dim()) +
+              "; the Hopper backend takes fewer columns of values only where they are the first of the keys: "
+              "cache.v has the address and strides of cache.k, and v_new those of k_new"};
 }
 
 /// Fewer streams side by side, as many as leave the fewest blocks over, where that brings 2 %.
@@ -146,23 +180,35 @@ int min_share_of(const DecodeProblem& problem, const DecodeVariant& variant) {
   return problem.split_size > 0 ? 1 : std::max(1, 128 / variant.block_n);
 }
 
-/// Where streams are short and equally long, each block may have whole ones, so that nothing is merged: where
-/// what the last round leaves empty costs less than a merge does.
+/// Where streams are equally long, shares may be so chosen that few of them are cut. Not where the step may
+/// be long: its teams are others.
 int even_share_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
-  constexpr std::int64_t most_bytes = 512 * 1024;  // of a stream's keys and values
   const int usual = min_share_of(problem, variant);
-  if (problem.split_size > 0 || grid.differs() || grid.blocks() == 0) return usual;
-  const std::int64_t unit_bytes = variant.block_bytes();
-  const std::int64_t units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
-  // Streams that a team walks one after another, and how many of them in the fullest one.
-  const std::int64_t in_turn = problem.batch() * (streams_of(problem, variant) / grid.usual.team_blocks);
-  const std::int64_t most = ceil_div(in_turn, grid.usual.teams);
-  const std::int64_t empty_units = (most * grid.usual.teams - in_turn) * units / grid.usual.teams;
-  const bool whole = units * unit_bytes <= most_bytes && empty_units * unit_bytes <= stream_overhead_bytes;
-  return whole ? static_cast<int>(std::max<std::int64_t>(usual, most * units)) : usual;
+  const std::int64_t units = problem.batch() * ceil_div(problem.capacity(), variant.block_n);
+  if (problem.split_size > 0 || units >= long_step_of(problem, variant, grid)) return usual;
+  return static_cast<int>(best_share(problem, variant, grid, usual));
+}
+
+bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
+  return variant.head_dim >= problem.key_columns() && variant.value_dim >= problem.value_dim() &&
+         variant.values_in_keys() != values_are_as_wide(problem) && variant.two_part_keys == problem.has_qv();
+}
+
+/// Tiles that were measured: those of which up to four have room for all rows, or for 64 of them; if
+/// positions can be counted.
+bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
+  constexpr std::int64_t narrowest = 8, widest = 64;
+  const std::int64_t rows = rows_of(problem);
+  return 4 * variant.query_rows >= std::min(rows, widest) &&
+         (variant.query_rows < 2 * rows || variant.query_rows == narrowest) &&
+         most_positions(problem, variant) < max_units;
 }
 
 }  // namespace
+
+std::int64_t streams_of(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return problem.kv_heads() * ceil_div(rows_of(problem), variant.query_rows);
+}
 
 int box_rows(const DecodeProblem& problem) {
   return problem.paged() ? static_cast<int>(std::min<std::int64_t>(problem.page_size(), most_box_rows))
@@ -175,40 +221,50 @@ const DecodeVariant* choose_variant(const DecodeProblem& problem) {
   const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
   const Algorithm algorithm = algorithm_of(problem);
   const DecodeVariant* chosen = nullptr;
+  double least_us = 0;
   for (const DecodeVariant& variant : table) {
-    if (variant.algorithm != algorithm || variant.operand != operand ||
-        variant.head_dim < problem.head_dim() || is_narrow_twin(variant) ||
-        variant.token_scales != problem.scales.per_token)
+    if (variant.algorithm != algorithm || variant.operand != operand || !has_room(variant, problem) ||
+        !knows_elements(variant, problem))
       continue;
     if (chosen != nullptr && variant.head_dim > chosen->head_dim)
       break;  // head dims ascend: it only pads more
-    // Narrow ones come first.
-    if (chosen == nullptr || (chosen->query_rows < rows_of(problem) && !halves_rows(problem, *chosen)))
-      chosen = &variant;
+    if (!has_prices(problem)) {
+      if (is_better_by_rows(problem, variant, chosen) || is_worth_two(problem, variant, chosen))
+        chosen = &variant;
+    } else {
+      constexpr double never = std::numeric_limits<double>::infinity();
+      const double us = may_serve(problem, variant) ? estimated_us(problem, variant) : never;
+      if (chosen == nullptr || us < least_us) chosen = &variant, least_us = us;
+    }
   }
-  if (chosen == nullptr || problem.kernel != TANDEM_DECODE_AUTO ||
-      !(has_short_streams(problem, *chosen) || is_worth_two(problem, *chosen)))
-    return chosen;
-  const auto shares = [&](const DecodeVariant& v) {
-    return is_narrow_twin(v) && v.algorithm == algorithm && v.operand == operand &&
-           v.query_rows == chosen->query_rows && v.head_dim == chosen->head_dim &&
-           v.token_scales == chosen->token_scales;
-  };
-  const auto* twin = std::find_if(table.begin(), table.end(), shares);
-  return twin == table.end() ? chosen : twin;
+  return chosen;
+}
+
+double estimated_us(const DecodeProblem& problem, const DecodeVariant& variant) {
+  const GridShape grid = grid_shape(problem, variant, max_sm_count);
+  return step_us(problem, variant, grid, even_share_of(problem, variant, grid));
 }
 
 Status supported(const DecodeProblem& problem) {
+  if (Status s = check_values(problem); !s.ok()) return s;
   const DecodeVariant* variant = choose_variant(problem);
   if (variant == nullptr) {
-    return {TANDEM_UNSUPPORTED, std::string("no Hopper decode kernel is built for dtype ") +
-                                    core::name_of(problem.dtype()) + " with head dim " +
-                                    std::to_string(problem.head_dim()) +
-                                    "; built are bf16 and fp16 with head dims up to 256"};
+    return {TANDEM_UNSUPPORTED,
+            std::string("no Hopper decode kernel is built for dtype ") + core::name_of(problem.dtype()) +
+                " with head dim " + std::to_string(problem.head_dim()) +
+                "; built are bf16 and fp16 with head dims up to 512, and up to 576 for up to 512 "
+                "columns of values that lie in the keys"};
   }
   if (problem.paged() && !std::has_single_bit(static_cast<std::uint64_t>(problem.page_size()))) {
     return unsupported("the page size", problem.page_size(), "powers of two");
   }
+  if (problem.mask.chunk > 0)
+    return unsupported("mask.chunk", problem.mask.chunk,
+                       "no chunks in a decoding step: tandem_forward with varlen does");
+  if (problem.slopes.given() || problem.tree != nullptr)
+    return {TANDEM_UNSUPPORTED,
+            std::string(problem.slopes.given() ? "alibi_slopes are" : "a tree is") +
+                " given; the Hopper backend takes none in a decoding step: tandem_forward with varlen does"};
   constexpr std::int64_t longest = core::BasicMask<std::int32_t>::max_length;
   if (problem.capacity() > longest)
     return unsupported("the cache's capacity", problem.capacity(), "at most 2^28 keys of a sequence");
@@ -237,7 +293,7 @@ GridShape grid_shape(const DecodeProblem& problem, const DecodeVariant& variant,
 std::size_t workspace_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
   const std::int64_t partials = problem.split_size > 0 ? most_units(problem, variant)
                                                        : std::int64_t{2} * max_sm_count * variant.resident;
-  const PartialLayout layout{variant.query_rows, variant.head_dim};
+  const PartialLayout layout{variant.query_rows, variant.value_dim};
   return counter_bytes + static_cast<std::size_t>(partials * layout.floats()) * sizeof(float);
 }
 
@@ -253,6 +309,8 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.lse = core::TensorView::of(problem.lse);
   args.k_scale = core::TensorView::of(problem.scales.k);
   args.v_scale = core::TensorView::of(problem.scales.v);
+  args.qv = core::TensorView::of(problem.qv);
+  args.hadamard = core::HadamardView::of(problem.scales.hadamard, problem.scales.seed, problem.head_dim());
   args.lengths = problem.lengths;
   args.sinks = problem.sinks;
   args.pages = pages_of(problem);
@@ -271,9 +329,13 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.long_step = long_step_of(problem, variant, grid);
   args.rows = static_cast<int>(rows_of(problem));
   args.head_dim = static_cast<int>(problem.head_dim());
+  args.value_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group()));
   args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.query_rows)));
   args.fixed_splits = problem.split_size > 0;
+  // Where a stream has one unit none is cut.
+  args.merges_apart = variant.merges_apart() && !args.fixed_splits &&
+                      most_units(problem, variant) > problem.batch() * streams_of(problem, variant);
   args.overhead = overhead_of(problem, variant);
   args.min_share = core::Divisor(min_share_of(problem, variant));
   args.even_share = core::Divisor(even_share_of(problem, variant, grid));
@@ -290,16 +352,27 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
 launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count,
                                    void* workspace) {
   const GridShape grid = grid_shape(problem, variant, sm_count);
+  const bool has_value_map = !variant.values_in_keys() || variant.two_part_keys;
   launch::Record<Family> record{variant, grid.blocks(), {}};
   if (record.blocks == 0) return record;
   record.arguments = make_arguments(problem, variant, grid, workspace);
   if (problem.pages() == 0) {  // nothing will be loaded, but maps have to be valid
     record.request({"q", problem.q, {1}, &DecodeArguments::k});
-    record.request({"q", problem.q, {1}, &DecodeArguments::v});
+    if (has_value_map) record.request({"q", problem.q, {1}, &DecodeArguments::v});
   } else {
     record.request({"cache.k", problem.k_cache, {box_rows(problem)}, &DecodeArguments::k});
-    record.request({"cache.v", problem.v_cache, {box_rows(problem)}, &DecodeArguments::v});
+    if (has_value_map) record.request({"cache.v", problem.v_cache, {box_rows(problem)}, &DecodeArguments::v});
   }
+  return record;
+}
+
+launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& step) {
+  const DecodeArguments& args = step.arguments;
+  launch::Record<CombineFamily> record{
+      {step.variant.operand, step.variant.value_dim, step.variant.query_rows}, 0, {args}};
+  const bool may_cut = step.blocks > 0 && args.merges_apart;
+  if (may_cut)
+    record.blocks = (args.teams.count.value() - 1) * args.teams.team_blocks.value() * record.variant.slices();
   return record;
 }
 

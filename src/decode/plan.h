@@ -13,11 +13,19 @@
 
 namespace tandem::decode {
 
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 /// Multiprocessors that workspaces and plans have room for: no Hopper has more. And blocks, two of each.
 inline constexpr int max_sm_count = 132, max_blocks = 2 * max_sm_count;
 
 /// The variant that serves the problem, or nullptr if none is built for it.
 const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
+
+/// Microseconds of the step by the cost model (cost.h), with the shares that it would have on an H200.
+double estimated_us(const core::DecodeProblem& problem, const DecodeVariant& variant);
+
+/// Streams of each sequence: row tiles of all key/value heads.
+std::int64_t streams_of(const core::DecodeProblem& problem, const DecodeVariant& variant);
 
 /// How a grid is made up of teams (work.h).
 struct TeamShape {
@@ -50,6 +58,8 @@ DecodeArguments make_arguments(const core::DecodeProblem& problem, const DecodeV
 /// The launch of the variant's kernel on `sm_count` multiprocessors.
 launch::Record<Family> make_record(const core::DecodeProblem& problem, const DecodeVariant& variant,
                                    int sm_count, void* workspace);
+/// That of the kernel that merges what the step leaves; no blocks where the step merges by itself.
+launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& step);
 /// That of the kernel that writes the plan of such launches.
 launch::Record<PlanFamily> make_plan_record(const core::DecodeProblem& problem, const DecodeVariant& variant,
                                             int sm_count, void* plan);

@@ -107,8 +107,10 @@ struct Producer {
     auto& tile = block.tile[row / tile_keys];
     TANDEM_UNROLL
     for (int p = 0; p < DecodeShared<V>::KeyTile::panels; ++p) {
-      origin.d = p * tile::panel_columns;
-      hw::load_box(tile.panel[p][row % tile_keys], map, full, origin, args.policy);
+      constexpr int value_panels = V.value_dim / tile::panel_columns;
+      const bool is_value = V.two_part_keys && p < value_panels;
+      origin.d = (V.two_part_keys && !is_value ? p - value_panels : p) * tile::panel_columns;
+      hw::load_box(tile.panel[p][row % tile_keys], is_value ? args.v : map, full, origin, args.policy);
     }
   }
 };
@@ -124,7 +126,8 @@ TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
       producer.pages.advance(key);
       const hw::BoxOrigin origin{0, key, work.head, 0};
       producer.load(shared.k_pipeline, producer.k_at, args.k, shared.k, origin);
-      producer.load(shared.v_pipeline, producer.v_at, args.v, shared.v, origin);
+      if constexpr (!V.values_in_keys())
+        producer.load(shared.v_pipeline, producer.v_at, args.v, shared.v.block, origin);
     }
   }
 }

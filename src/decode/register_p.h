@@ -35,7 +35,7 @@ TANDEM_DEVICE void make_fragments(std::uint32_t (&b)[V.query_rows / 8][2],
 /// O^T += V^T P over the warp's keys of the block of values that is full.
 template <DecodeVariant V>
 TANDEM_DEVICE void add_output(Consumer<V>& consumer, const TransposedScores<V>& p, WarpOutput<V>& output) {
-  auto& values = consumer.shared.v[consumer.v_at.stage];
+  auto& values = consumer.values();
   const int lane = static_cast<int>(hw::lane_index());
   // Matrices of V^T: keys 0-7 and 8-15 of the warp's 16, each with output columns 0-7 and 8-15 of 16.
   const int key = 16 * own_warp() + lane / 16 * 8 + lane % 8;

@@ -38,10 +38,10 @@ TANDEM_DEVICE void store_probabilities(Consumer<V>& consumer, const TransposedSc
 /// Starts O^T += V^T P for the block of values that is full.
 template <DecodeVariant V>
 TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& result) {
-  auto& values = consumer.shared.v[consumer.v_at.stage];
+  auto& values = consumer.values();
   hw::wgmma_fence();
   TANDEM_UNROLL
-  for (int m = 0; m < V.head_dim / 64; ++m) {
+  for (int m = 0; m < V.value_dim / 64; ++m) {
     TANDEM_UNROLL
     for (int step = 0; step < V.block_n / tile::k_step; ++step) {
       constexpr int steps = 64 / tile::k_step;  // of a tile of 64 keys

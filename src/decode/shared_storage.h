@@ -52,6 +52,15 @@ struct AlgorithmShared<V, Algorithm::eight_bit> {
   std::conditional_t<V.token_scales, TokenScales<V.block_n>, NoTokenScales> tokens;
 };
 
+/// Blocks of values, where they have a place of their own.
+template <typename KeyBlock, DecodeVariant V>
+struct ValueBlocks {
+  KeyBlock block[V.stages];
+};
+template <typename KeyBlock, DecodeVariant V>
+requires(V.values_in_keys()) struct ValueBlocks<KeyBlock, V> {
+};
+
 template <DecodeVariant V>
 struct DecodeShared {
   /// The transposed products take 64 keys as their rows.
@@ -63,12 +72,20 @@ struct DecodeShared {
   };
 
   KeyBlock k[V.stages];
-  KeyBlock v[V.stages];
+  ValueBlocks<KeyBlock, V> v;
   tile::SharedTile<V.query_rows, V.head_dim> q;
   AlgorithmShared<V, V.algorithm> own;
   tile::Pipeline<V.stages> k_pipeline;
   tile::Pipeline<V.stages> v_pipeline;
   std::uint32_t last_arriver;
+
+  TANDEM_DEVICE KeyBlock& values(int stage) {
+    if constexpr (V.values_in_keys()) {
+      return k[stage];
+    } else {
+      return v.block[stage];
+    }
+  }
 };
 
 }  // namespace tandem::decode

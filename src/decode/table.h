@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <tuple>
+#include <utility>
 
 #include "decode/arguments.h"
 #include "decode/variant.h"
@@ -21,8 +22,8 @@ struct Recipe {
 
 /// Stages, by measurement: about 100 to 130 KB on their way to a multiprocessor are enough, and with more L2
 /// has less room for outputs (docs/decode.md). Short streams are mostly latency, which two blocks of a
-/// multiprocessor hide from one another. The probabilities of register_p stay in registers together
-/// with O^T, which limits its query rows.
+/// multiprocessor hide from one another. Registers limit query rows: O^T has head_dim / 2 of them for 64
+/// rows, and the probabilities of register_p stay in registers beside it.
 template <int head_dim>
 constexpr auto recipes() {
   using enum Algorithm;
@@ -32,19 +33,38 @@ constexpr auto recipes() {
         Recipe{shared_p, 32, 128, 3, 2}, Recipe{register_p, 8, 128, 3},  Recipe{register_p, 16, 128, 3},
         Recipe{register_p, 32, 128, 3},  Recipe{shared_p, 8, 128, 3, 2}, Recipe{shared_p, 16, 128, 3, 2}};
   } else if constexpr (head_dim == 128) {
-    return std::array{
-        Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 2},   Recipe{shared_p, 16, 128, 2},
-        Recipe{shared_p, 32, 64, 3, 2}, Recipe{register_p, 8, 128, 3}, Recipe{register_p, 16, 128, 3},
-        Recipe{register_p, 32, 64, 5},  Recipe{shared_p, 8, 64, 3, 2}, Recipe{shared_p, 16, 64, 3, 2}};
-  } else {
-    static_assert(head_dim == 256);
+    return std::array{Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 2},
+                      Recipe{shared_p, 16, 128, 2},   Recipe{shared_p, 32, 64, 3, 2},
+                      Recipe{shared_p, 64, 128, 2},   Recipe{register_p, 8, 128, 3},
+                      Recipe{register_p, 16, 128, 3}, Recipe{register_p, 32, 64, 5},
+                      Recipe{shared_p, 8, 64, 3, 2},  Recipe{shared_p, 16, 64, 3, 2}};
+  } else if constexpr (head_dim == 256) {
     return std::array{Recipe{plain, 64, 64, 2},     Recipe{shared_p, 8, 64, 2},
                       Recipe{shared_p, 16, 64, 2},  Recipe{shared_p, 32, 64, 3},
                       Recipe{register_p, 8, 64, 3}, Recipe{register_p, 16, 64, 3}};
+  } else {
+    static_assert(head_dim == 512);  // a block of keys and one of values are 128 KB
+    return std::array{Recipe{shared_p, 16, 64, 1}, Recipe{shared_p, 32, 64, 1}};
   }
 }
 
-/// Over a cache of e4m3. Where there is much to read two blocks of a multiprocessor hide from one another
+/// Over keys that hold their values: 576 columns, of which 512 are the values.
+constexpr std::array latent_recipes{Recipe{Algorithm::shared_p, 16, 64, 2},
+                                    Recipe{Algorithm::shared_p, 32, 64, 2}};
+inline constexpr int latent_dim = 576, latent_value_dim = 512;
+
+template <bool two_part_keys>
+constexpr auto latent_variants() {
+  std::array<DecodeVariant, 2 * latent_recipes.size()> all{};
+  std::size_t i = 0;
+  for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16})
+    for (const Recipe& r : latent_recipes)
+      all[i++] = {r.algorithm, operand,    latent_dim, r.query_rows,     r.block_n,
+                  r.stages,    r.resident, false,      latent_value_dim, two_part_keys};
+  return all;
+}
+
+/// Over a cache of 8 bits. Where there is much to read two blocks of a multiprocessor hide from one another
 /// that a block's steps wait for each other; where there is little, fewer parts are merged.
 template <int head_dim>
 constexpr auto eight_bit_recipes() {
@@ -59,7 +79,7 @@ constexpr auto eight_bit_recipes() {
 }
 
 /// All of those, with and without a scale for each token.
-template <int head_dim>
+template <int head_dim, Element element, bool hadamard>
 constexpr auto eight_bit_variants() {
   constexpr auto lines = eight_bit_recipes<head_dim>();
   std::array<DecodeVariant, 4 * lines.size()> all{};
@@ -67,8 +87,8 @@ constexpr auto eight_bit_variants() {
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const bool token_scales : {false, true}) {
       for (const Recipe& r : lines) {
-        all[i++] = {r.algorithm, operand,  head_dim,   r.query_rows,
-                    r.block_n,   r.stages, r.resident, token_scales};
+        all[i++] = {r.algorithm, operand,      head_dim, r.query_rows, r.block_n, r.stages,
+                    r.resident,  token_scales, head_dim, false,        element,   hadamard};
       }
     }
   }
@@ -126,10 +146,45 @@ struct StudyGroup {
   using Body = KernelBody<V>;
 };
 
+/// Over e4m3 kernels for a Hadamard matrix are others; those over int8 ask.
 template <int head_dim>
 struct EightBitGroup {
   using Family = decode::Family;
-  static constexpr auto variants = eight_bit_variants<head_dim>();
+  static constexpr auto variants = eight_bit_variants<head_dim, Element::e4m3, false>();
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
+struct HadamardGroup {
+  using Family = decode::Family;
+  static constexpr auto variants = eight_bit_variants<head_dim, Element::e4m3, true>();
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
+struct Int8Group {
+  using Family = decode::Family;
+  static constexpr auto variants = eight_bit_variants<head_dim, Element::int8, true>();
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
+struct LatentGroup {
+  using Family = decode::Family;
+  static constexpr auto variants = latent_variants<false>();
+  static_assert(head_dim == latent_dim);
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
+struct TwoPartGroup {
+  using Family = decode::Family;
+  static constexpr auto variants = latent_variants<true>();
+  static_assert(head_dim == latent_dim);
   template <DecodeVariant V>
   using Body = KernelBody<V>;
 };
@@ -139,12 +194,49 @@ constexpr void Family::for_each_group(Visit visit) {
   const auto all = [&visit]<int head_dim>() {
     visit.template operator()<Group<head_dim>>();
     visit.template operator()<EightBitGroup<head_dim>>();
+    visit.template operator()<HadamardGroup<head_dim>>();
+    visit.template operator()<Int8Group<head_dim>>();
     visit.template operator()<StudyGroup<head_dim>>();
   };
   all.template operator()<64>();
   all.template operator()<128>();
   all.template operator()<256>();
+  visit.template operator()<Group<512>>();
+  visit.template operator()<LatentGroup<latent_dim>>();
+  visit.template operator()<TwoPartGroup<latent_dim>>();
 }
+
+/// For each shape that wide tiles have.
+constexpr auto combine_variants() {
+  constexpr std::array<std::pair<int, int>, 5> shapes{
+      {{64, 32}, {128, 32}, {128, 64}, {256, 32}, {latent_value_dim, 32}}};
+  std::array<CombineVariant, 2 * shapes.size()> all{};
+  std::size_t i = 0;
+  for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16})
+    for (const auto& [value_dim, query_rows] : shapes) all[i++] = {operand, value_dim, query_rows};
+  return all;
+}
+
+struct CombineGroup;
+
+/// That of the kernel that merges.
+struct CombineFamily : launch::Groups<CombineGroup> {
+  using Variant = CombineVariant;
+  using Arguments = CombineArguments;
+  static constexpr const char* name = "the kernel that merges a step's parts";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+
+template <CombineVariant V>
+struct CombineBody;  // kernel.h
+
+struct CombineGroup {
+  using Family = CombineFamily;
+  static constexpr auto variants = combine_variants();
+  template <CombineVariant V>
+  using Body = CombineBody<V>;
+};
 
 struct PlanGroup;
 
@@ -195,9 +287,17 @@ constexpr auto joined(const Variants&... lists) {
   ((next = std::copy(lists.begin(), lists.end(), next)), ...);
   return all;
 }
+/// Over caches of 8 bits, of all head dims.
+template <Element element, bool hadamard>
+constexpr auto all_eight_bit_variants() {
+  return joined(eight_bit_variants<64, element, hadamard>(), eight_bit_variants<128, element, hadamard>(),
+                eight_bit_variants<256, element, hadamard>());
+}
 constexpr auto all_variants() {
-  return joined(variants<64>(), variants<128>(), variants<256>(), eight_bit_variants<64>(),
-                eight_bit_variants<128>(), eight_bit_variants<256>());
+  return joined(variants<64>(), variants<128>(), variants<256>(), variants<512>(),
+                all_eight_bit_variants<Element::e4m3, false>(), all_eight_bit_variants<Element::e4m3, true>(),
+                all_eight_bit_variants<Element::int8, true>(), latent_variants<false>(),
+                latent_variants<true>());
 }
 
 }  // namespace tandem::decode

@@ -95,7 +95,7 @@ struct ColumnSoftmax {
 template <DecodeVariant V>
 struct TransposedResult {
   static constexpr int own = own_columns<V.query_rows>;
-  float output[V.head_dim / 64][V.query_rows / 2] = {};
+  float output[V.value_dim / 64][V.query_rows / 2] = {};
   ColumnSoftmax<V.query_rows> softmax;
 
   /// visit(row, reference, sum), once for every row of the tile.
@@ -127,7 +127,7 @@ struct TransposedResult {
   template <typename Tile>
   TANDEM_DEVICE void round_to(Tile& tile) const {
     TANDEM_UNROLL
-    for (int m = 0; m < V.head_dim / 64; ++m) store_transposed<V>(tile, 64 * m, output[m]);
+    for (int m = 0; m < V.value_dim / 64; ++m) store_transposed<V>(tile, 64 * m, output[m]);
   }
 
   /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements of O. Of two threads that
@@ -136,7 +136,7 @@ struct TransposedResult {
   TANDEM_DEVICE void for_each_pair(Visit visit) const {
     const bool odd = hw::lane_index() / 4 % 2 != 0;
     TANDEM_UNROLL
-    for (int m = 0; m < V.head_dim / 64; ++m) {
+    for (int m = 0; m < V.value_dim / 64; ++m) {
       TANDEM_UNROLL
       for (int j = 0; j < V.query_rows / 2; j += 2) {
         const float even_column = output[m][j], odd_column = output[m][j + 1];

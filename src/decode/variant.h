@@ -10,8 +10,11 @@ enum class Algorithm {
   plain,       ///< S = Q K^T with grouped queries as the 64-row operand, as in the forward
   shared_p,    ///< option 0: S^T = K Q^T, P through shared memory, O^T += V^T P
   register_p,  ///< option 1: S^T = K Q^T, P stays in registers, keys are split across the warps
-  eight_bit,   ///< shared_p over a cache of e4m3, which becomes fp16 on its way to registers
+  eight_bit,   ///< shared_p over a cache of 8 bits, which becomes fp16 on its way to registers
 };
+
+/// Of what an 8-bit cache consists.
+enum class Element { e4m3, int8 };
 
 /// What a stream (core/stream_k.h) costs a multiprocessor besides its keys, as bytes of keys and values that
 /// it could have read meanwhile: 2 us, for queries, the first product, which overlaps with nothing, the
@@ -32,15 +35,26 @@ struct DecodeVariant {
   int stages;                 ///< blocks of keys, and of values, in flight
   int resident = 1;           ///< blocks that a multiprocessor has at a time
   bool token_scales = false;  ///< of an 8-bit cache: each token and head has a scale of its own
+  /// Columns of values and outputs. Fewer than the head dim: the values are the keys' first columns, in the
+  /// same memory, and have no place of their own (multi-head latent attention).
+  int value_dim = head_dim;
+  /// Where values lie in the keys: keys have two parts, of which the values, from cache.v, are the first, and
+  /// the columns behind them cache.k's; so do queries (a call's qv, and its q).
+  bool two_part_keys = false;
+  Element element = Element::e4m3;  ///< of an 8-bit cache
+  bool hadamard = false;            ///< keys of an 8-bit cache may be kept times a Hadamard matrix
 
   /// One warpgroup of consumers and one producer warp.
   static constexpr int consumer_threads = hw::warpgroup_size;
   static constexpr int threads() { return consumer_threads + hw::warp_size; }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
+  constexpr bool values_in_keys() const { return value_dim < head_dim; }
   /// Of the products.
   constexpr hw::Operand products() const { return eight_bit() ? hw::Operand::fp16 : operand; }
   /// Of a block's keys and values in the cache.
-  constexpr int block_bytes() const { return 2 * block_n * head_dim * (eight_bit() ? 1 : 2); }
+  constexpr int block_bytes() const {
+    return (values_in_keys() ? 1 : 2) * block_n * head_dim * (eight_bit() ? 1 : 2);
+  }
   /// Tiles of 64 keys in a block.
   constexpr int subtiles() const { return block_n / 64; }
   /// What a stream costs besides its keys, in blocks of keys.
@@ -50,8 +64,30 @@ struct DecodeVariant {
 
   /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out.
   constexpr bool has_long_steps() const { return query_rows <= 16 && resident == 1; }
+  /// Whether a kernel of its own merges the parts of cut streams (combine.h): the last block to arrive would
+  /// read those of a wide tile for longer than that kernel takes to begin.
+  constexpr bool merges_apart() const { return query_rows > 16 && algorithm != Algorithm::plain; }
+
+  /// Of a merge in the kernel: parts, and rounds over a tile's chunks, that are in flight together; what
+  /// registers allow.
+  constexpr int merge_group() const { return query_rows <= (resident == 1 ? 32 : 16) ? 16 : 8; }
+  constexpr int merge_rounds() const { return query_rows <= 16 && resident == 1 ? 2 : 1; }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;
+};
+
+/// The template argument of the kernel that merges the parts of wide tiles' streams.
+struct CombineVariant {
+  hw::Operand operand;  ///< of the output
+  int value_dim, query_rows;
+
+  static constexpr int threads() { return hw::warpgroup_size; }
+  /// Chunks of four elements that a tile has, and the blocks that share them.
+  constexpr int slices() const { return query_rows * value_dim / 4 / threads(); }
+  static constexpr int merge_group() { return 16; }
+  static constexpr int merge_rounds() { return 1; }
+
+  friend constexpr bool operator==(const CombineVariant&, const CombineVariant&) = default;
 };
 
 /// The kernel that makes a plan is one.

@@ -102,6 +102,10 @@ launch::Record<AppendFamily> make_append_record(const core::ForwardProblem& prob
 
 core::Status check_appended(const core::ForwardProblem& problem) {
   const core::Varlen& varlen = problem.varlen;
+  if (varlen.appends() && problem.value_dim() != problem.head_dim())
+    return {TANDEM_UNSUPPORTED, "v.shape[3] (head dim) is " + std::to_string(problem.value_dim()) +
+                                    " and q.shape[3] " + std::to_string(problem.head_dim()) +
+                                    "; the Hopper backend appends where they are equal (varlen.k_new)"};
   if (varlen.appends())
     for (auto [name, tensor] : {std::pair{"varlen.k_new", &varlen.k_new}, {"varlen.v_new", &varlen.v_new}})
       if (core::Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;

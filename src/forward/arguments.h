@@ -60,6 +60,30 @@ struct ScaleView {
 /// Rows of the output that one warp holds.
 inline constexpr int output_rows = 16;
 
+/// Chunks of positions that a band is cut into (core/mask.h). Without chunks all keys are in the first one.
+struct ChunkArguments {
+  core::Divisor size = core::Divisor(core::BasicMask<std::int32_t>::unlimited);
+  int negative_past = core::BasicMask<std::int32_t>::unlimited;  ///< 0 where there are chunks
+};
+
+/// Slopes of scores (core/problem.h), as kernels have them.
+struct SlopeArguments {
+  const float* data;    ///< of each query head; nullptr: none
+  std::int64_t stride;  ///< from sequence to sequence
+  float to_score;  ///< what a slope of 1 is in scores as the products leave them, or, of capped ones, as tanh
+                   ///< does
+};
+
+/// Which blocks of keys are seen (core/block_list.h), as kernels have it. Strides are in rows.
+struct BlockListArguments {
+  const std::int32_t *counts, *blocks;
+  std::int64_t batch_stride, head_stride;
+  int slots;
+  std::uint32_t past_keys;  ///< blocks of the list that have keys
+  core::Divisor q_tiles;    ///< tiles of queries in a block of them
+  core::Divisor k_blocks;   ///< the kernel's blocks in a block of the list
+};
+
 struct ForwardArguments {
   hw::TensorMap q, k, v;  ///< boxes of 64 columns: 64 rows of a tile, block_n keys
   hw::TensorMap o_boxes;  ///< 64 columns x output_rows; where the variant stages its output
@@ -69,13 +93,17 @@ struct ForwardArguments {
   core::TileScheduler schedule;  ///< its heads are packs of query heads
   Packing packing;
   int q_len, k_len;
-  int head_dim;                         ///< columns that exist, at most the variant's
+  int head_dim;                         ///< columns of outputs, at most the variant's
   core::Divisor group;                  ///< packs per key/value head
   float scale_log2;                     ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;                   ///< softcap: scores become tanh(score_to_cap * score)
   VarlenArguments varlen;               ///< of variants for variable lengths only
   ScaleView q_scale, k_scale, v_scale;  ///< of 8-bit operands; a block of keys has one of either
   const float* sinks;                   ///< of each query head; of variants for variable lengths only
+  ChunkArguments chunks;                ///< of bands of variable lengths only
+  SlopeArguments slopes;                ///< the same
+  const std::uint32_t* tree;            ///< the same: two words of 32 bits for each row of q; nullptr: none
+  BlockListArguments block_list;        ///< of sparse variants only
 };
 
 /// Tiles that are in use at a time (tile_order.h): an even number of rounds of the forward's grid.

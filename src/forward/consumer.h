@@ -4,8 +4,10 @@
 #include "forward/eight_bit.h"
 #include "forward/epilogue.h"
 #include "forward/pingpong.h"
+#include "forward/score_bias.h"
 #include "forward/score_mask.h"
 #include "forward/shared_storage.h"
+#include "forward/tree_mask.h"
 #include "forward/work.h"
 #include "tile/gemm.h"
 #include "tile/softmax.h"
@@ -28,11 +30,13 @@ struct ConsumerState {
   int own_row;  ///< of a tile: the thread's upper one
   ConsumerPosition<V> at;
 
-  core::BlockLoop loop;
+  KeyLoop loop;
   RowLimits limits;
   Softmax<V> softmax;
   float output[V.head_dim / 2];
   EightBit<V> eight_bit;
+  ScoreBiasOf<V> bias;
+  TreeMaskOf<V> tree;
 
   /// Whose loop it is.
   TANDEM_DEVICE TileRows rows() const {
@@ -45,12 +49,20 @@ struct ConsumerState {
     limits = RowLimits::of<V>(args, lengths_of<V>(args, work.tile), work.first_row + own_row);
     softmax = {};
     eight_bit.begin(args, work, work.first_row + own_row);
+    bias.begin(args, work, work.first_row + own_row);
+    tree.begin(work);
   }
   TANDEM_DEVICE void clear_output() {
     TANDEM_UNROLL
     for (float& x : output) x = 0.f;
   }
 };
+
+/// Makes the registers of a block's scores ready, ahead of a turn.
+template <ForwardVariant V>
+TANDEM_DEVICE void begin_scores(float (&scores)[V.block_n / 2]) {
+  tile::begin_scores<V.operand>(scores);
+}
 
 /// Starts the scores of K's next block, which has to be full.
 template <ForwardVariant V>
@@ -69,8 +81,13 @@ using BlockProbabilities = tile::Probabilities<V.words(V.block_n)>;
 template <int number, ForwardVariant V>
 TANDEM_DEVICE void start_columns(ConsumerState<V>& state, const BlockProbabilities<V>& p) {
   constexpr int columns = product_columns<V>, ones = number == 0 ? V.rows_of_ones() : 0;
-  tile::start_product<columns + ones>(state.eight_bit.product[number % product_buffers<V>], p,
-                                      state.shared.v[state.at.v.stage], (products<V> - 1 - number) * columns);
+  constexpr int first = (products<V> - 1 - number) * columns;
+  auto& product = state.eight_bit.product[number % product_buffers<V>];
+  tile::start_product<columns + ones>(product, p, state.shared.v[state.at.v.stage], first);
+  if constexpr (V.value_terms == 2) {
+    tile::start_product<columns + ones, hw::Accumulate::add>(product, p,
+                                                             state.shared.second.v[state.at.v.stage], first);
+  }
 }
 
 /// Starts adding P times V's next block, which has to be full, to the output; of 8-bit operands that product
@@ -126,7 +143,8 @@ TANDEM_DEVICE void finish_output(ConsumerState<V>& state, const BlockProbabiliti
 /// Asks for the scales of 8-bit operands at a position of the loop, ahead of their use.
 template <ForwardVariant V>
 TANDEM_DEVICE void take_scales(ConsumerState<V>& state, int position) {
-  if constexpr (V.is_8_bit()) state.eight_bit.take_scales(state.args, state.loop.block(position) * V.block_n);
+  if constexpr (V.is_8_bit())
+    state.eight_bit.take_scales(state.args, key_block<V>(state.args, state.loop, position) * V.block_n);
 }
 
 /// Rounds a block's probabilities to the operands' type.
@@ -200,18 +218,25 @@ TANDEM_DEVICE float score_unit(const ConsumerState<V>& state, float of_scores, i
   return of_scores;
 }
 
-/// Cap, mask and row maxima of one block of scores (line 18), at a position of the loop.
+/// Cap, slopes, mask and row maxima of one block of scores (line 18), at a position of the loop.
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, float (&scores)[V.block_n / 2], int position) {
   if constexpr (V.softcap) {
     const float to_cap[2] = {score_unit(state, state.args.score_to_cap, 0),
                              score_unit(state, state.args.score_to_cap, 1)};
     TANDEM_UNROLL
-    for (int j = 0; j < V.block_n / 2; ++j)
-      scores[j] = hw::tanh(scores[j] * to_cap[tile::row_of_accumulator(j)]);
+    for (int j = 0; j < V.block_n / 2; ++j) {
+      const float score = V.integer_scores() ? scores[j] - tile::base_of_sums : scores[j];
+      scores[j] = hw::tanh(score * to_cap[tile::row_of_accumulator(j)]);
+    }
   }
+  // Full blocks without slopes don't ask, since a list would be read for it.
+  const bool asks = !V.block_sparse || kind == BlockKind::masked;
+  const int first_key = asks ? key_block<V>(state.args, state.loop, position) * V.block_n : 0;
+  state.bias.add(state.args, scores, first_key);
   if constexpr (kind == BlockKind::masked) {
-    mask_scores<V>(scores, state.limits, state.loop.block(position) * V.block_n);
+    mask_scores<V>(scores, state.limits, first_key);
+    state.tree.hide(state.args, scores, state.own_row, first_key);
   }
   if constexpr (V.is_8_bit()) {
     state.softmax.template update_row_max<kind == BlockKind::masked ? tile::Maximum::float_ : maximum_of<V>>(

@@ -9,8 +9,9 @@ namespace tandem::forward {
 constexpr Decisions measured_decisions(const ForwardVariant& v) {
   const bool narrow = v.head_dim <= 128, band = v.mask == MaskKind::band;
   const bool few_registers = v.head_dim == 256 && v.turn == TurnPolicy::free;
-  const bool few_registers_of_varlen =
-      v.lengths == Lengths::varlen && (v.consumers() == 3 || (v.head_dim >= 192 && v.softcap));
+  // Lists of tiles and of blocks take registers too.
+  const bool few_registers_of_lists = (v.lengths == Lengths::varlen || v.block_sparse) &&
+                                      (v.consumers() == 3 || (v.head_dim >= 192 && v.softcap));
   return {.loops_apart = v.overlap == Overlap::two_stage && !band,
           .direction = narrow ? core::Direction::last_key_first : core::Direction::first_key_first,
           .edge_before = band || narrow,
@@ -18,7 +19,7 @@ constexpr Decisions measured_decisions(const ForwardVariant& v) {
           .maxima_as_integers = !narrow || v.codes(),
           .rescales_in_line = narrow,
           .queries_kept_longer = few_registers && band,
-          .tiles_stand_apart = (few_registers && !band) || few_registers_of_varlen,
+          .tiles_stand_apart = (few_registers && !band) || few_registers_of_lists,
           .stages_output = v.can_stage_output()};
 }
 

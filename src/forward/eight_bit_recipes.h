@@ -21,6 +21,8 @@ struct EightBitRecipe {
   ValueLayout values;
   MaskKind mask;
   bool softcap;
+  hw::Operand operand = hw::Operand::e4m3;
+  int value_terms = 1;
 };
 
 /// Values by rows are for callers that have them so, and for study: bands serve every mask.
@@ -31,33 +33,44 @@ inline constexpr std::array eight_bit_recipes = {
     EightBitRecipe{ValueLayout::rows_transposed, MaskKind::band, false},
     EightBitRecipe{ValueLayout::rows_transposed, MaskKind::band, true}};
 
+/// Queries and keys as integers, beside values of one e4m3 number or of two: values that lie by key are not
+/// worth a finer score.
+inline constexpr std::array int8_recipes = {
+    EightBitRecipe{ValueLayout::columns, MaskKind::prefix, false, hw::Operand::int8, 1},
+    EightBitRecipe{ValueLayout::columns, MaskKind::band, false, hw::Operand::int8, 1},
+    EightBitRecipe{ValueLayout::columns, MaskKind::band, true, hw::Operand::int8, 1},
+    EightBitRecipe{ValueLayout::columns, MaskKind::prefix, false, hw::Operand::int8, 2},
+    EightBitRecipe{ValueLayout::columns, MaskKind::band, false, hw::Operand::int8, 2},
+    EightBitRecipe{ValueLayout::columns, MaskKind::band, true, hw::Operand::int8, 2}};
+
 /// Two products, of scores and of the block's output, and the output itself fit in registers side by side up
 /// to 128 columns; wider heads wait for each, and so do kernels that transpose, whose producers need
-/// registers.
+/// registers, and those that cap sums of integers.
 template <int head_dim>
 constexpr ForwardVariant eight_bit_variant(const EightBitRecipe& recipe, hw::Operand output) {
   constexpr bool wide = head_dim > 128;
+  const bool capped_sums = recipe.softcap && recipe.operand == hw::Operand::int8;
   const bool transposes = recipe.values == ValueLayout::rows_transposed;
-  return {.operand = hw::Operand::e4m3,
+  return {.operand = recipe.operand,
           .head_dim = head_dim,
           .mask = recipe.mask,
           .softcap = recipe.softcap,
-          .overlap = wide || transposes ? Overlap::serial : Overlap::two_stage,
+          .overlap = wide || transposes || capped_sums ? Overlap::serial : Overlap::two_stage,
           .turn = head_dim == 64 || (!wide && !transposes) ? TurnPolicy::pingpong : TurnPolicy::free,
           .block_m = 128,
           .block_n = wide && transposes ? eight_bit_block_n / 2 : eight_bit_block_n,
           .kv_stages = wide ? 2 : 3,
           .output = output,
-          .values = recipe.values};
+          .values = recipe.values,
+          .value_terms = recipe.value_terms};
 }
 
-template <int head_dim>
-constexpr auto eight_bit_candidates() {
-  std::array<Candidate, 2 * eight_bit_recipes.size()> all{};
+template <int head_dim, std::size_t count>
+constexpr auto eight_bit_candidates(const std::array<EightBitRecipe, count>& recipes) {
+  std::array<Candidate, 2 * count> all{};
   std::size_t i = 0;
   for (hw::Operand output : {hw::Operand::bf16, hw::Operand::fp16}) {
-    for (const EightBitRecipe& recipe : eight_bit_recipes)
-      all[i++] = {eight_bit_variant<head_dim>(recipe, output)};
+    for (const EightBitRecipe& recipe : recipes) all[i++] = {eight_bit_variant<head_dim>(recipe, output)};
   }
   return all;
 }

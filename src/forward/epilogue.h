@@ -163,7 +163,9 @@ TANDEM_DEVICE void store_lse(const ForwardArguments& args, const OutputRows& row
 
 /// The statistics of a tile's rows.
 template <ForwardVariant V>
-using Softmax = std::conditional_t<V.is_8_bit(), tile::BlockSoftmax<V.codes()>, tile::OnlineSoftmax>;
+using Softmax =
+    std::conditional_t<V.is_8_bit(), tile::BlockSoftmax<V.codes(), V.integer_scores() && !V.softcap>,
+                       tile::OnlineSoftmax>;
 
 /// Takes the sinks of the heads of the thread's rows into their statistics.
 TANDEM_DEVICE void add_sinks(const ForwardArguments& args, const OutputRows& rows, int row, float (&lse)[2],

@@ -5,5 +5,6 @@ foreach(head_dim 64 96 128 192 256)
   list(APPEND study_groups "Group<${head_dim}, Purpose::study>")
 endforeach()
 foreach(head_dim 64 128 256)
-  list(APPEND groups "Group<${head_dim}, Purpose::eight_bit>")
+  list(APPEND groups "Group<${head_dim}, Purpose::eight_bit>" "Group<${head_dim}, Purpose::sparse>"
+       "Group<${head_dim}, Purpose::int8>")
 endforeach()

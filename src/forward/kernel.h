@@ -15,15 +15,17 @@ namespace tandem::forward {
 
 inline constexpr std::uint32_t ones_of_e4m3 = 0x38383838;
 
-/// The rows under V^T whose products are the sums of probabilities. No box reaches them.
+/// The rows under V^T whose products are the sums of probabilities. No box reaches them. Under second terms
+/// they are zeros, so that each probability is summed once.
 template <ForwardVariant V>
 TANDEM_DEVICE void write_ones(ForwardShared<V>& shared) {
   constexpr int chunks = V.words(V.block_n) / tile::chunk_columns;
   const int thread = static_cast<int>(hw::thread_index());
   for (int i = thread; i < V.kv_stages * V.rows_of_ones() * chunks; i += V.threads()) {
     const int chunk = i % chunks, row = i / chunks % V.rows_of_ones(), stage = i / chunks / V.rows_of_ones();
-    shared.v[stage].chunk(V.head_dim + row, tile::chunk_columns * chunk) = {
-        {ones_of_e4m3, ones_of_e4m3, ones_of_e4m3, ones_of_e4m3}};
+    const int first_row = V.head_dim + row, column = tile::chunk_columns * chunk;
+    shared.v[stage].chunk(first_row, column) = {{ones_of_e4m3, ones_of_e4m3, ones_of_e4m3, ones_of_e4m3}};
+    if constexpr (V.value_terms == 2) shared.second.v[stage].chunk(first_row, column) = {};
   }
 }
 
@@ -52,7 +54,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& shared, int consumer) {
   const int warp = static_cast<int>(hw::warp_index() % 4);
   const int own_row = tile::warpgroup_rows * consumer + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
-  ConsumerState<V> state{args, shared, Pingpong<V>{consumer}, own_row, {}, {}, {}, {}, {}, {}};
+  ConsumerState<V> state{args, shared, Pingpong<V>{consumer}, own_row, {}, {}, {}, {}, {}, {}, {}, {}};
   state.pingpong.init();
 
   int round = 0;

@@ -16,6 +16,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     float scores[V.block_n / 2];
     BlockProbabilities<V> p;
 
+    begin_scores<V>(scores);
     take_scales(state, j);
     tile::consumer_wait(shared.k_pipeline, k_at);  // line 16
     start_scores(state, scores);                   // line 17

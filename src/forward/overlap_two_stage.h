@@ -16,6 +16,7 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, BlockProbabilities<
   for (int j = begin; j < end; ++j) {  // line 7
     float scores[V.block_n / 2];
 
+    begin_scores<V>(scores);
     take_scales(state, j);
     tile::consumer_wait(shared.k_pipeline, k_at);  // line 8
     state.pingpong.take();
@@ -61,6 +62,7 @@ TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, BlockProbabilities<V>& p)
   tile::PipelineState<V.kv_stages>& k_at = state.at.k;
   float scores[V.block_n / 2];
 
+  begin_scores<V>(scores);
   take_scales(state, 0);
   tile::consumer_wait(shared.k_pipeline, k_at);  // line 3
   // Who loops on its own begins a tile while others pass into it, so every block takes a turn.
@@ -99,6 +101,7 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, BlockProbabilities
   auto& [q_at, k_at, v_at] = state.at;
   float scores[V.block_n / 2];
 
+  begin_scores<V>(scores);
   tile::consumer_wait(shared.q_pipeline[state.pingpong.consumer], q_at);  // line 3, next
   tile::consumer_wait(shared.k_pipeline, k_at);                           // line 3, next
   state.pingpong.take();

@@ -111,6 +111,23 @@ VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const Forw
   return args;
 }
 
+BlockListArguments block_list_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  const core::BlockList& list = problem.blocks;
+  return {list.counts,
+          list.blocks,
+          list.batch_stride,
+          list.head_stride,
+          static_cast<int>(list.slots),
+          static_cast<std::uint32_t>((problem.k_len() + list.k_block - 1) / list.k_block),
+          core::Divisor(static_cast<int>(list.q_block / variant.block_m)),
+          core::Divisor(static_cast<int>(list.k_block / variant.block_n))};
+}
+
+/// Columns of queries and keys, or of values and outputs: kernels have one head dim for both.
+std::int64_t widest_row(const core::ForwardProblem& problem) {
+  return std::max(problem.head_dim(), problem.value_dim());
+}
+
 bool is_free(const core::ForwardProblem& problem) {
   return problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO && problem.block_m == 0 &&
          problem.block_n == 0;
@@ -127,16 +144,21 @@ bool is_asked_for(const ForwardVariant& variant, const core::ForwardProblem& pro
          (problem.block_n == 0 || problem.block_n == variant.block_n);
 }
 
-bool has_left_edge(const core::ForwardProblem& problem) { return problem.mask.left != core::Mask::unlimited; }
+/// What kernels of prefixes don't know.
+bool needs_band(const core::ForwardProblem& problem) {
+  return problem.mask.left != core::Mask::unlimited || problem.mask.chunk > 0 || problem.slopes.given() ||
+         problem.tree != nullptr;
+}
 
 hw::Operand operand_of(tandem_dtype dtype) {
   return dtype == TANDEM_BF16   ? hw::Operand::bf16
          : dtype == TANDEM_FP16 ? hw::Operand::fp16
+         : dtype == TANDEM_INT8 ? hw::Operand::int8
                                 : hw::Operand::e4m3;
 }
 
 ValueLayout layout_of_values(const core::ForwardProblem& problem) {
-  if (problem.dtype() != TANDEM_E4M3) return ValueLayout::rows;
+  if (!core::is_8_bit(problem.dtype())) return ValueLayout::rows;
   return problem.quantisation.v_transposed ? ValueLayout::columns : ValueLayout::rows_transposed;
 }
 
@@ -146,9 +168,13 @@ bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) 
   const auto lengths = problem.varlen.given ? Lengths::varlen : Lengths::uniform;
   return variant.operand == operand_of(problem.dtype()) &&
          (!variant.is_8_bit() || variant.output == operand_of(problem.o.dtype)) &&
-         variant.values == layout_of_values(problem) && variant.lengths == lengths &&
-         variant.head_dim >= problem.head_dim() && variant.softcap == (problem.softcap > 0) &&
-         (variant.mask == MaskKind::band || !has_left_edge(problem)) &&
+         variant.values == layout_of_values(problem) && variant.value_terms == problem.quantisation.v_terms &&
+         variant.lengths == lengths && variant.block_sparse == problem.blocks.given() &&
+         variant.head_dim >= widest_row(problem) && variant.softcap == (problem.softcap > 0) &&
+         (variant.mask == MaskKind::band || !needs_band(problem)) &&
+         (variant.knows_chunks() || problem.mask.chunk == 0) &&
+         (variant.knows_slopes() || !problem.slopes.given()) &&
+         (variant.knows_trees() || problem.tree == nullptr) &&
          (is_free(problem) ? !candidate.on_request : is_asked_for(variant, problem));
 }
 
@@ -163,7 +189,7 @@ struct Judged {
     if (other.candidate == nullptr) return true;
     const ForwardVariant &a = candidate->variant, &b = other.candidate->variant;
     if (a.head_dim != b.head_dim) return a.head_dim < b.head_dim;
-    if (a.mask != b.mask) return (a.mask == MaskKind::band) == has_left_edge(problem);
+    if (a.mask != b.mask) return (a.mask == MaskKind::band) == needs_band(problem);
     return us < other.us;
   }
 };
@@ -176,7 +202,7 @@ const Candidate* find_candidate(const core::ForwardProblem& problem) {
     // Head dims ascend: those behind what was found only pad more.
     if (best.candidate != nullptr && candidate.variant.head_dim > best.candidate->variant.head_dim) break;
     if (!can_serve(candidate, problem)) continue;
-    const bool varies = problem.dtype() != TANDEM_E4M3;
+    const bool varies = !core::is_8_bit(problem.dtype());
     const Judged judged{&candidate,
                         varies ? estimate(problem, candidate.variant, usual_sm_count).compute_us : 0};
     if (judged.is_better_than(best, problem)) best = judged;
@@ -208,6 +234,18 @@ core::Status check_scale_blocks(const core::Quantisation& quantisation) {
   return {};
 }
 
+/// Blocks of lists are whole tiles and key blocks.
+core::Status check_block_list(const core::BlockList& list) {
+  if (!list.given()) return {};
+  for (auto [name, value] :
+       {std::pair{"block_list.q_block", list.q_block}, {"block_list.k_block", list.k_block}})
+    if (value % block_list_unit != 0)
+      return {TANDEM_UNSUPPORTED, std::string(name) + " is " + std::to_string(value) +
+                                      "; the Hopper backend takes multiples of " +
+                                      std::to_string(block_list_unit)};
+  return {};
+}
+
 const char* name_of(tandem_overlap overlap) {
   static constexpr const char* names[] = {"TANDEM_OVERLAP_AUTO", "TANDEM_OVERLAP_SERIAL",
                                           "TANDEM_OVERLAP_TWO_STAGE", "TANDEM_OVERLAP_THREE_STAGE"};
@@ -223,7 +261,7 @@ const char* name_of(tandem_turn turn) {
 
 core::ForwardProblem for_kernels(const core::ForwardProblem& problem) {
   core::ForwardProblem known = problem;
-  if (problem.sinks != nullptr && !problem.varlen.given)
+  if (problem.needs_list() && !problem.varlen.given)
     known.varlen = {.given = true,
                     .sequences = problem.batch(),
                     .max_seqlen_q = problem.q_len(),
@@ -238,16 +276,19 @@ ShapeOfProblem::ShapeOfProblem(const core::ForwardProblem& p)
               p.q_heads(),
               p.kv_heads(),
               p.head_dim(),
+              p.value_dim(),
               p.mask.left,
               p.mask.right,
+              p.mask.chunk,
               p.dtype(),
               p.o.dtype,
               p.overlap,
               p.turn,
               p.block_m,
               p.block_n,
-              (p.softcap > 0 ? 1 : 0) + (p.varlen.given ? 2 : 0) + 4 * static_cast<int>(layout_of_values(p)) +
-                  16 * p.varlen.split_keys} {}
+              (p.softcap > 0 ? 1 : 0) + (p.varlen.given ? 2 : 0) + (p.slopes.given() ? 4 : 0) +
+                  (p.tree != nullptr ? 8 : 0) + 16 * static_cast<int>(layout_of_values(p)) +
+                  (p.blocks.given() ? 64 : 0) + 128 * p.quantisation.v_terms + 512 * p.varlen.split_keys} {}
 
 std::uint64_t ShapeOfProblem::hash() const {
   std::uint64_t hash = 0;
@@ -278,17 +319,32 @@ const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
 }
 
 core::Status no_variant(const core::ForwardProblem& problem) {
+  const bool integers = problem.dtype() == TANDEM_INT8, two_terms = problem.quantisation.v_terms == 2;
+  if (integers && !problem.quantisation.v_transposed)
+    return {
+        TANDEM_UNSUPPORTED,
+        "scales.v_layout is TANDEM_VALUES_BY_KEY, but q and k are int8; the Hopper backend takes values by "
+        "column beside them: TANDEM_VALUES_BY_COLUMN"};
+  if (two_terms && !integers)
+    return {TANDEM_UNSUPPORTED,
+            "scales.v_terms is 2, but q and k are e4m3; the Hopper backend takes values of two terms beside "
+            "int8"};
   return {TANDEM_UNSUPPORTED,
           std::string("no Hopper kernel is built for dtype ") + core::name_of(problem.dtype()) +
-              " with head dim " + std::to_string(problem.head_dim()) +
+              " with head dim " + std::to_string(widest_row(problem)) +
+              (problem.mask.chunk > 0 ? ", chunks" : "") + (problem.slopes.given() ? ", slopes" : "") +
+              (problem.tree != nullptr ? ", a tree" : "") + (problem.blocks.given() ? ", a block list" : "") +
               (problem.softcap > 0 ? ", a softcap, overlap " : ", overlap ") + name_of(problem.overlap) +
               " and turn " + name_of(problem.turn) +
               "; built are bf16 and fp16 with head dims up to 256, and overlaps and turns other than the "
-              "default ones without a softcap"};
+              "default ones without a softcap" +
+              (problem.mask.chunk > 0 || problem.tree != nullptr ? ", chunks and trees up to 192" : "") +
+              (problem.blocks.given() ? ", and block lists without sinks, chunks, slopes and trees" : "")};
 }
 
 Tiling tiling_of(const core::ForwardProblem& problem, const ForwardVariant& variant) {
   const Tiling plain = tiling_with(Packing{}, problem, variant);
+  if (variant.block_sparse) return plain;  // heads may have lists of their own
   const Tiling packed = tiling_with(largest_packing(problem), problem, variant);
   const double most_tiles = worthwhile_part * static_cast<double>(plain.tiles());
   return static_cast<double>(packed.tiles()) <= most_tiles ? packed : plain;
@@ -336,7 +392,7 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.packing = tiling.packing;
   args.q_len = static_cast<int>(problem.q_len());
   args.k_len = static_cast<int>(problem.k_len());
-  args.head_dim = static_cast<int>(problem.head_dim());
+  args.head_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group() >> tiling.packing.log2_heads));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.q_scale = scale_view(problem.quantisation.q, problem.q_heads());
@@ -344,6 +400,11 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.v_scale = scale_view(problem.quantisation.v, problem.kv_heads());
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   args.sinks = problem.sinks;
+  args.slopes = {problem.slopes.data, problem.slopes.stride,
+                 1 / (problem.softcap > 0 ? problem.softcap : problem.scale)};
+  args.tree = reinterpret_cast<const std::uint32_t*>(problem.tree);
+  if (problem.blocks.given()) args.block_list = block_list_arguments(problem, variant);
+  if (problem.mask.chunk > 0) args.chunks = {core::Divisor(static_cast<int>(problem.mask.chunk)), 0};
   if (problem.varlen.given) {
     args.varlen = varlen_arguments(problem, variant, tiling);  // its list is the schedule
   } else {
@@ -409,6 +470,7 @@ core::Status supported(const core::ForwardProblem& problem) {
   }
   if (core::Status s = check_pages(problem); !s.ok()) return s;
   if (core::Status s = check_scale_blocks(problem.quantisation); !s.ok()) return s;
+  if (core::Status s = check_block_list(problem.blocks); !s.ok()) return s;
   if (core::Status s = check_appended(problem); !s.ok()) return s;
   if (tile_count(problem, *chosen) >= max_tiles) {
     return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +

@@ -14,13 +14,13 @@
 
 namespace tandem::forward {
 
-/// The problem as the kernels that know it take it: sinks are known where lengths vary, so all of one length
-/// become such that are the same.
+/// The problem as the kernels that know it take it: sinks and chunks are known where lengths vary, so all of
+/// one length become such that are the same.
 core::ForwardProblem for_kernels(const core::ForwardProblem& problem);
 
 /// All that the choice between kernels depends on: shapes, the mask and what was asked for.
 struct ShapeOfProblem {
-  std::int64_t numbers[15];
+  std::int64_t numbers[17];
 
   explicit ShapeOfProblem(const core::ForwardProblem& problem);
   std::uint64_t hash() const;

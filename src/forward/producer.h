@@ -24,7 +24,7 @@ struct Producer {
 
   /// Of position i of the loop.
   TANDEM_DEVICE hw::BoxOrigin keys(const Work& work, int i) const {
-    return KeyPlace::of<V>(args, work.tile).origin(work.loop.block(i) * V.block_n);
+    return KeyPlace::of<V>(args, work.tile).origin(key_block<V>(args, work.loop, i) * V.block_n);
   }
   TANDEM_DEVICE hw::BoxOrigin values(const Work& work, int i) const {
     const hw::BoxOrigin at = keys(work, i);
@@ -71,8 +71,13 @@ struct Producer {
   TANDEM_DEVICE void load_8_bit_v(tile::Pipeline<stages>& pipeline, tile::PipelineState<stages>& at,
                                   ValueTile (&v)[stages], hw::BoxOrigin origin) {
     constexpr std::uint32_t bytes_of_ones = V.rows_of_ones() * tile::row_bytes;
-    tile::producer_acquire(pipeline, at, ValueTile::bytes - bytes_of_ones);
+    tile::producer_acquire(pipeline, at, V.value_terms * (ValueTile::bytes - bytes_of_ones));
     tile::load_tile(v[at.stage], args.v, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
+    if constexpr (V.value_terms == 2) {
+      origin.s += args.head_dim;
+      tile::load_tile(shared.second.v[at.stage], args.v, pipeline.full[at.stage], origin,
+                      hw::CachePolicy::evict_last);
+    }
     at.advance();
   }
 

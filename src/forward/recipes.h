@@ -108,6 +108,23 @@ constexpr auto varlen_recipes() {
   }
 }
 
+/// Head dims of the kernels for block lists.
+template <int head_dim>
+inline constexpr bool has_sparse_kernels = head_dim == 64 || head_dim == 128 || head_dim == 256;
+
+/// Rows of a tile and keys of a block divide the blocks of lists.
+inline constexpr int block_list_unit = 128;
+
+/// What serves block lists: bands, which know every mask.
+template <int head_dim>
+constexpr auto sparse_recipes() {
+  constexpr int block_n = head_dim == 256 ? 64 : 128;
+  const auto recipe = [](bool softcap) {
+    return Recipe{MaskKind::band, softcap, 128, block_n, 2, Overlap::two_stage, TurnPolicy::pingpong};
+  };
+  return std::array{recipe(false), recipe(true)};
+}
+
 /// A variant that dispatch may take.
 struct Candidate {
   ForwardVariant variant;
@@ -115,24 +132,23 @@ struct Candidate {
 };
 
 /// Each recipe for each operand type.
-template <int head_dim, Lengths lengths = Lengths::uniform>
-constexpr auto candidates() {
-  constexpr auto lines = [] {
-    if constexpr (lengths == Lengths::varlen) {
-      return varlen_recipes<head_dim>();
-    } else {
-      return recipes<head_dim>();
-    }
-  }();
-  std::array<Candidate, 2 * lines.size()> all{};
+template <int head_dim, std::size_t n>
+constexpr auto candidates_of_recipes(const std::array<Recipe, n>& lines, Lengths lengths, bool block_sparse) {
+  std::array<Candidate, 2 * n> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
       all[i++] = {{operand, head_dim, r.mask, r.softcap, r.overlap, r.turn, r.block_m, r.block_n, r.kv_stages,
-                   lengths, operand}};
+                   lengths, operand, ValueLayout::rows, block_sparse}};
     }
   }
   return all;
+}
+
+/// Those of the table above.
+template <int head_dim>
+constexpr auto candidates() {
+  return candidates_of_recipes<head_dim>(recipes<head_dim>(), Lengths::uniform, false);
 }
 
 }  // namespace tandem::forward

@@ -36,6 +36,15 @@ struct NoValueRows {};
 template <ForwardVariant V>
 using RowsOfValues = std::conditional_t<V.transposes(), ValueRows<V>, NoValueRows>;
 
+/// What values' first terms have left, where they have a second one.
+template <ForwardVariant V>
+struct SecondTerms {
+  typename OperandTiles<V>::ValueTile v[V.kv_stages];
+};
+struct NoSecondTerms {};
+template <ForwardVariant V>
+using SecondTermsOfValues = std::conditional_t<V.value_terms == 2, SecondTerms<V>, NoSecondTerms>;
+
 /// The output's way to global memory: a tile for each consumer warp.
 template <ForwardVariant V>
 struct OutputTiles {
@@ -53,6 +62,7 @@ struct NoTailBarriers {};
 template <ForwardVariant V>
 struct ForwardShared : OperandTiles<V> {
   [[no_unique_address]] RowsOfValues<V> rows;
+  [[no_unique_address]] SecondTermsOfValues<V> second;
   std::conditional_t<V.decisions.stages_output, OutputTiles<V>, NoOutputTiles> o;
   tile::Pipeline<1>
       q_pipeline[V.consumers()];  ///< each consumer has its own queries, a pipeline of one stage

@@ -31,7 +31,7 @@ struct Layout {
 
   Layout(const ForwardProblem& p, int parts)
       : splits(parts),
-        o_elements(p.batch() * p.q_len() * p.q_heads() * p.head_dim()),
+        o_elements(p.batch() * p.q_len() * p.q_heads() * p.value_dim()),
         lse_elements(p.batch() * p.q_len() * p.q_heads()) {}
 
   std::size_t lse_offset() const { return bytes_of(splits * o_elements); }
@@ -50,7 +50,7 @@ Tensor contiguous(void* data, std::int64_t b, std::int64_t s, std::int64_t h, st
 
 SplitForward split_over(const ForwardProblem& p, int splits, std::byte* memory) {
   const Layout layout(p, splits);
-  const std::int64_t b = p.batch(), s = p.q_len(), h = p.q_heads(), d = p.head_dim();
+  const std::int64_t b = p.batch(), s = p.q_len(), h = p.q_heads(), d = p.value_dim();
   float* o = reinterpret_cast<float*>(memory);
   float* lse = memory == nullptr ? nullptr : reinterpret_cast<float*>(memory + layout.lse_offset());
   SplitForward both{};
@@ -77,7 +77,7 @@ SplitForward split_over(const ForwardProblem& p, int splits, std::byte* memory) 
 bool can_split(const ForwardProblem& p) {
   const bool by_name =
       p.overlap != TANDEM_OVERLAP_AUTO || p.turn != TANDEM_TURN_AUTO || p.block_m != 0 || p.block_n != 0;
-  return !p.varlen.given && p.sinks == nullptr && p.dtype() != TANDEM_E4M3 && p.dtype() != TANDEM_FP32 &&
+  return !p.needs_list() && !p.blocks.given() && !core::is_8_bit(p.dtype()) && p.dtype() != TANDEM_FP32 &&
          !by_name && p.mask.left == core::Mask::unlimited && p.k_len() >= 2 * fewest_keys;
 }
 

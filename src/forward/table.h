@@ -14,16 +14,20 @@
 
 namespace tandem::forward {
 
-enum class Purpose { best, varlen, study, eight_bit };
+enum class Purpose { best, varlen, study, eight_bit, sparse, int8 };
 
 template <int head_dim, Purpose purpose>
 constexpr auto undecided_candidates() {
   if constexpr (purpose == Purpose::best) {
     return candidates<head_dim>();
   } else if constexpr (purpose == Purpose::varlen) {
-    return candidates<head_dim, Lengths::varlen>();
+    return candidates_of_recipes<head_dim>(varlen_recipes<head_dim>(), Lengths::varlen, false);
+  } else if constexpr (purpose == Purpose::sparse) {
+    return candidates_of_recipes<head_dim>(sparse_recipes<head_dim>(), Lengths::uniform, true);
   } else if constexpr (purpose == Purpose::eight_bit) {
-    return eight_bit_candidates<head_dim>();
+    return eight_bit_candidates<head_dim>(eight_bit_recipes);
+  } else if constexpr (purpose == Purpose::int8) {
+    return eight_bit_candidates<head_dim>(int8_recipes);
   } else {
     return study_candidates<head_dim>();
   }
@@ -71,7 +75,11 @@ constexpr void for_each_built(Visit&& visit) {
     visit.template operator()<head_dim, Purpose::best>();
     visit.template operator()<head_dim, Purpose::varlen>();
     visit.template operator()<head_dim, Purpose::study>();
-    if constexpr (has_eight_bit_kernels<head_dim>) visit.template operator()<head_dim, Purpose::eight_bit>();
+    if constexpr (has_sparse_kernels<head_dim>) visit.template operator()<head_dim, Purpose::sparse>();
+    if constexpr (has_eight_bit_kernels<head_dim>) {
+      visit.template operator()<head_dim, Purpose::eight_bit>();
+      visit.template operator()<head_dim, Purpose::int8>();
+    }
   };
   all.template operator()<64>();
   all.template operator()<96>();

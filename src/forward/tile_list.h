@@ -20,13 +20,13 @@ TANDEM_DEVICE void store_words(std::int32_t* to, int a, int b, int c, int d) {
   hw::store_global(static_cast<void*>(to), words);
 }
 
-/// Writes what the forward has to know of a tile.
+/// Writes what the forward has to know of a tile of sequence `index`.
 TANDEM_DEVICE void write_listed(const VarlenArguments& varlen, int place, int pack, int m_block,
-                                const Sequence& s) {
+                                const Sequence& s, int index) {
   std::int32_t* to = varlen.tile_list + tile_list_header + std::int64_t{listed_tile_words} * place;
   store_words(to, m_block, s.q_len, s.mask_q_len, s.k_len);
   store_words(to + 4, pack, s.q_begin, s.q_batch, s.o_batch);
-  store_words(to + 8, s.k_begin, s.k_batch, 0, 0);
+  store_words(to + 8, s.k_begin, s.k_batch, index, 0);
 }
 
 /// The body of the kernel that makes the list. One warp a tile of a head, of as many as there may be.
@@ -56,7 +56,7 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args) {
       if (tile.place(pack) / size != section) continue;
       const int rank = others + tile.own_before(pack, section * size, size);
       write_listed(varlen, place_in_list(args.section, section, rank, all), pack,
-                   tile.tiles.count - 1 - tile.number, s);
+                   tile.tiles.count - 1 - tile.number, s, counted.sequence);
     }
   }
 }
@@ -116,6 +116,12 @@ TANDEM_DEVICE TileKeys keys_of(const ForwardArguments& args, const core::Tile& t
   }
 }
 
+/// The sequence of a tile of the list.
+TANDEM_DEVICE int sequence_of(const ForwardArguments& args, const core::Tile& tile) {
+  std::uint32_t words[4];
+  read_listed(words, args, tile.batch, 8);
+  return static_cast<int>(words[2]);
+}
 /// Of a tile of the list.
 TANDEM_DEVICE int m_block_of(const ForwardArguments& args, const core::Tile& tile) {
   std::uint32_t words[4];

@@ -19,16 +19,17 @@ struct SequenceTiles {
   int tile_queries;  ///< of a tile
   int count;
   int shift;  ///< a tile whose last query is q sees keys up to q + shift
-  int most;   ///< keys that a tile sees where there is a window
+  int most;   ///< keys that a tile sees where there is a window, or a chunk
 
   TANDEM_DEVICE static SequenceTiles of(const ForwardArguments& args, const Sequence& s, int tile_queries) {
     const core::BasicMask<std::int32_t> mask = args.mask;
+    const int window = mask.left + mask.right, chunk = args.chunks.size.value();
     return {s.q_len,
             s.k_len,
             tile_queries,
             (s.q_len + tile_queries - 1) / tile_queries,
             s.k_len - s.mask_q_len + mask.right + 1,
-            mask.left + mask.right + tile_queries};
+            (window < chunk ? window : chunk) + tile_queries};
   }
   /// Of tile number `number`: what it reads, as good as. Falls with the number.
   TANDEM_DEVICE int length(int number) const {
@@ -94,7 +95,6 @@ struct ClassCounts {
 struct SequencesOfWarp {
   const ListArguments& args;
 
-  TANDEM_DEVICE int packs() const { return args.forward.varlen.packs; }
   TANDEM_DEVICE Sequence read(int index) const {
     return read_sequence(args.forward.varlen, args.cache, index);
   }

@@ -70,7 +70,7 @@ struct Decisions {
 /// The template argument of the forward kernel. Structural, so that `ForwardVariant` values are types'
 /// arguments.
 struct ForwardVariant {
-  hw::Operand operand;
+  hw::Operand operand;  ///< of queries and keys; 8-bit values are e4m3 beside either
   int head_dim;  ///< smaller head dims run padded: TMA fills with zeros, the epilogue stores what exists
   MaskKind mask;
   bool softcap;
@@ -82,8 +82,21 @@ struct ForwardVariant {
   Lengths lengths = Lengths::uniform;
   hw::Operand output;  ///< 16-bit; that of 16-bit operands
   ValueLayout values = ValueLayout::rows;
+  bool block_sparse = false;  ///< visits only the key blocks that are listed for a tile (block_list.h)
+  int value_terms = 1;        ///< e4m3 numbers whose sum a value is; two only where values lie in columns
   Decisions decisions = {};
 
+  /// Whether its mask may have chunks. The widest heads leave no registers for them.
+  constexpr bool knows_chunks() const {
+    return mask == MaskKind::band && lengths == Lengths::varlen && head_dim < 256;
+  }
+  /// Whether its scores may fall with distance (score_bias.h). At head dim 128 ptxas would issue the softmax
+  /// behind P V (tools/sass_overlap) if the kernel knew trees as well: wider ones serve there.
+  constexpr bool knows_slopes() const {
+    return mask == MaskKind::band && lengths == Lengths::varlen && head_dim != 128;
+  }
+  /// Whether its queries may be trees (tree_mask.h). Those of the widest heads with a cap would spill.
+  constexpr bool knows_trees() const { return knows_chunks(); }
   constexpr bool is_8_bit() const { return !hw::is_16_bit(operand); }
   /// 16-bit words that so many elements of an operand take, as tiles count.
   constexpr int words(int elements) const { return is_8_bit() ? elements / 2 : elements; }
@@ -91,6 +104,8 @@ struct ForwardVariant {
   /// Not of the widest heads, for which ptxas finds no registers.
   constexpr bool codes() const { return values == ValueLayout::columns && head_dim <= 128; }
   constexpr int rows_of_ones() const { return codes() ? 8 : 0; }
+  /// Whether scores are sums of integers, which come as floats above tile::base_of_sums.
+  constexpr bool integer_scores() const { return operand == hw::Operand::int8; }
   constexpr bool transposes() const { return values == ValueLayout::rows_transposed; }
   /// Of the pipeline of rows in front of the transposition.
   constexpr int row_stages() const { return head_dim > 128 ? 1 : 2; }
@@ -120,7 +135,8 @@ struct ForwardVariant {
     constexpr int alignment = 1024, barriers_of_stage = 2 * sizeof(hw::Barrier);
     // Panels of 64 words are whole in shared memory.
     const int row_bytes = (words(head_dim) + 63) / 64 * 128;
-    const int value_bytes = is_8_bit() ? (head_dim + rows_of_ones()) * 128 : block_n * row_bytes;
+    const int value_bytes =
+        is_8_bit() ? value_terms * (head_dim + rows_of_ones()) * 128 : block_n * row_bytes;
     const int rows_bytes = transposes() ? row_stages() * block_n * row_bytes : 0;
     const int operand_bytes =
         (block_m + kv_stages * block_n) * row_bytes + kv_stages * value_bytes + rows_bytes;

@@ -3,7 +3,9 @@
 
 #include "core/mask.h"
 #include "core/tile_scheduler.h"
+#include "core/tree.h"
 #include "forward/arguments.h"
+#include "forward/block_list.h"
 #include "forward/tile_list.h"
 #include "forward/variant.h"
 #include "hw/hw.h"
@@ -19,7 +21,7 @@ struct TileRows {
 struct Work {
   core::Tile tile;
   int first_row;  ///< the tile's, of its pack's; negative: there is no more work
-  core::BlockLoop loop;
+  KeyLoop loop;
   core::BlocksAside aside;  ///< what the tile visits without these rows
 
   static constexpr int none = -1;
@@ -35,10 +37,26 @@ TANDEM_DEVICE int position_of_round(const core::TileScheduler& schedule, int rou
   return core::TileScheduler::there_and_back(round, block, static_cast<int>(hw::grid_size()));
 }
 
+/// A band and its chunks.
+struct ChunkedBand {
+  const core::BasicMask<std::int32_t>& band;
+  const ChunkArguments& chunks;
+
+  TANDEM_DEVICE core::BasicKeyRange<std::int32_t> visible_keys(std::int32_t query, std::int32_t q_len,
+                                                               std::int32_t k_len) const {
+    const std::int32_t position = query + k_len - q_len;
+    const std::int32_t first = chunks.size.divide(position < 0 ? 0 : position).quotient * chunks.size.value();
+    return core::keys_of_chunk(band.visible_keys(query, q_len, k_len), position, first, chunks.size.value(),
+                               chunks.negative_past);
+  }
+};
+
 /// The mask as the kernel knows it.
 template <ForwardVariant V>
 TANDEM_DEVICE auto mask_of(const ForwardArguments& args) {
-  if constexpr (V.mask == MaskKind::band) {
+  if constexpr (V.knows_chunks()) {
+    return ChunkedBand{args.mask, args.chunks};
+  } else if constexpr (V.mask == MaskKind::band) {
     return args.mask;
   } else {
     return core::PrefixMask{args.mask.right};
@@ -51,8 +69,14 @@ TANDEM_DEVICE core::BlockRanges blocks_of_rows(const ForwardArguments& args, con
                                                int row, int count) {
   const int first = args.packing.query(row), past = args.packing.query(row + count);
   const int q_len = lengths.q_len, end = past < q_len ? past : q_len;
-  const auto blocks =
+  auto blocks =
       core::block_ranges(mask_of<V>(args), first, end, lengths.mask_q_len, lengths.k_len, V.block_n);
+  if constexpr (V.knows_trees()) {
+    // Of a tree's keys each query sees some.
+    const int before_tree = (lengths.k_len - lengths.mask_q_len) / V.block_n;
+    if (args.tree != nullptr && lengths.q_len <= core::most_tree_queries && blocks.full_end > before_tree)
+      blocks.full_end = before_tree > blocks.full_begin ? before_tree : blocks.full_begin;
+  }
   const bool none =
       V.decisions.loops_apart && first >= end;  // some of the tile's rows may be behind the last query
   return none ? core::BlockRanges{0, 0, 0, 0} : blocks;
@@ -64,13 +88,20 @@ template <ForwardVariant V>
 TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, TileRows rows, int round) {
   const auto [tile, lengths] = tile_at<V>(args, position_of_round<V>(args.schedule, round));
   const int first_row = tile.m_block * V.block_m;
-  const auto own = blocks_of_rows<V>(args, lengths, first_row + rows.first, rows.count);
+  auto own = blocks_of_rows<V>(args, lengths, first_row + rows.first, rows.count);
   core::BlocksAside aside{0, 0};
   if (rows.count < V.block_m) {
     aside = core::aside(blocks_of_rows<V>(args, lengths, first_row, V.block_m), own, V.decisions.direction);
     if (!V.decisions.edge_after) aside.after = 0;
   }
-  return {tile, tile.exists() ? first_row : Work::none, core::loop_over(own, V.decisions.direction), aside};
+  const std::int32_t* listed = nullptr;
+  if constexpr (V.block_sparse) {
+    const TileList list = TileList::of(args.block_list, tile);
+    own = list.places_of(args.block_list, own);
+    listed = list.blocks;
+  }
+  const KeyLoop loop{core::loop_over(own, V.decisions.direction), listed};
+  return {tile, tile.exists() ? first_row : Work::none, loop, aside};
 }
 
 /// What these rows of the block's tile do in `round`, or in the first later one in which there is a tile:

@@ -128,7 +128,8 @@ TANDEM_DEVICE void wait_stores();
 // 4
 // + 8 * i, column 8 * j + 2 * (l % 4) + c; and in the A fragment register 2 * h + i the columns 8 * h + 2 *
 // (l % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i. Of 8-bit types K is 32, both operands are
-// K-major, and that register holds columns 16 * h + 4 * (l % 4) + {0 ... 3}.
+// K-major, and that register holds columns 16 * h + 4 * (l % 4) + {0 ... 3}. Of int8 D is s32, exact but for
+// what leaves 32 bits, in the bits of the floats; A is in shared memory.
 
 /// Warpgroup: orders register accesses before later WGMMAs. Needed before the first and whenever registers
 /// that a WGMMA reads or writes were touched. PTX wgmma.fence.
@@ -211,9 +212,16 @@ TANDEM_DEVICE std::uint32_t pack_e4m3(float x0, float x1, float x2, float x3);
 /// Four e4m3 numbers as fp16, exactly: those of the two lowest bytes in pairs[0], of the others in pairs[1],
 /// the lower byte's in the low half. PTX cvt.rn.f16x2.e4m3x2.
 TANDEM_DEVICE void unpack_e4m3(std::uint32_t (&pairs)[2], std::uint32_t word);
+/// Four int8 numbers as fp16, exactly: pairs[0] has those of the bytes that digits 0 and 1 of `order`
+/// (hexadecimal, the lowest first) name, pairs[1] of digits 2 and 3. PTX prmt, add.f16x2.
+template <std::uint32_t order>
+TANDEM_DEVICE void unpack_int8(std::uint32_t (&pairs)[2], std::uint32_t word);
 /// Four floats rounded to the nearest integer, to even in the middle, as bytes, the first the lowest: below 0
 /// and NaN to 0, above 255 to 255. PTX cvt.rni.s32.f32, cvt.pack.sat.u8.s32.
 TANDEM_DEVICE std::uint32_t pack_bytes(float x0, float x1, float x2, float x3);
+/// Four floats rounded to the nearest integer, to even in the middle, as int8, the first the lowest: beyond
+/// 127 to 127, below -127 to that, NaN to 0. PTX cvt.rni.s32.f32, cvt.pack.sat.s8.s32.
+TANDEM_DEVICE std::uint32_t pack_int8(float x0, float x1, float x2, float x3);
 /// Four bytes of two words: digit i of `selector` (hexadecimal, the lowest first) names byte i of the result,
 /// 0-3 in `low`, 4-7 in `high`. PTX prmt.
 template <std::uint32_t selector>

@@ -26,9 +26,9 @@ struct BoxOrigin {
   std::int32_t d, s, h, b;
 };
 
-/// Operand types of the matrix units. e4m3: 8 bits, of WGMMA only.
-enum class Operand { bf16, fp16, e4m3 };
-constexpr bool is_16_bit(Operand operand) { return operand != Operand::e4m3; }
+/// Operand types of the matrix units. e4m3 and int8: 8 bits, of WGMMA only.
+enum class Operand { bf16, fp16, e4m3, int8 };
+constexpr bool is_16_bit(Operand operand) { return operand == Operand::bf16 || operand == Operand::fp16; }
 
 /// How the bytes of a tile are permuted in shared memory; the values are the descriptor's field (bits 62-63).
 enum class Swizzle : std::uint32_t { none = 0, bytes128 = 1, bytes64 = 2, bytes32 = 3 };

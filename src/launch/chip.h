@@ -8,8 +8,18 @@
 #include "hw/cuda/device.h"
 #include "launch/chip_kernels.h"
 #include "launch/record.h"
+#include "launch/tape.h"
 
 namespace tandem::launch {
+
+/// find_chip_kernel, for a caller who comes back with the same variant: the search is as long as a fifth of a
+/// call.
+template <typename Family>
+const ChipKernel<Family>* known_chip_kernel(const typename Family::Variant& variant) {
+  thread_local const ChipKernel<Family>* last = nullptr;
+  if (last == nullptr || !(last->variant == variant)) last = find_chip_kernel<Family>(variant);
+  return last;
+}
 
 /// The current device with a stream of it.
 class Chip {
@@ -23,6 +33,7 @@ class Chip {
     for (const core::ListedTensor& tensor : tensors)
       if (core::Status s = hw::check_memory(tensor.address_name().c_str(), tensor.region.data); !s.ok())
         return s;
+    if (recording != nullptr) recording->open(device_.ordinal, tensors);
     return {};
   }
   int sm_count() const { return device_.sm_count; }
@@ -36,17 +47,17 @@ class Chip {
       const auto& [name, tensor, box, map] = record.maps[i];
       if (core::Status s = hw::encode(name, tensor, box, &(record.arguments.*map)); !s.ok()) return s;
     }
-    if (core::Status s = check_linked<Family>(record.variant); !s.ok()) return s;
-    const ChipKernel<Family>& kernel = *find_chip_kernel<Family>(record.variant);
-    if (kernel.shared_bytes > 0)
-      if (core::Status s = hw::allow_shared_bytes(kernel.handle, device_.ordinal, kernel.shared_bytes);
+    const ChipKernel<Family>* kernel = known_chip_kernel<Family>(record.variant);
+    if (kernel == nullptr) return check_linked<Family>(record.variant);
+    if (kernel->shared_bytes > 0)
+      if (core::Status s = hw::allow_shared_bytes(kernel->handle, device_.ordinal, kernel->shared_bytes);
           !s.ok())
         return s;
-    void* parameters[] = {&record.arguments};
-    return hw::enqueue(
-        Family::name,
-        {kernel.handle, record.blocks, record.variant.threads(), kernel.shared_bytes, Family::starts_early},
-        parameters, stream_);
+    const hw::Launch launch{kernel->handle, record.blocks, record.variant.threads(), kernel->shared_bytes,
+                            Family::starts_early};
+    if (recording != nullptr)
+      recording->add(Family::name, launch, &record.arguments, sizeof record.arguments);
+    return hw::enqueue(Family::name, launch, &record.arguments, stream_);
   }
 
  private:

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/hadamard.h"
+#include "core/rotary.h"
 #include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 
@@ -12,7 +14,6 @@ namespace tandem::quantize {
 inline constexpr int block_tokens = 128;
 /// Columns that a thread has of a row: 16 bytes of 16-bit elements.
 inline constexpr int chunk_columns = 8;
-inline constexpr int max_head_dim = 256;
 
 struct QuantizeArguments {
   core::TensorView x;
@@ -21,9 +22,10 @@ struct QuantizeArguments {
   core::Divisor scale_block;  ///< in blocks of threads
   core::Divisor heads, blocks;
   int length, padded;  ///< tokens, and those of a row by column
-  bool scale_given, hadamard;
-  float to_unit;                           ///< 1 / sqrt(d)
-  std::uint32_t signs[max_head_dim / 32];  ///< a bit for each column
+  bool scale_given;
+  core::HadamardView hadamard;
+  core::RotaryView rotary;              ///< of outputs by key
+  const std::int32_t* first_positions;  ///< of each entry's first token; nullptr: 0
 };
 
 }  // namespace tandem::quantize

@@ -11,7 +11,9 @@
 #include "hw/hw.h"
 #include "quantize/arguments.h"
 #include "quantize/table.h"
+#include "tile/hadamard.h"
 #include "tile/inverse.h"
+#include "tile/rotary.h"
 
 namespace tandem::quantize {
 
@@ -26,6 +28,27 @@ struct QuantizeShared {
     return columns[column][at ^ (column / chunk_columns % (block_tokens / 4))];
   }
 };
+
+/// Four floats as the output has them.
+template <QuantizeVariant V>
+TANDEM_DEVICE std::uint32_t pack(float x0, float x1, float x2, float x3) {
+  return V.output == hw::Operand::int8 ? hw::pack_int8(x0, x1, x2, x3) : hw::pack_e4m3(x0, x1, x2, x3);
+}
+
+/// The scale that a block finds, and its inverse.
+struct Scale {
+  float value, inverse;
+};
+template <QuantizeVariant V>
+TANDEM_DEVICE Scale find_scale(float largest) {
+  if constexpr (V.output == hw::Operand::int8) {
+    const float scale = core::int8_scale_for(largest);
+    return {scale, tile::inverse_of_given(scale)};
+  } else {
+    const float scale = core::scale_for(largest);
+    return {scale, core::inverse_of(scale)};
+  }
+}
 
 /// A thread's part of the block: a chunk of four or eight rows. Four by four the rows are those that stand
 /// side by side in an output by column.
@@ -60,35 +83,26 @@ struct Rows {
     }
   }
 
-  /// Multiplies each row by H diag(signs) / sqrt(d): butterflies within the thread, then between lanes.
-  TANDEM_DEVICE void rotate(const QuantizeArguments& args) {
-    const std::uint32_t signs = args.signs[column() / 32] >> (column() % 32);
+  /// The same of rows that are turned. `position`: of the block's first token.
+  TANDEM_DEVICE void load_turned(const QuantizeArguments& args, const std::uint16_t* x, int first,
+                                 int position) {
     TANDEM_UNROLL
-    for (auto& row : value) {
-      TANDEM_UNROLL
-      for (int i = 0; i < chunk_columns; ++i) row[i] = (signs >> i & 1u) != 0 ? -row[i] : row[i];
-      TANDEM_UNROLL
-      for (int distance = 1; distance < chunk_columns; distance *= 2) {
-        TANDEM_UNROLL
-        for (int i = 0; i < chunk_columns; ++i) {
-          if ((i & distance) != 0) continue;
-          const float low = row[i], high = row[i + distance];
-          row[i] = low + high;
-          row[i + distance] = low - high;
-        }
-      }
-      TANDEM_UNROLL
-      for (int distance = 1; distance < V.lanes(); distance *= 2) {
-        const bool upper = (chunk & distance) != 0;
-        TANDEM_UNROLL
-        for (float& x : row) {
-          const float other = hw::shuffle_xor(x, static_cast<std::uint32_t>(distance));
-          x = upper ? other - x : x + other;
-        }
-      }
-      TANDEM_UNROLL
-      for (float& x : row) x = hw::fma(x, args.to_unit, 0.f);  // no negative zeros behind the last token
+    for (int row = 0; row < V.rows_of_thread(); ++row) {
+      tile::Chunk chunk = {};
+      const int own = token(row);
+      const std::uint16_t* address = x + (first + own) * args.x.row_stride;
+      const bool exists = first + own < args.length;
+      if (exists) chunk = tile::load_chunk(address + column());
+      tile::unpack_chunk<V.operand>(value[row], chunk);
+      if (exists && column() < args.rotary.dim)
+        tile::rotate_chunk<V.operand>(value[row], chunk, address, column(), args.rotary, position + own);
     }
+  }
+
+  /// Multiplies each row by H diag(signs) / sqrt(d).
+  TANDEM_DEVICE void rotate(const QuantizeArguments& args) {
+    TANDEM_UNROLL
+    for (auto& row : value) tile::multiply_by_hadamard<V.lanes()>(row, args.hadamard, column());
   }
 
   /// The largest magnitude of the whole block of threads.
@@ -116,23 +130,36 @@ struct Rows {
     for (int row = 0; row < V.rows_of_thread(); ++row) {
       const auto& x = value[row];
       const std::uint32_t words[2] = {
-          hw::pack_e4m3(x[0] * inverse, x[1] * inverse, x[2] * inverse, x[3] * inverse),
-          hw::pack_e4m3(x[4] * inverse, x[5] * inverse, x[6] * inverse, x[7] * inverse)};
+          pack<V>(x[0] * inverse, x[1] * inverse, x[2] * inverse, x[3] * inverse),
+          pack<V>(x[4] * inverse, x[5] * inverse, x[6] * inverse, x[7] * inverse)};
       const int at = first + token(row);
       if (at < args.length) hw::store_kept<2>(out + at * args.out.row_stride + column(), words);
     }
   }
 
-  /// By way of shared memory, from where whole rows go out.
+  /// All terms, one after the other by way of shared memory, from where whole rows go out.
   TANDEM_DEVICE void store_columns(const QuantizeArguments& args, QuantizeShared<V>& shared,
-                                   std::uint8_t* out, int first, float inverse) const {
+                                   std::uint8_t* out, int first, float inverse) {
+    store_term(args, shared, out, first, inverse);
+    if constexpr (V.terms == 2) {
+      hw::sync_block();
+      store_term(args, shared, out + V.head_dim * args.out.row_stride, first, 1.f);
+    }
+  }
+
+ private:
+  /// Of more terms than one: what this one leaves stays behind.
+  TANDEM_DEVICE void store_term(const QuantizeArguments& args, QuantizeShared<V>& shared, std::uint8_t* out,
+                                int first, float inverse) {
     TANDEM_UNROLL
     for (int i = 0; i < V.rows_of_thread() / 4; ++i) {
       TANDEM_UNROLL
       for (int c = 0; c < chunk_columns; ++c) {
-        shared.word(column() + c, quad(i)) =
+        const std::uint32_t word =
             hw::pack_e4m3(value[4 * i][c] * inverse, value[4 * i + 1][c] * inverse,
                           value[4 * i + 2][c] * inverse, value[4 * i + 3][c] * inverse);
+        shared.word(column() + c, quad(i)) = word;
+        if constexpr (V.terms == 2) subtract(word, 4 * i, c, inverse);
       }
     }
     hw::sync_block();
@@ -144,7 +171,26 @@ struct Rows {
       if (at < args.padded) hw::store_global(static_cast<std::uint32_t*>(address), word);
     }
   }
+
+  /// From four rows of a column, times `inverse`, what `word` has of them.
+  TANDEM_DEVICE void subtract(std::uint32_t word, int row, int c, float inverse) {
+    std::uint32_t pairs[2];
+    hw::unpack_e4m3(pairs, word);
+    TANDEM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float taken = i % 2 == 0 ? hw::unpack_low<hw::Operand::fp16>(pairs[i / 2])
+                                     : hw::unpack_high<hw::Operand::fp16>(pairs[i / 2]);
+      value[row + i][c] = hw::fma(value[row + i][c], inverse, -taken);
+    }
+  }
 };
+
+/// Of an entry; beyond the tables all positions are the last one.
+TANDEM_DEVICE int first_position(const QuantizeArguments& args, int batch) {
+  if (args.first_positions == nullptr) return 0;
+  const int given = hw::load_global(args.first_positions + batch);
+  return given < args.rotary.positions ? given : args.rotary.positions;
+}
 
 template <QuantizeVariant V>
 TANDEM_DEVICE void quantize_kernel(const QuantizeArguments& args) {
@@ -158,12 +204,17 @@ TANDEM_DEVICE void quantize_kernel(const QuantizeArguments& args) {
   float inverse = args.scale_given ? tile::inverse_of_given(hw::load_global(scale)) : 0.f;
 
   Rows<V> rows;
-  rows.load(args, static_cast<const std::uint16_t*>(args.x.data) + args.x.at(batch, 0, head), first);
-  if (args.hadamard) rows.rotate(args);
+  const auto* x = static_cast<const std::uint16_t*>(args.x.data) + args.x.at(batch, 0, head);
+  if constexpr (V.turns) {
+    rows.load_turned(args, x, first, first_position(args, batch) + first);
+  } else {
+    rows.load(args, x, first);
+  }
+  if (args.hadamard.on) rows.rotate(args);
   if (!args.scale_given) {
-    const float found = core::scale_for(rows.largest(shared));
-    inverse = core::inverse_of(found);
-    if (hw::thread_index() == 0) hw::store_global(scale, found);
+    const Scale found = find_scale<V>(rows.largest(shared));
+    inverse = found.inverse;
+    if (hw::thread_index() == 0) hw::store_global(scale, found.value);
   }
 
   auto* out = static_cast<std::uint8_t*>(args.out.data) + args.out.at(batch, 0, head);

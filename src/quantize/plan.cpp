@@ -1,9 +1,9 @@
 #include "quantize/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "core/dtype.h"
 #include "hw/tensor_map.h"
@@ -42,7 +42,11 @@ Status check_scales(const QuantizeProblem& problem) {
 
 QuantizeVariant variant_of(const QuantizeProblem& problem) {
   return {problem.x.dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16,
-          static_cast<int>(problem.head_dim()), problem.by_column};
+          static_cast<int>(problem.head_dim()),
+          problem.by_column,
+          problem.to_integers() ? hw::Operand::int8 : hw::Operand::e4m3,
+          problem.terms,
+          problem.rotary.cos != nullptr};
 }
 
 QuantizeArguments make_arguments(const QuantizeProblem& problem) {
@@ -59,12 +63,17 @@ QuantizeArguments make_arguments(const QuantizeProblem& problem) {
   args.length = static_cast<int>(problem.length());
   args.padded = problem.by_column ? static_cast<int>(problem.out.shape[3]) : args.length;
   args.scale_given = problem.scale_given;
-  args.hadamard = problem.hadamard;
-  args.to_unit = 1.f / std::sqrt(static_cast<float>(problem.head_dim()));
-  for (int column = 0; column < max_head_dim; ++column)
-    args.signs[column / 32] |= static_cast<std::uint32_t>(core::changes_sign(problem.seed, column))
-                               << column % 32;
+  args.hadamard = core::HadamardView::of(problem.hadamard, problem.seed, problem.head_dim());
+  args.rotary = core::RotaryView::of(problem.rotary);
+  args.first_positions = problem.first_positions;
   return args;
+}
+
+Status check_tables(const core::Rotary& rotary) {
+  for (auto [name, table] : {std::pair{"rotary.cos", rotary.cos}, {"rotary.sin", rotary.sin}})
+    if (reinterpret_cast<std::uintptr_t>(table) % 16 != 0)
+      return {TANDEM_INVALID_ARGUMENT, std::string(name) + " is not aligned to 16 bytes"};
+  return {};
 }
 
 }  // namespace
@@ -77,6 +86,7 @@ Status supported(const QuantizeProblem& problem) {
   if (Status s = hw::check_tensor("x", problem.x); !s.ok()) return s;
   if (Status s = hw::check_tensor("out", problem.out); !s.ok()) return s;
   if (Status s = check_scales(problem); !s.ok()) return s;
+  if (Status s = check_tables(problem.rotary); !s.ok()) return s;
   if (problem.batch() * problem.heads() * token_blocks(problem) > std::numeric_limits<int>::max())
     return refuse("batch * heads * ceil(s / 128) is more than 2^31", "takes less: quantise in pieces");
   return {};

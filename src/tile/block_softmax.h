@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "hw/hw.h"
+#include "tile/gemm.h"
 #include "tile/softmax.h"
 
 namespace tandem::tile {
@@ -25,10 +26,14 @@ inline constexpr float codes_per_octave = 8, offset_of_codes = 55.54f;
 inline constexpr float log2_most_weight = 64;
 
 /// Running statistics of the thread's two rows. Probability j of the block is 2^(score j * unit + offset),
-/// and its weight beside other blocks' 2^(anchor - offset). `codes`: probabilities are made as codes.
-template <bool codes>
+/// and its weight beside other blocks' 2^(anchor - offset). `codes`: probabilities are made as codes. `sums`:
+/// scores are sums of integers as gemm.h leaves them, base_of_sums too large.
+template <bool codes, bool sums>
 struct BlockSoftmax {
   static constexpr float infinity = std::numeric_limits<float>::infinity();
+  /// Octaves a unit of `sums`, up to which the line through their exponents, or codes, reaches down to where
+  /// the float is 0 with an error that shows nowhere: of 2^-7 of a code, or 2^-10 of an octave.
+  static constexpr float most_unit = 1.f / 384;
 
   float anchor[2] = {infinity,
                      infinity};   ///< an offset: of the row's first block that has keys, as long as that does
@@ -43,7 +48,7 @@ struct BlockSoftmax {
   TANDEM_DEVICE void update_row_max(const float (&scores)[count]) {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) row_max[i] = scores[2 * i];
-    if constexpr (how == Maximum::bits_in_threes) {
+    if constexpr (sums || how == Maximum::bits_in_threes) {
       TANDEM_UNROLL
       for (int j = 0; j < count; j += 2) {
         float& top = row_max[row_of_accumulator(j)];
@@ -51,6 +56,7 @@ struct BlockSoftmax {
       }
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) row_max[i] = quad_max_or_nan(row_max[i]);
+      if constexpr (sums) return;  // all are positive, or -inf
       if (!hw::any_lane(row_max[0] < 0.f || row_max[1] < 0.f)) return;
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) row_max[i] = scores[2 * i];
@@ -72,7 +78,13 @@ struct BlockSoftmax {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const bool none = masked && row_max[i] == -infinity;  // any offset leaves all probabilities 0
-      offset[i] = none ? infinity : hw::fma(row_max[i], -unit[i], log2_amplitude);
+      const float top = sums ? row_max[i] - base_of_sums : row_max[i];
+      offset[i] = none ? infinity : hw::fma(top, -unit[i], log2_amplitude);
+    }
+    const bool steep = sums && hw::any_lane(unit[0] > most_unit || unit[1] > most_unit);
+    if (sums && !steep) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) offset[i] = on_line(offset[i], unit[i]);
     }
     if (hw::any_lane(anchor[0] - offset[0] > log2_most_weight || anchor[1] - offset[1] > log2_most_weight))
       move_anchor(offset, output);
@@ -84,9 +96,9 @@ struct BlockSoftmax {
       if (none) offset[i] = 0.f;
     }
     if constexpr (codes) {
-      make_codes(scores, offset);
+      make_codes<masked>(scores, offset, steep);
     } else {
-      make_probabilities(scores, offset);
+      make_probabilities<masked>(scores, offset, steep);
     }
   }
 
@@ -122,27 +134,58 @@ struct BlockSoftmax {
     x = hw::max_or_nan(x, hw::shuffle_xor(x, 1));
     return hw::max_or_nan(x, hw::shuffle_xor(x, 2));
   }
-  template <int count>
-  TANDEM_DEVICE void make_codes(float (&scores)[count], const float (&offset)[2]) {
+  /// The offset that the line has once it was rounded where the float is 0: as weights go by that one number,
+  /// its rounding cancels. An infinite one stays.
+  TANDEM_DEVICE static float on_line(float offset, float unit) {
+    const float slope = codes ? codes_per_octave * unit : unit;
+    const float first = codes ? hw::fma(codes_per_octave, offset, offset_of_codes) : offset;
+    const float rounded = hw::fma(slope, base_of_sums, hw::fma(slope, -base_of_sums, first));
+    return codes ? hw::fma(rounded, 1 / codes_per_octave, -offset_of_codes / codes_per_octave) : rounded;
+  }
+  /// Scores that are `sums` for the line slope * score + first: moves the line to where they lie, or, if it
+  /// is `steep`, the scores to where `at_top` is its value.
+  template <bool masked, int count>
+  TANDEM_DEVICE void bring_together(float (&scores)[count], const float (&slope)[2], float (&first)[2],
+                                    float at_top, bool steep) {
+    if (!steep) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) first[i] = hw::fma(slope[i], -base_of_sums, first[i]);
+      return;
+    }
+    float top[2];
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      top[i] = masked && row_max[i] == -infinity ? base_of_sums : row_max[i];
+      first[i] = at_top;
+    }
+    TANDEM_UNROLL
+    for (int j = 0; j < count; ++j) scores[j] -= top[row_of_accumulator(j)];
+  }
+  template <bool masked, int count>
+  TANDEM_DEVICE void make_codes(float (&scores)[count], const float (&offset)[2], bool steep) {
     float per_score[2], first[2];
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       per_score[i] = codes_per_octave * unit[i];
       first[i] = hw::fma(codes_per_octave, offset[i], offset_of_codes);
     }
+    if constexpr (sums)
+      bring_together<masked>(scores, per_score, first, codes_per_octave * log2_amplitude + offset_of_codes,
+                             steep);
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
       const int i = row_of_accumulator(j);
       scores[j] = hw::fma(scores[j], per_score[i], first[i]);
     }
   }
-  template <int count>
-  TANDEM_DEVICE void make_probabilities(float (&scores)[count], const float (&offset)[2]) {
-    float sum[2] = {0.f, 0.f};
+  template <bool masked, int count>
+  TANDEM_DEVICE void make_probabilities(float (&scores)[count], const float (&offset)[2], bool steep) {
+    float sum[2] = {0.f, 0.f}, first[2] = {offset[0], offset[1]};
+    if constexpr (sums) bring_together<masked>(scores, unit, first, log2_amplitude, steep);
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
       const int i = row_of_accumulator(j);
-      scores[j] = hw::exp2(hw::fma(scores[j], unit[i], offset[i]));
+      scores[j] = hw::exp2(hw::fma(scores[j], unit[i], first[i]));
       sum[i] += scores[j];
     }
     TANDEM_UNROLL

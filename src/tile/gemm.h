@@ -16,14 +16,28 @@ struct Probabilities {
   std::uint32_t fragment[block_n / k_step][4];
 };
 
+/// Where sums of integer products start: in the bits of this float, whose unit in the last place is 1. So a
+/// sum s, read as a float, is base_of_sums + s, and needs no conversion: of 256 products s is at most 2^22.
+inline constexpr float base_of_sums = 0x1.8p23f;
+
+/// Before issue_scores, as early as registers are free.
+template <hw::Operand operand, int count>
+TANDEM_DEVICE void begin_scores(float (&scores)[count]) {
+  if constexpr (operand == hw::Operand::int8) {
+    TANDEM_UNROLL
+    for (float& score : scores) score = base_of_sums;
+  }
+}
+
 /// Starts S = Q K^T for 64 queries (SS-GEMM); S is complete after a wait.
 template <hw::Operand operand, int block_n, int head_dim>
 TANDEM_DEVICE void issue_scores(float (&scores)[block_n / 2], const SharedTile<warpgroup_rows, head_dim>& q,
                                 const SharedTile<block_n, head_dim>& k) {
   TANDEM_UNROLL
   for (int step = 0; step < head_dim / k_step; ++step) {
-    hw::wgmma_ss<operand, block_n, hw::Major::k>(scores, q.k_major(step), k.k_major(step),
-                                                 step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
+    hw::wgmma_ss<operand, block_n, hw::Major::k>(
+        scores, q.k_major(step), k.k_major(step),
+        step == 0 && operand != hw::Operand::int8 ? hw::Accumulate::overwrite : hw::Accumulate::add);
   }
 }
 
@@ -39,8 +53,8 @@ TANDEM_DEVICE void start_output(float (&output)[head_dim / 2], const Probabiliti
 }
 
 /// Starts P V of one block by itself, of e4m3 operands: for `count` rows of V^T (columns of the output) from
-/// `first` on.
-template <int count, int rows, int words, int registers>
+/// `first` on. `then`: what becomes of what the registers hold.
+template <int count, hw::Accumulate then = hw::Accumulate::overwrite, int rows, int words, int registers>
 TANDEM_DEVICE void start_product(float (&all)[registers], const Probabilities<words>& p,
                                  const SharedTile<rows, words>& v_transposed, int first) {
   static_assert(words <= panel_columns && count / 2 <= registers);
@@ -49,7 +63,7 @@ TANDEM_DEVICE void start_product(float (&all)[registers], const Probabilities<wo
   for (int step = 0; step < words / k_step; ++step) {
     hw::wgmma_rs<hw::Operand::e4m3, count, hw::Major::k>(
         product, p.fragment[step], v_transposed.k_major(step).advanced(first * row_bytes),
-        step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
+        step == 0 ? then : hw::Accumulate::add);
   }
 }
 

@@ -37,17 +37,16 @@ TANDEM_DEVICE void load_angles(float (&values)[8], const void* table, bool fp32,
   for (int i = 0; i < 8; ++i) values[i] = hw::load_global(static_cast<const float*>(table) + index + i);
 }
 
-/// Columns `column` (a multiple of 8) to column + 7 of a row of 16-bit elements that belongs to the token at
-/// `position`, rotated where there is a rotary embedding. `own` is what load_chunk finds there.
+/// Columns `column` (a multiple of 8, below rotary.dim) to column + 7 of a row of 16-bit elements that
+/// belongs to the token at `position`, rotated. `own` is what load_chunk finds there.
 template <hw::Operand operand>
-TANDEM_DEVICE Chunk rotated_chunk(const Chunk& own, const std::uint16_t* row, int column,
-                                  const core::RotaryView& rotary, int position) {
-  if (rotary.cos == nullptr || column >= rotary.dim) return own;
+TANDEM_DEVICE void rotate_chunk(float (&rotated)[8], const Chunk& own, const std::uint16_t* row, int column,
+                                const core::RotaryView& rotary, int position) {
   const int half = rotary.dim / 2, last = rotary.positions - 1;
   const int known = position < 0 ? 0 : (position > last ? last : position);
   const int angle = rotary.interleaved ? column / 2 : column % half;
   const std::int64_t index = static_cast<std::int64_t>(known) * half + angle / 8 * 8;
-  float x[8], cos[8], sin[8], rotated[8];
+  float x[8], cos[8], sin[8];
   unpack_chunk<operand>(x, own);
   load_angles<operand>(cos, rotary.cos, rotary.fp32, index);
   load_angles<operand>(sin, rotary.sin, rotary.fp32, index);
@@ -66,6 +65,15 @@ TANDEM_DEVICE Chunk rotated_chunk(const Chunk& own, const std::uint16_t* row, in
     TANDEM_UNROLL
     for (int i = 0; i < 8; ++i) rotated[i] = hw::fma(x[i], cos[i], sign * partner[i] * sin[i]);
   }
+}
+
+/// The same of any columns, rounded; those that no rotary embedding turns as they are.
+template <hw::Operand operand>
+TANDEM_DEVICE Chunk rotated_chunk(const Chunk& own, const std::uint16_t* row, int column,
+                                  const core::RotaryView& rotary, int position) {
+  if (rotary.cos == nullptr || column >= rotary.dim) return own;
+  float rotated[8];
+  rotate_chunk<operand>(rotated, own, row, column, rotary, position);
   Chunk chunk;
   TANDEM_UNROLL
   for (int i = 0; i < 4; ++i) chunk.words[i] = hw::pack<operand>(rotated[2 * i], rotated[2 * i + 1]);

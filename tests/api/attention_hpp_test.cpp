@@ -128,12 +128,15 @@ Cache<float> typed_cache(const tandem_cache& cache) {
 TEST(CppDecode, PassesEveryOptionOn) {
   for (const bool interleaved : {false, true}) {
     DecodeCase c = small_step();
-    c.interleaved = interleaved;
+    c.interleaved = c.qv = interleaved;
     DecodeRequest c_call(c), cpp_call(c);
     c_call.args.backend = TANDEM_BACKEND_REFERENCE;
     c_call.mask = Mask::window(9, 1).c_mask();
     c_call.args.scale = 0.5f;
     c_call.args.softcap = 2.0f;
+    const std::uint64_t tree[64] = {1, 3, 1};
+    const float slopes[] = {0.1f, 0.2f, -0.3f, 0.4f};
+    c_call.args.alibi_slopes = slopes, c_call.args.tree = tree;
     ASSERT_EQ(c_call.run(), TANDEM_OK) << tandem_last_error();
 
     const tandem_decode_args& args = cpp_call.args;
@@ -149,6 +152,9 @@ TEST(CppDecode, PassesEveryOptionOn) {
          .softcap = 2.0f,
          .lse = typed<float>(args.lse),
          .sinks = args.sinks,
+         .alibi_slopes = slopes,
+         .tree = tree,
+         .qv = typed<const float>(args.qv),
          .backend = TANDEM_BACKEND_REFERENCE});
     ASSERT_TRUE(status) << status.message();
     EXPECT_EQ(cpp_call.tensors.o.values(), c_call.tensors.o.values());

@@ -14,7 +14,7 @@ size_t size_of_study_in_c(void) { return sizeof(struct tandem_study); }
 tandem_status smallest_forward_in_c(float* o) {
   float q[8] = {1}, k[8] = {2}, v[8] = {3, 1, 4, 1, 5, 9, 2, 6};
   const tandem_tensor row = {q, TANDEM_FP32, {1, 1, 1, 8}, {8, 8, 8, 1}};
-  const tandem_mask mask = {sizeof(mask), TANDEM_MASK_WINDOW, TANDEM_UNLIMITED, 0};
+  const tandem_mask mask = {sizeof(mask), TANDEM_MASK_WINDOW, TANDEM_UNLIMITED, 0, 0};
   tandem_forward_args args = {
       .struct_size = sizeof(args), .q = row, .k = row, .v = row, .o = row, .mask = &mask};
   args.k.data = k;

@@ -78,7 +78,7 @@ Mistake of_scales(const char* name, void (*spoil)(tandem_cache_scales&), std::ve
             static float values[4096];  // as large as any of them
             const tandem_tensor shared{values, TANDEM_FP32, {1, 1, 1, 1}, {}};
             r.cache.k.dtype = r.cache.v.dtype = TANDEM_E4M3;
-            r.scales = {sizeof(r.scales), shared, shared, 0};
+            r.scales.struct_size = sizeof(r.scales), r.scales.k = r.scales.v = shared;
             r.args.scales = &r.scales;
             spoil(r.scales);
           },
@@ -94,8 +94,20 @@ std::vector<Mistake> scale_mistakes() {
       {"DtypeOfKeysAlone",
        [](DecodeRequest& r) { r.cache.k.dtype = TANDEM_E4M3; },
        {"cache.v.dtype is 3 (fp32)", "cache.k.dtype is 4 (e4m3)"}},
+      {"DtypesOfEightBits",
+       [](DecodeRequest& r) { r.cache.k.dtype = TANDEM_INT8, r.cache.v.dtype = TANDEM_E4M3; },
+       {"cache.v.dtype is 4 (e4m3)", "cache.k.dtype is 5 (int8)"}},
       of_scales("ScalesWithoutTheirSize", [](Scales& s) { s.struct_size = 0; }, {"scales->struct_size is 0"}),
       of_scales("PerToken", [](Scales& s) { s.per_token = 2; }, {"scales.per_token is 2", "0 or 1"}),
+      of_scales("Hadamard", [](Scales& s) { s.hadamard = -1; }, {"scales.hadamard is -1", "0 or 1"}),
+      {"HeadDimOfHadamard",
+       [](DecodeRequest& r) {
+         for (tandem_tensor* t : {&r.args.q, &r.args.o, &r.cache.k, &r.cache.v, &r.args.k_new, &r.args.v_new})
+           t->shape[3] = 24;
+         r.rotary.dim = 16, r.cache.k.dtype = r.cache.v.dtype = TANDEM_INT8;
+         r.scales.struct_size = sizeof(r.scales), r.scales.hadamard = 1, r.args.scales = &r.scales;
+       },
+       {"q.shape[3] (head dim) is 24", "scales.hadamard is 1", "power of two"}},
       of_scales("PerTokenWithoutScales",
                 [](Scales& s) { s.per_token = 1, s.v.data = nullptr, s.k.data = nullptr; },
                 {"scales.k.data is NULL", "per_token"}),
@@ -113,6 +125,63 @@ std::vector<Mistake> scale_mistakes() {
   };
 }
 
+/// A second part of the queries, and a mistake in it.
+Mistake of_qv(const char* name, void (*spoil)(tandem_tensor&), std::vector<std::string> words) {
+  return {name,
+          [spoil](DecodeRequest& r) {
+            r.args.qv = r.args.q;
+            r.args.qv.shape[3] = r.cache.v.shape[3];
+            spoil(r.args.qv);
+          },
+          std::move(words)};
+}
+
+std::vector<Mistake> second_part_mistakes() {
+  return {
+      of_qv("BatchOfQv", [](tandem_tensor& t) { t.shape[0] = 3; }, {"qv.shape[0]", "q.shape[0]"}),
+      of_qv("TokensOfQv", [](tandem_tensor& t) { t.shape[1] = 7; }, {"qv.shape[1]", "q.shape[1]"}),
+      of_qv("HeadsOfQv", [](tandem_tensor& t) { t.shape[2] = 1; }, {"qv.shape[2]", "q.shape[2]"}),
+      of_qv("ColumnsOfQv", [](tandem_tensor& t) { t.shape[3] += 8; }, {"qv.shape[3]", "cache.v.shape[3]"}),
+      of_qv("DtypeOfQv", [](tandem_tensor& t) { t.dtype = TANDEM_FP16; }, {"qv.dtype is 2 (fp16)"}),
+      of_qv("StrideOfQv", [](tandem_tensor& t) { t.stride[3] = 2; }, {"qv.stride[3]"}),
+  };
+}
+
+std::vector<Mistake> head_dim_mistakes() {
+  return {
+      {"HeadDim",
+       [](DecodeRequest& r) { r.args.q.shape[3] = 12; },
+       {"q.shape[3] (head dim) is 12", "multiple of 8"}},
+      {"HeadDimOfKeys",
+       [](DecodeRequest& r) { r.cache.k.shape[3] = 8; },
+       {"cache.k.shape[3]", "is 8", "which is 16"}},
+      {"HeadDimOfValues",
+       [](DecodeRequest& r) { r.cache.v.shape[3] = 8; },
+       {"o.shape[3] (head dim) is 16", "cache.v.shape[3], which is 8"}},
+      {"HeadDimOfValuesOdd",
+       [](DecodeRequest& r) { r.cache.v.shape[3] = 12; },
+       {"cache.v.shape[3] (head dim) is 12", "multiple of 8 from 8 to 512"}},
+      {"HeadDimOfValuesLarge",
+       [](DecodeRequest& r) { r.cache.v.shape[3] = 520; },
+       {"cache.v.shape[3] (head dim) is 520", "multiple of 8 from 8 to 512"}},
+      {"HeadDimLarge",
+       [](DecodeRequest& r) { r.args.q.shape[3] = 584; },
+       {"q.shape[3] (head dim) is 584", "multiple of 8 from 8 to 576"}},
+      {"HeadDimLargeOfEightBits",
+       [](DecodeRequest& r) { r.args.q.shape[3] = 264, r.cache.k.dtype = r.cache.v.dtype = TANDEM_E4M3; },
+       {"q.shape[3] (head dim) is 264", "multiple of 8 from 8 to 256"}},
+      {"HeadDimOfValuesOfEightBits",
+       [](DecodeRequest& r) { r.cache.v.shape[3] = 8, r.cache.k.dtype = r.cache.v.dtype = TANDEM_E4M3; },
+       {"cache.v.shape[3] (head dim) is 8", "q.shape[3], which is 16"}},
+      {"HeadDimOfNewKeys",
+       [](DecodeRequest& r) { r.args.k_new.shape[3] = 8; },
+       {"k_new.shape[3] (head dim) is 8"}},
+      {"HeadDimOfNewValues",
+       [](DecodeRequest& r) { r.args.v_new.shape[3] = 8; },
+       {"v_new.shape[3] (head dim) is 8"}},
+  };
+}
+
 std::vector<Mistake> shape_mistakes() {
   return {
       {"NoQueries",
@@ -121,12 +190,6 @@ std::vector<Mistake> shape_mistakes() {
       {"NineQueries",
        [](DecodeRequest& r) { r.args.q.shape[1] = 9; },
        {"q.shape[1] (sequence length) is 9", "1 to 8", "tandem_forward"}},
-      {"HeadDim",
-       [](DecodeRequest& r) { r.args.q.shape[3] = 12; },
-       {"q.shape[3] (head dim) is 12", "multiple of 8"}},
-      {"HeadDimOfKeys",
-       [](DecodeRequest& r) { r.cache.k.shape[3] = 8; },
-       {"cache.k.shape[3]", "is 8", "which is 16"}},
       {"PagesOfValues",
        [](DecodeRequest& r) { r.cache.v.shape[0] = 3; },
        {"cache.v.shape[0] (batch) is 3", "cache.k.shape[0]"}},
@@ -134,9 +197,6 @@ std::vector<Mistake> shape_mistakes() {
        [](DecodeRequest& r) { r.cache.v.shape[1] = 4; },
        {"cache.v.shape[1] (sequence length) is 4", "which is 8"}},
       {"HeadsOfValues", [](DecodeRequest& r) { r.cache.v.shape[2] = 1; }, {"cache.v.shape[2] (heads) is 1"}},
-      {"HeadDimOfValues",
-       [](DecodeRequest& r) { r.cache.v.shape[3] = 8; },
-       {"cache.v.shape[3] (head dim) is 8"}},
       {"PagesNegative",
        [](DecodeRequest& r) { r.cache.k.shape[0] = -1; },
        {"cache.k.shape[0]", "is -1", "0 or more"}},
@@ -155,9 +215,6 @@ std::vector<Mistake> shape_mistakes() {
       {"HeadsOfNewKeys",
        [](DecodeRequest& r) { r.args.k_new.shape[2] = 4; },
        {"k_new.shape[2] (heads) is 4", "cache.k"}},
-      {"HeadDimOfNewKeys",
-       [](DecodeRequest& r) { r.args.k_new.shape[3] = 8; },
-       {"k_new.shape[3] (head dim) is 8"}},
       {"BatchOfNewValues",
        [](DecodeRequest& r) { r.args.v_new.shape[0] = 1; },
        {"v_new.shape[0] (batch) is 1"}},
@@ -167,9 +224,6 @@ std::vector<Mistake> shape_mistakes() {
       {"HeadsOfNewValues",
        [](DecodeRequest& r) { r.args.v_new.shape[2] = 4; },
        {"v_new.shape[2] (heads) is 4"}},
-      {"HeadDimOfNewValues",
-       [](DecodeRequest& r) { r.args.v_new.shape[3] = 8; },
-       {"v_new.shape[3] (head dim) is 8"}},
       {"MoreNewThanTheCapacity",
        [](DecodeRequest& r) { r.args.k_new.shape[1] = r.args.v_new.shape[1] = 49; },
        {"k_new.shape[1] (sequence length) is 49", "capacity of the cache, 48"}},
@@ -195,7 +249,7 @@ std::vector<Mistake> cache_mistakes() {
          r.cache.page_table = nullptr;
          for (tandem_tensor* tensor : {&r.cache.k, &r.cache.v}) tensor->shape[0] = 0, tensor->shape[1] = huge;
        },
-       {"cache.k.shape[1] (capacity) is 4611686018427387904", "at most"}},
+       {"cache.k.shape is [0, 4611686018427387904, 2, 16]", "63 bits"}},
       {"CapacityOverflows",
        [](DecodeRequest& r) { r.cache.pages_per_sequence = huge; },
        {"cache.pages_per_sequence is 4611686018427387904", "pages of 8 tokens"}},
@@ -219,6 +273,18 @@ std::vector<Mistake> cache_mistakes() {
       {"RotaryDimLarge",
        [](DecodeRequest& r) { r.rotary.dim = 32; },
        {"rotary.dim is 32", "head dim, which is 16"}},
+      {"RotaryOfValues",
+       [](DecodeRequest& r) {
+         r.cache.v = r.cache.k, r.args.v_new = r.args.k_new;
+         r.cache.v.shape[3] = r.args.v_new.shape[3] = r.args.o.shape[3] = 8;
+       },
+       {"rotary is given", "cache.v lies in cache.k"}},
+      {"ValuesInKeysThatNewOnesAreNotIn",
+       [](DecodeRequest& r) {
+         r.args.rotary = nullptr, r.cache.v = r.cache.k;
+         r.cache.v.shape[3] = r.args.v_new.shape[3] = r.args.o.shape[3] = 8;
+       },
+       {"cache.v.data is 0x", "overlap those of cache.k"}},
       {"RotaryStyle",
        [](DecodeRequest& r) { r.rotary.interleaved = 2; },
        {"rotary.interleaved is 2", "0 or 1"}},
@@ -287,7 +353,11 @@ std::vector<Mistake> memory_mistakes() {
        [](DecodeRequest& r) { r.args.k_new.data = r.cache.k.data; },
        {"cache.k.data is 0x", "overlap those of k_new"}},
       {"LseIsTheLengths",
-       [](DecodeRequest& r) { r.args.lse.data = const_cast<std::int32_t*>(r.cache.lengths); },
+       [](DecodeRequest& r) {
+         static std::int32_t lengths[8192] = {};  // lse's place has nothing else in it
+         r.cache.lengths = lengths + 4096;
+         r.args.lse.data = lengths + 4096;
+       },
        {"lse.data is 0x", "overlap those of cache.lengths (cache.lengths is 0x"}},
   };
 }
@@ -300,6 +370,8 @@ INSTANTIATE_TEST_SUITE_P(Factor, DecodeMistakes, ::testing::ValuesIn(factor_mist
 INSTANTIATE_TEST_SUITE_P(Option, DecodeMistakes, ::testing::ValuesIn(option_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Dtype, DecodeMistakes, ::testing::ValuesIn(dtype_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Scales, DecodeMistakes, ::testing::ValuesIn(scale_mistakes()), by_name);
+INSTANTIATE_TEST_SUITE_P(SecondPart, DecodeMistakes, ::testing::ValuesIn(second_part_mistakes()), by_name);
+INSTANTIATE_TEST_SUITE_P(HeadDim, DecodeMistakes, ::testing::ValuesIn(head_dim_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Shape, DecodeMistakes, ::testing::ValuesIn(shape_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Cache, DecodeMistakes, ::testing::ValuesIn(cache_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Memory, DecodeMistakes, ::testing::ValuesIn(memory_mistakes()), by_name);

@@ -83,6 +83,16 @@ TEST_P(EmptyStep, WithoutABatchWritesNothingAndNeedsNoMemory) {
   EXPECT_TRUE(request.outputs_untouched());
 }
 
+TEST_P(EmptyStep, MayAppendNoTokensToKeysThatValuesLieIn) {
+  DecodeRequest request;
+  request.args.backend = GetParam();
+  request.args.rotary = nullptr;
+  request.cache.v = request.cache.k, request.args.v_new = request.args.k_new;
+  request.cache.v.shape[3] = request.args.v_new.shape[3] = request.args.o.shape[3] = 8;
+  request.args.k_new.shape[1] = request.args.v_new.shape[1] = 0;
+  EXPECT_EQ(request.run(), TANDEM_OK) << tandem_last_error();
+}
+
 INSTANTIATE_TEST_SUITE_P(OnTheHost, EmptyStep,
                          ::testing::Values(TANDEM_BACKEND_AUTO, TANDEM_BACKEND_CPU,
                                            TANDEM_BACKEND_REFERENCE));
@@ -97,35 +107,68 @@ TEST(Decode, WithoutNewTokensLeavesTheCacheAlone) {
   EXPECT_TRUE(request.outputs_untouched());
 }
 
-TEST(Decode, TakesAnEightBitCacheWithItsScalesBetweenTheRows) {
-  constexpr std::int64_t capacity = 8, d = 16, row = d + 16;  // a row, its scale and a gap
+/// One token appended to an empty cache of 8 bits whose rows have their scales behind them.
+struct InlineCache {
+  static constexpr std::int64_t capacity = 8, d = 16, row = d + 16;  // a row, its scale and a gap
   alignas(16) std::byte k[capacity * row] = {}, v[capacity * row] = {};
-  const auto scale = [](std::byte* rows, std::int64_t at) {
-    return reinterpret_cast<float*>(rows + at * row + d);
-  };
   float q[d] = {}, key[d] = {}, value[d] = {}, o[d] = {};
-  value[5] = 3, key[0] = 1000;
-  const std::int32_t length = 0;
-  const auto dense = [](float* x) { return tandem_tensor{x, TANDEM_FP32, {1, 1, 1, d}, {d, d, d, 1}}; };
-  const auto cached = [](std::byte* rows) {
-    return tandem_tensor{rows, TANDEM_E4M3, {1, capacity, 1, d}, {capacity * row, row, row, 1}};
-  };
-  const auto scales_of = [&](std::byte* rows) {
-    return tandem_tensor{
-        scale(rows, 0), TANDEM_FP32, {1, capacity, 1, 1}, {capacity * row / 4, row / 4, row / 4, 1}};
-  };
-  const tandem_cache cache{sizeof(cache), cached(k), cached(v), nullptr, 0, 0, &length, nullptr};
-  const tandem_cache_scales scales{sizeof(scales), scales_of(k), scales_of(v), 1};
-  tandem_decode_args args{};
-  args.struct_size = sizeof(args);
-  args.backend = TANDEM_BACKEND_REFERENCE;
-  args.q = dense(q), args.k_new = dense(key), args.v_new = dense(value), args.o = dense(o);
-  args.cache = &cache, args.scales = &scales;
-  ASSERT_EQ(tandem_decode(&args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
-  EXPECT_EQ(*scale(k, 0), 4) << "448 times 2 is less than 1000";
-  EXPECT_EQ(*scale(v, 0), 0x1p-7f);
-  EXPECT_EQ(*scale(k, 1), 0);
-  EXPECT_EQ(o[5], 3);
+  std::int32_t length = 0;
+  tandem_cache_scales scales{};
+
+  static float* scale(std::byte* rows, std::int64_t at) {
+    return reinterpret_cast<float*>(rows + at * row + d);
+  }
+  tandem_status run(tandem_dtype dtype) {
+    const auto dense = [](float* x) { return tandem_tensor{x, TANDEM_FP32, {1, 1, 1, d}, {d, d, d, 1}}; };
+    const auto cached = [dtype](std::byte* rows) {
+      return tandem_tensor{rows, dtype, {1, capacity, 1, d}, {capacity * row, row, row, 1}};
+    };
+    const auto scales_of = [](std::byte* rows) {
+      return tandem_tensor{
+          scale(rows, 0), TANDEM_FP32, {1, capacity, 1, 1}, {capacity * row / 4, row / 4, row / 4, 1}};
+    };
+    const tandem_cache cache{sizeof(cache), cached(k), cached(v), nullptr, 0, 0, &length, nullptr};
+    if (scales.struct_size == 0) scales.struct_size = sizeof(scales);
+    scales.k = scales_of(k), scales.v = scales_of(v), scales.per_token = 1;
+    tandem_decode_args args{};
+    args.struct_size = sizeof(args);
+    args.backend = TANDEM_BACKEND_REFERENCE;
+    args.q = dense(q), args.k_new = dense(key), args.v_new = dense(value), args.o = dense(o);
+    args.cache = &cache, args.scales = &scales;
+    return tandem_decode(&args, nullptr, 0, nullptr);
+  }
+};
+
+TEST(Decode, TakesAnEightBitCacheWithItsScalesBetweenTheRows) {
+  for (const tandem_dtype dtype : {TANDEM_E4M3, TANDEM_INT8}) {
+    InlineCache step;
+    step.value[5] = 3, step.key[0] = 1016;
+    ASSERT_EQ(step.run(dtype), TANDEM_OK) << tandem_last_error();
+    EXPECT_EQ(*step.scale(step.k, 0), dtype == TANDEM_INT8 ? 8 : 4) << "448 times 2 is less than 1016";
+    EXPECT_FLOAT_EQ(*step.scale(step.v, 0), dtype == TANDEM_INT8 ? 3 / 127.f : 0x1p-7f);
+    EXPECT_EQ(*step.scale(step.k, 1), 0);
+    EXPECT_EQ(static_cast<int>(step.v[5]), dtype == TANDEM_INT8 ? 127 : 0x7c) << "384";
+    EXPECT_FLOAT_EQ(step.o[5], 3);
+  }
+}
+
+TEST(Decode, AppendsKeysTimesTheHadamardMatrixWhereScalesSaySo) {
+  InlineCache step;
+  step.key[3] = -8;
+  step.scales.hadamard = 1, step.scales.seed = 5;
+  ASSERT_EQ(step.run(TANDEM_INT8), TANDEM_OK) << tandem_last_error();
+  EXPECT_FLOAT_EQ(*step.scale(step.k, 0), 2 / 127.f) << "the outlier, spread over 16 columns";
+  for (int e = 0; e < InlineCache::d; ++e) EXPECT_EQ(std::abs(static_cast<std::int8_t>(step.k[e])), 127) << e;
+}
+
+TEST(Decode, ScalesOfAnOlderVersionHaveNoHadamardMatrix) {
+  InlineCache step;
+  step.key[3] = -8;
+  step.scales.struct_size = offsetof(tandem_cache_scales, seed);
+  step.scales.hadamard = 7, step.scales.seed = 5;
+  ASSERT_EQ(step.run(TANDEM_INT8), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(static_cast<std::int8_t>(step.k[3]), -127);
+  EXPECT_EQ(static_cast<std::int8_t>(step.k[4]), 0);
 }
 
 TEST(Decode, MayReadACacheThatSequencesShare) {

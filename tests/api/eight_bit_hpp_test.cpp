@@ -76,6 +76,39 @@ TEST(CppEightBit, QuantisedInputsGiveTheOutputOfTheirOriginalsButForRounding) {
   EXPECT_GT(largest_difference(o, expected), 1e-3);
 }
 
+TEST(CppEightBit, IntegersAndTwoTermsAreFiner) {
+  std::mt19937 random(5);
+  const Shape two_columns{.batch = 2, .sequence = 128, .heads = 3, .head_dim = 208};
+  Quantised q(random, shape), k(random, shape), v(random, two_columns);
+  std::vector<std::int8_t> q_bits(count(shape)), k_bits(count(shape));
+  const QuantizeOptions rows{.hadamard_seed = 7}, columns{.layout = TANDEM_VALUES_BY_COLUMN, .terms = 2};
+  const auto q8 = Tensor<std::int8_t>::bshd(q_bits.data(), shape),
+             k8 = Tensor<std::int8_t>::bshd(k_bits.data(), shape);
+  const auto v8 = Tensor<E4m3>::bshd(v.bits.data(), two_columns);
+  for (const Status& status : {attention_quantize(q.values(), q8, q.scales(), rows),
+                               attention_quantize(k.values(), k8, k.scales(), rows),
+                               attention_quantize(v.values(), v8, v.scales(), columns)})
+    ASSERT_TRUE(status) << status.message();
+  const Int8Inputs inputs{q8,
+                          k8,
+                          v8,
+                          {.q = q.scales(),
+                           .k = k.scales(),
+                           .v = v.scales(),
+                           .q_block = 128,
+                           .k_block = 128,
+                           .v_block = 128,
+                           .v_layout = TANDEM_VALUES_BY_COLUMN,
+                           .v_terms = 2}};
+  const ForwardOptions options{.backend = TANDEM_BACKEND_REFERENCE};
+  std::vector<float> o(count(shape), NAN), expected(count(shape));
+  const Status status = attention_forward(inputs, Tensor<float>::bshd(o.data(), shape), options);
+  ASSERT_TRUE(status) << status.message();
+  ASSERT_TRUE(attention_forward(q.values(), k.values(), v.values(),
+                                Tensor<float>::bshd(expected.data(), shape), options));
+  EXPECT_LT(largest_difference(o, expected), 0.03);
+}
+
 TEST(CppEightBit, GivenScalesAreReadAndFoundOnesWritten) {
   std::mt19937 random(3);
   Quantised x(random, shape);
@@ -115,6 +148,34 @@ TEST(CppEightBit, AStepAppendsToACacheAndAttendsToWhatItStandsFor) {
   for (const float element : o) EXPECT_EQ(element, 1.f);
   EXPECT_EQ(k_scale[0], 0x1p-8f);
   EXPECT_EQ(k[0].bits, 0x78) << "256";
+}
+
+TEST(CppEightBit, AStepOverACacheOfInt8TakesKeysTimesAHadamardMatrix) {
+  constexpr Shape tokens{.batch = 1, .sequence = 1, .heads = 1, .head_dim = 64};
+  std::vector<float> x(count(tokens)), o(count(tokens), NAN);
+  x[9] = 8;
+  constexpr Shape room{.batch = 1, .sequence = 20, .heads = 1, .head_dim = 64};
+  std::vector<std::int8_t> k(count(room)), v(count(room));
+  const std::int32_t lengths[] = {0};
+  float scale = 1 / 64.f;
+  const auto scales = Tensor<float>::bshd(&scale, {1, 1, 1, 1});
+  const Int8Cache cache{.cache = {.k = Tensor<std::int8_t>::bshd(k.data(), room),
+                                  .v = Tensor<std::int8_t>::bshd(v.data(), room),
+                                  .lengths = lengths},
+                        .k_scale = scales,
+                        .v_scale = Tensor<float>::bshd(&x[9], {1, 1, 1, 1}),
+                        .hadamard_seed = 3};
+  const auto q = Tensor<const float>::bshd(x.data(), tokens);
+  DecodeOptions<float> options{.append = NewTokens<float>{q, q}};
+  std::size_t bytes = 0;
+  ASSERT_TRUE(attention_decode_workspace(q, cache, Tensor<float>::bshd(o.data(), tokens), options, bytes));
+  std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
+  options.workspace = std::as_writable_bytes(std::span(workspace));
+  const Status status = attention_decode(q, cache, Tensor<float>::bshd(o.data(), tokens), options);
+  ASSERT_TRUE(status) << status.message();
+  for (std::size_t e = 0; e < 64; ++e) EXPECT_EQ(std::abs(k[e]), 64) << "8 over the root of 64 columns";
+  EXPECT_EQ(v[9], 1);
+  EXPECT_EQ(o[9], 8);
 }
 
 }  // namespace

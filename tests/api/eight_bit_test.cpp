@@ -39,6 +39,11 @@ TEST(EightBitForward, FasterBackendAgreesWithTheReferenceForAnyScalesAndLayout) 
     c.mask = random_mask(random, c.q_len, c.k_len);
     c.softcap = random() % 3 == 0 ? 5.f : 0.f;
     draw_eight_bit(c, random);
+    if (random() % 4 == 0) c.dtype = TANDEM_INT8;  // what no kernel takes: by key, or two terms beside e4m3
+    if (random() % 4 == 0 && c.eight_bit.v_transposed) c.dtype = TANDEM_E4M3, c.eight_bit.v_terms = 2;
+    if (c.dtype == TANDEM_INT8)  // else scores are so large that fp32 shows
+      for (ScaleCase* scales : {&c.eight_bit.q, &c.eight_bit.k})
+        scales->heads = std::max<std::int64_t>(1, scales->heads);
     c.eight_bit.output = TANDEM_FP32;
     c.q = random_input_layout(random), c.o = random_layout(random);
     c.seed = random();
@@ -63,6 +68,22 @@ TEST(EightBitForward, FasterBackendAgreesWithTheReferenceForAnyScalesAndLayout) 
   }
 }
 
+// Their copies in fp32 would have 2^64 bytes, which is 0 in 64 bits.
+TEST(EightBitForward, NoWorkspaceHasRoomForMoreKeysThanThereAreAddresses) {
+  Request request(small_eight_bit_case());
+  request.scales.k_block = request.scales.v_block = 0;
+  request.scales.k.data = request.scales.v.data = nullptr;
+  for (tandem_tensor* tensor : {&request.args.k, &request.args.v}) {
+    tensor->shape[1] = std::int64_t{1} << 55;  // one row, over and over
+    tensor->stride[1] = 0;
+  }
+  std::size_t bytes = 0;
+  ASSERT_EQ(tandem_forward_workspace(&request.args, &bytes), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(bytes, SIZE_MAX);
+  EXPECT_EQ(request.run(), TANDEM_WORKSPACE_TOO_SMALL);
+  EXPECT_TRUE(request.outputs_untouched());
+}
+
 // A scale says what an element stands for: half of it with values twice as large is the same problem.
 TEST(EightBitForward, ScalesMultiplyWhatElementsStandFor) {
   for (const tandem_backend backend : {TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE}) {
@@ -81,6 +102,31 @@ TEST(EightBitForward, ScalesMultiplyWhatElementsStandFor) {
     ASSERT_EQ(half.run(), TANDEM_OK) << tandem_last_error();
     const auto expected = whole.tensors.o.values(), o = half.tensors.o.values();
     for (std::size_t j = 0; j < o.size(); ++j) EXPECT_EQ(2 * o[j], expected[j]);
+  }
+}
+
+// A value of two terms is their sum: where the second is the first, it is one term with twice the scale.
+TEST(EightBitForward, TermsOfAValueAreAddedBeforeTheyAreScaled) {
+  for (const tandem_backend backend : {TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE}) {
+    ForwardCase c = small_eight_bit_case(true);
+    c.dtype = TANDEM_INT8;
+    c.eight_bit.output = TANDEM_FP32;
+    ForwardCase twice = c;
+    twice.eight_bit.v_terms = 2;
+    Request one(c, backend), two(twice, backend);
+    const core::Tensor v = one.tensors.v.view();
+    for (std::int64_t b = 0; b < v.shape[0]; ++b)
+      for (std::int64_t e = 0; e < v.shape[1]; ++e)
+        for (std::int64_t h = 0; h < v.shape[2]; ++h)
+          for (std::int64_t p = 0; p < v.shape[3]; ++p)
+            for (const std::int64_t term : {0, 1})
+              two.tensors.v.set(b, term * c.head_dim + e, h, p,
+                                static_cast<float>(one.tensors.v.at(b, e, h, p)));
+    ASSERT_EQ(one.run(), TANDEM_OK) << tandem_last_error();
+    ASSERT_EQ(two.run(), TANDEM_OK) << tandem_last_error();
+    const auto expected = one.tensors.o.values(), o = two.tensors.o.values();
+    for (std::size_t j = 0; j < o.size(); ++j) EXPECT_EQ(o[j], 2 * expected[j]);
+    EXPECT_EQ(one.tensors.lse.values(), two.tensors.lse.values());
   }
 }
 
@@ -121,6 +167,26 @@ const std::vector<EightBitMistake> mistakes = {
      [](Request& r) { store(r.scales.v_layout, 7); },
      {"scales.v_layout is 7", "BY_COLUMN"}},
     {"KeysOfAnotherType", [](Request& r) { r.args.k.dtype = TANDEM_BF16; }, {"k.dtype is 1 (bf16)", "e4m3"}},
+    {"KeysOfIntegersBesideQueriesOfE4m3",
+     [](Request& r) { r.args.k.dtype = TANDEM_INT8; },
+     {"k.dtype is 5 (int8)", "e4m3"}},
+    {"IntegersAsValues",
+     [](Request& r) { r.args.q.dtype = r.args.k.dtype = r.args.v.dtype = TANDEM_INT8; },
+     {"v.dtype is 5 (int8), but q.dtype is 5 (int8)", "TANDEM_E4M3"}},
+    {"ThreeTerms", [](Request& r) { r.scales.v_terms = 3; }, {"scales.v_terms is 3", "1 or 2"}},
+    {"TwoTermsByKey", [](Request& r) { r.scales.v_terms = 2; }, {"scales.v_terms is 2", "BY_COLUMN"}},
+    {"TwoTermsOfOne",
+     [](Request& r) { r.scales.v_terms = 2; },
+     {"v.shape[1] is 16", "for each term, which is 32"},
+     TANDEM_INVALID_ARGUMENT,
+     true},
+    {"TreeOfIntegers",
+     [](Request& r) {
+       static const std::uint64_t words[6] = {};
+       r.args.q.dtype = TANDEM_INT8, r.args.tree = words;
+     },
+     {"tree is given, but q.dtype is 5 (int8)", "pass NULL"},
+     TANDEM_UNSUPPORTED},
     {"OutputOf8Bits",
      [](Request& r) { r.args.o.dtype = TANDEM_E4M3; },
      {"o.dtype is 4 (e4m3)", "TANDEM_BF16"}},
@@ -148,6 +214,14 @@ const std::vector<EightBitMistake> mistakes = {
     {"ValuesByColumnWithoutTheirTail",
      [](Request& r) { r.args.v.shape[3] = 8; },
      {"v.shape[3] is 8", "multiple of 16: 16"},
+     TANDEM_INVALID_ARGUMENT,
+     true},
+    {"ValuesByColumnOfManyKeys",
+     [](Request& r) {
+       r.args.k.shape[1] = (std::int64_t{1} << 56) - 1;
+       r.scales.k.data = r.scales.v.data = nullptr;
+     },
+     {"v.shape[3] is 16", "multiple of 16: 72057594037927936"},
      TANDEM_INVALID_ARGUMENT,
      true},
     {"ScalesOfFp32",

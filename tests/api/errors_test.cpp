@@ -44,7 +44,7 @@ std::vector<Mistake> option_mistakes() {
 std::vector<Mistake> dtype_mistakes() {
   return {
       {"DtypeOfQ", [](Request& r) { store(r.args.q.dtype, 0); }, {"q.dtype is 0", "TANDEM_BF16"}},
-      {"DtypeUnknown", [](Request& r) { store(r.args.q.dtype, 5); }, {"q.dtype is 5", "TANDEM_FP32"}},
+      {"DtypeUnknown", [](Request& r) { store(r.args.q.dtype, 6); }, {"q.dtype is 6", "TANDEM_FP32"}},
       {"DtypeOfK",
        [](Request& r) { r.args.k.dtype = TANDEM_BF16; },
        {"k.dtype is 1 (bf16)", "q.dtype is 3 (fp32)"}},
@@ -96,7 +96,13 @@ std::vector<Mistake> shape_mistakes() {
        {"v.shape[2] (heads) is 1", "k.shape[2], which is 2"}},
       {"HeadDimOfV",
        [](Request& r) { r.args.v.shape[3] = 24; },
-       {"v.shape[3] (head dim) is 24", "which is 16"}},
+       {"o.shape[3] (head dim) is 16", "v.shape[3], which is 24"}},
+      {"HeadDimOfVAndO",
+       [](Request& r) { r.args.v.shape[3] = r.args.o.shape[3] = 20; },
+       {"v.shape[3] (head dim) is 20", "multiple of 8"}},
+      {"HeadDimOfVAndOLarge",
+       [](Request& r) { r.args.v.shape[3] = r.args.o.shape[3] = 264; },
+       {"v.shape[3] (head dim) is 264", "256"}},
       {"BatchOfO",
        [](Request& r) { r.args.o.shape[0] = 1; },
        {"o.shape[0] (batch) is 1", "q.shape[0], which is 2"}},
@@ -139,6 +145,9 @@ std::vector<Mistake> size_mistakes() {
          }
        },
        {"k.shape is [2, 72057594037927936, 2, 16]", "63 bits"}},
+      {"ElementsOverflowButForAZero",
+       [](Request& r) { r.args.q.shape[1] = huge, r.args.q.shape[2] = 0; },
+       {"q.shape is [2, 4611686018427387904, 0, 16]", "63 bits"}},
       {"OffsetOverflows",
        [](Request& r) { r.args.q.stride[1] = huge; },
        {"q.stride [", "4611686018427387904", "63 bits"}},

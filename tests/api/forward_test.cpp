@@ -7,6 +7,7 @@
 #include <sstream>
 #include <sys/mman.h>
 
+#include "tests/api/plain_row.h"
 #include "tests/api/request.h"
 #include "tests/support/compare.h"
 
@@ -27,6 +28,7 @@ TEST(Forward, FasterBackendAgreesWithTheReferenceForAnyLayoutAndMask) {
     c.kv_heads = up_to(3);
     c.q_heads = c.kv_heads * up_to(3);
     c.head_dim = 8 * up_to(32);
+    if (up_to(3) == 1) c.value_dim = 8 * up_to(32);
     c.mask = random_mask(random, c.q_len, c.k_len);
     c.q = random_input_layout(random), c.k = random_input_layout(random), c.v = random_input_layout(random);
     c.o = random_layout(random), c.lse_layout = random_layout(random);
@@ -43,6 +45,26 @@ TEST(Forward, FasterBackendAgreesWithTheReferenceForAnyLayoutAndMask) {
     const auto o = fast.tensors.o.values(), expected = reference.tensors.o.values();
     for (std::size_t j = 0; j < o.size(); ++j) ASSERT_NEAR(o[j], expected[j], 1e-4);
     EXPECT_TRUE(fast.tensors.o.guards_intact() && fast.tensors.lse.guards_intact());
+  }
+}
+
+TEST(Forward, ValuesMayHaveMoreOrFewerColumnsThanKeys) {
+  for (const auto& [head_dim, value_dim] : {std::pair{192, 128}, {64, 128}, {8, 256}, {256, 8}}) {
+    ForwardCase c{.dtype = TANDEM_FP32, .batch = 2, .q_len = 20, .k_len = 150, .q_heads = 4, .kv_heads = 2};
+    c.head_dim = head_dim, c.value_dim = value_dim, c.mask = core::Mask::causal();
+    for (const tandem_backend backend : {TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE}) {
+      SCOPED_TRACE(testing::Message() << c);
+      Request request(c, backend);
+      ASSERT_EQ(request.run(), TANDEM_OK) << tandem_last_error();
+      for (std::int64_t i = 0; i < c.q_len; ++i) {
+        const PlainRow plain = plain_row(request.tensors, 1, i, 3, 0,
+                                         [&](std::int64_t key) { return key <= i + c.k_len - c.q_len; });
+        ASSERT_NEAR(request.tensors.lse.at(1, i, 3, 0), plain.lse, 1e-4);
+        for (std::int64_t e = 0; e < value_dim; ++e)
+          ASSERT_NEAR(request.tensors.o.at(1, i, 3, e), plain.o[static_cast<std::size_t>(e)], 1e-4);
+      }
+      EXPECT_TRUE(request.tensors.o.guards_intact());
+    }
   }
 }
 

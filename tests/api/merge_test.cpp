@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
     Options, MergeMistakes,
     testing::Values(
         Mistake{"Parts", [](Args& a) { a.parts = -1; }, {"parts is -1", "0 or more"}},
-        Mistake{"DtypeOfParts", [](Args& a) { store(a.o_parts.dtype, 5); }, {"o_parts.dtype is 5 (unknown)"}},
+        Mistake{"DtypeOfParts", [](Args& a) { store(a.o_parts.dtype, 6); }, {"o_parts.dtype is 6 (unknown)"}},
         Mistake{"DtypeOfO", [](Args& a) { store(a.o.dtype, 0); }, {"o.dtype is 0", "TANDEM_FP32"}},
         Mistake{"DtypeOfLseParts",
                 [](Args& a) { a.lse_parts.dtype = TANDEM_BF16; },

@@ -96,24 +96,25 @@ std::vector<Mistake<Request>> mask_mistakes() {
       {"MaskKind", [](Request& r) { store(r.mask.kind, 3); }, {"mask.kind is 3", "TANDEM_MASK_FULL"}},
       {"FullMaskWithWindow",
        [](Request& r) {
-         r.mask = {sizeof(tandem_mask), TANDEM_MASK_FULL, 4, 0};
+         r.mask = {sizeof(tandem_mask), TANDEM_MASK_FULL, 4, 0, 0};
        },
        {"mask.window_left is 4", "TANDEM_MASK_FULL", "set it to 0"}},
       {"CausalMaskWithWindow",
        [](Request& r) {
-         r.mask = {sizeof(tandem_mask), TANDEM_MASK_CAUSAL, 0, -1};
+         r.mask = {sizeof(tandem_mask), TANDEM_MASK_CAUSAL, 0, -1, 0};
        },
        {"mask.window_right is -1", "TANDEM_MASK_CAUSAL", "set it to 0"}},
       {"WindowLeft",
        [](Request& r) {
-         r.mask = {sizeof(tandem_mask), TANDEM_MASK_WINDOW, -2, 0};
+         r.mask = {sizeof(tandem_mask), TANDEM_MASK_WINDOW, -2, 0, 0};
        },
        {"mask.window_left is -2", "0 or more", "TANDEM_UNLIMITED"}},
       {"WindowRight",
        [](Request& r) {
-         r.mask = {sizeof(tandem_mask), TANDEM_MASK_WINDOW, 0, -7};
+         r.mask = {sizeof(tandem_mask), TANDEM_MASK_WINDOW, 0, -7, 0};
        },
        {"mask.window_right is -7", "0 or more", "TANDEM_UNLIMITED"}},
+      {"Chunk", [](Request& r) { r.mask.chunk = -5; }, {"mask.chunk is -5", "no chunks"}},
   };
 }
 

@@ -1,4 +1,5 @@
 // tandem_quantize as callers see it: the right call, and every wrong one with its words.
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -32,15 +33,73 @@ TEST(Quantize, WritesEveryElementAndScaleAndNothingElse) {
   }
 }
 
+/// Tables of one position, which turn nothing.
+const tandem_rotary* small_rotary(std::int64_t dim = 16, tandem_dtype dtype = TANDEM_FP32) {
+  static const std::vector<float> cos(16, 1.f), sin(16, 0.f);
+  static tandem_rotary rotary;
+  rotary = {sizeof rotary, cos.data(), sin.data(), dtype, 1, dim, 0};
+  return &rotary;
+}
+
+TEST(Quantize, RotaryEmbeddingComesFirst) {
+  QuantizeCase c = small_quantisation();
+  c.rotary_dim = 16, c.positions_given = true;
+  QuantizeTensors turned(c), plain(c);
+  tandem_rotary rotary;
+  const Args args = to_c(turned.problem(), &rotary);
+  ASSERT_EQ(args.rotary, &rotary);
+  const Args without = to_c(plain.problem());
+  // Turned in advance, as the definition says, in double arithmetic.
+  for (std::int64_t b = 0; b < c.batch; ++b)
+    for (std::int64_t s = 0; s < c.length; ++s)
+      for (std::int64_t h = 0; h < c.heads; ++h)
+        for (std::int64_t i = 0; i < 8; ++i) {
+          const std::int64_t first = plain.first_positions[static_cast<std::size_t>(b)];
+          const std::int64_t p = std::clamp<std::int64_t>(first + s, 0, QuantizeCase::positions - 1);
+          const double x = plain.x.at(b, s, h, i), y = plain.x.at(b, s, h, i + 8);
+          const double cos = plain.cos.at(0, 0, p, i), sin = plain.sin.at(0, 0, p, i);
+          plain.x.set(b, s, h, i, static_cast<float>(x * cos - y * sin));
+          plain.x.set(b, s, h, i + 8, static_cast<float>(x * sin + y * cos));
+        }
+  ASSERT_EQ(tandem_quantize(&args, nullptr), TANDEM_OK) << tandem_last_error();
+  ASSERT_EQ(tandem_quantize(&without, nullptr), TANDEM_OK) << tandem_last_error();
+  const std::vector<double> a = turned.out.values(), b = plain.out.values();
+  int differ = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) differ += a[i] != b[i] ? 1 : 0;
+  EXPECT_LE(1000 * differ, static_cast<int>(a.size())) << "but for ties that fp32 decides otherwise";
+}
+
+TEST(Quantize, WritesIntegersAndTwoTerms) {
+  QuantizeCase integers = small_quantisation(), terms = small_quantisation();
+  integers.to = TANDEM_INT8;
+  terms.by_column = true, terms.terms = 2;
+  for (const QuantizeCase& c : {integers, terms}) {
+    QuantizeTensors t(c);
+    const Args args = to_c(t.problem());
+    ASSERT_EQ(tandem_quantize(&args, nullptr), TANDEM_OK) << tandem_last_error();
+    EXPECT_TRUE(t.out.guards_intact() && t.scale.guards_intact());
+    for (std::int64_t b = 0; b < c.batch; ++b)
+      for (std::int64_t s = 0; s < c.length; ++s)
+        for (std::int64_t h = 0; h < c.heads; ++h)
+          for (std::int64_t i = 0; i < c.head_dim; ++i) {
+            const double x = t.x.at(b, s, h, i), unit = t.scale.at(b, s / 16, h, 0);
+            const double lost = c.terms == 2 ? std::max(std::abs(x) / 256, unit * 0x1p-10) : unit / 2;
+            ASSERT_NEAR(t.quantised(b, s, h, i), x, 1.001 * lost);
+          }
+  }
+}
+
 // Quantised q, k and v with their scales are the problem that tandem_forward solves: with Hadamard on q and k
 // too.
-TEST(Quantize, WhatItWritesIsWhatForwardTakes) {
+void check_forward_of_quantised(tandem_dtype scores, bool by_column, int terms, double tolerance) {
   constexpr std::int64_t length = 40, d = 64;
-  const auto quantised = [&](std::uint64_t seed, bool hadamard, bool by_column) {
+  const auto quantised = [&](std::uint64_t seed, bool hadamard) {
     QuantizeCase c{.dtype = TANDEM_FP32,
                    .length = length,
                    .head_dim = d,
-                   .by_column = by_column,
+                   .by_column = by_column && !hadamard,
+                   .terms = hadamard ? 1 : terms,
+                   .to = hadamard ? scores : TANDEM_E4M3,
                    .scale = {true, 16, 1},
                    .hadamard = hadamard,
                    .seed = seed};
@@ -52,32 +111,38 @@ TEST(Quantize, WhatItWritesIsWhatForwardTakes) {
     EXPECT_EQ(tandem_quantize(&args, nullptr), TANDEM_OK) << tandem_last_error();
     return t;
   };
-  for (const bool by_column : {false, true}) {
-    const QuantizeTensors q = quantised(1, true, false), k = quantised(2, true, false),
-                          v = quantised(3, false, by_column);
-    HostTensor o(TANDEM_FP32, {1, length, 1, d}), exact(TANDEM_FP32, {1, length, 1, d});
-    tandem_scales scales{sizeof(scales),
-                         q.scale.view(),
-                         k.scale.view(),
-                         v.scale.view(),
-                         16,
-                         16,
-                         16,
-                         by_column ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY};
-    tandem_forward_args args{};
-    args.struct_size = sizeof(args);
-    args.backend = TANDEM_BACKEND_REFERENCE;
-    args.q = q.out.view(), args.k = k.out.view(), args.v = v.out.view(), args.o = o.view();
-    args.scales = &scales;
-    ASSERT_EQ(tandem_forward(&args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
-    args.q = q.x.view(), args.k = k.x.view(), args.v = v.x.view(), args.o = exact.view();
-    args.scales = nullptr;
-    ASSERT_EQ(tandem_forward(&args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
-    const std::vector<double> a = o.values(), b = exact.values();
-    double squares = 0, size = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
-    EXPECT_LT(std::sqrt(squares / size), 0.06);  // each element is off by up to a sixteenth
-  }
+  const QuantizeTensors q = quantised(1, true), k = quantised(2, true), v = quantised(3, false);
+  HostTensor o(TANDEM_FP32, {1, length, 1, d}), exact(TANDEM_FP32, {1, length, 1, d});
+  tandem_scales scales{sizeof(scales),
+                       q.scale.view(),
+                       k.scale.view(),
+                       v.scale.view(),
+                       16,
+                       16,
+                       16,
+                       by_column ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY,
+                       terms};
+  tandem_forward_args args{};
+  args.struct_size = sizeof(args);
+  args.backend = TANDEM_BACKEND_REFERENCE;
+  args.q = q.out.view(), args.k = k.out.view(), args.v = v.out.view(), args.o = o.view();
+  args.scales = &scales;
+  ASSERT_EQ(tandem_forward(&args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
+  args.q = q.x.view(), args.k = k.x.view(), args.v = v.x.view(), args.o = exact.view();
+  args.scales = nullptr;
+  ASSERT_EQ(tandem_forward(&args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
+  const std::vector<double> a = o.values(), b = exact.values();
+  double squares = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  EXPECT_LT(std::sqrt(squares / size), tolerance);
+}
+
+// Each e4m3 element is off by up to a sixteenth, an integer by up to a 254th of the largest, and a value of
+// two terms by a 256th.
+TEST(Quantize, WhatItWritesIsWhatForwardTakes) {
+  for (const bool by_column : {false, true}) check_forward_of_quantised(TANDEM_E4M3, by_column, 1, 0.06);
+  check_forward_of_quantised(TANDEM_INT8, true, 1, 0.04);
+  check_forward_of_quantised(TANDEM_INT8, true, 2, 0.015);
 }
 
 TEST(Quantize, OfNothingWritesNothing) {
@@ -107,9 +172,32 @@ TEST_P(QuantizeMistakes, AreNamedAndLeaveTheOutputsAlone) {
 const std::vector<Mistake> mistakes = {
     {"Layout", [](Args& a) { store(a.layout, 3); }, {"layout is 3", "TANDEM_VALUES_BY_KEY"}},
     {"ScaleGiven", [](Args& a) { a.scale_given = 2; }, {"scale_given is 2", "0 or 1"}},
+    {"RotaryByColumn",
+     [](Args& a) { a.rotary = small_rotary(), a.layout = TANDEM_VALUES_BY_COLUMN; },
+     {"rotary is given", "values are not rotated"}},
+    {"ColumnsThatAreRotated",
+     [](Args& a) { a.rotary = small_rotary(32); },
+     {"rotary.dim is 32", "head dim, which is 16"}},
+    {"TablesOfAnotherType",
+     [](Args& a) { a.rotary = small_rotary(16, TANDEM_BF16); },
+     {"rotary.dtype is 1 (bf16)", "x.dtype, which is 3 (fp32)"}},
+    {"RotaryWithoutItsSize",
+     [](Args& a) {
+       static const tandem_rotary none{};
+       a.rotary = &none;
+     },
+     {"rotary->struct_size is 0"}},
     {"Hadamard", [](Args& a) { a.hadamard = -1; }, {"hadamard is -1"}},
     {"InputOf8Bits", [](Args& a) { a.x.dtype = TANDEM_E4M3; }, {"x.dtype is 4 (e4m3)", "TANDEM_FP32"}},
     {"OutputOfBf16", [](Args& a) { a.out.dtype = TANDEM_BF16; }, {"out.dtype is 1 (bf16)", "TANDEM_E4M3"}},
+    {"IntegersByColumn",
+     [](Args& a) { a.out.dtype = TANDEM_INT8, a.layout = TANDEM_VALUES_BY_COLUMN; },
+     {"out.dtype is 5 (int8)", "TANDEM_VALUES_BY_COLUMN", "values are TANDEM_E4M3"}},
+    {"Terms", [](Args& a) { a.terms = -1; }, {"terms is -1", "1 or 2"}},
+    {"TwoTermsByKey", [](Args& a) { a.terms = 2; }, {"terms is 2", "TANDEM_VALUES_BY_COLUMN"}},
+    {"TwoTermsOfOne",
+     [](Args& a) { a.terms = 2, a.layout = TANDEM_VALUES_BY_COLUMN, a.out.shape[1] = 16; },
+     {"out.shape[1] is 16", "for each term, which is 32"}},
     {"ScalesOfBf16", [](Args& a) { a.scale.dtype = TANDEM_BF16; }, {"scale.dtype is 1", "TANDEM_FP32"}},
     {"HeadDim", [](Args& a) { a.x.shape[3] = 12; }, {"x.shape[3] (head dim) is 12", "multiple of 8"}},
     {"HeadDimOfHadamard",
@@ -122,6 +210,9 @@ const std::vector<Mistake> mistakes = {
     {"Block", [](Args& a) { a.block = -5; }, {"block is -5"}},
     {"Blocks", [](Args& a) { a.block = 32; }, {"scale.shape[1] (blocks) is 3", "has to be 2"}},
     {"NoMemoryForScales", [](Args& a) { a.scale.data = nullptr; }, {"scale.data is NULL"}},
+    {"NoScalesForHeads",
+     [](Args& a) { a.scale.data = nullptr, a.scale.shape[2] = 0; },
+     {"scale.data is NULL"}},
     {"OutputOverInput", [](Args& a) { a.out.data = a.x.data; }, {"out.data", "overlap"}},
 };
 INSTANTIATE_TEST_SUITE_P(Common, QuantizeMistakes, ::testing::ValuesIn(common_mistakes<Args>()), by_name);

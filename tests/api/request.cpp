@@ -11,6 +11,7 @@ Request::Request(const ForwardCase& c, tandem_backend backend) : ForwardArgs(c),
   args.v = tensors.v.view();
   args.o = tensors.o.view();
   if (c.lse) args.lse = tensors.lse.view();
+  if (c.blocks.given()) block_list = to_c(tensors.blocks.view()), args.block_list = &block_list;
   if (c.eight_bit.q.heads > 0) scales.q = tensors.q_scale.view();
   if (c.eight_bit.k.heads > 0) scales.k = tensors.k_scale.view();
   if (c.eight_bit.v.heads > 0) scales.v = tensors.v_scale.view();

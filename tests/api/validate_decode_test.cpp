@@ -1,4 +1,5 @@
 // What validation makes of a decoding step that is right.
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include "api/validate.h"
@@ -70,6 +71,16 @@ TEST(ValidateDecode, AMaskThatHidesNothingForAnyLengthIsFull) {
   EXPECT_TRUE(validated(request.args).mask.is_full()) << "the capacity is 48";
   request.mask = Mask::window(46, 0).c_mask();
   EXPECT_EQ(validated(request.args).mask.left, 46);
+}
+
+TEST(ValidateDecode, AChunkOfMoreThanAllKeysIsOfAll) {
+  DecodeRequest request(small_step());
+  for (const std::int64_t chunk :
+       {std::int64_t{1}, std::int64_t{47}, std::int64_t{48}, std::int64_t{1} << 32}) {
+    request.mask = Mask::full().c_mask();
+    request.mask.chunk = chunk;
+    EXPECT_EQ(validated(request.args).mask.chunk, std::min<std::int64_t>(chunk, 48));
+  }
 }
 
 }  // namespace

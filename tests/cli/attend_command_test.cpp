@@ -86,6 +86,26 @@ TEST_F(Attend, EightBitsAreNearTheOriginalsButNotEqualToThem) {
   EXPECT_GT(largest, 1e-3f);
 }
 
+TEST_F(Attend, FinerModesOfEightBitsAreNearer) {
+  save(in, {{"q", normal({1, 70, 2, 64}, TANDEM_FP32, 1)},
+            {"k", normal({1, 150, 1, 64}, TANDEM_FP32, 2)},
+            {"v", normal({1, 150, 1, 64}, TANDEM_FP32, 3)}});
+  ASSERT_EQ(attend({"-o", out}).exit_code, 0);
+  const std::vector<float> expected = loaded(out, "o", TANDEM_FP32);
+  std::vector<float> errors;
+  for (const std::string mode : {"--fp8", "--fp8=balanced", "--fp8=accurate"}) {
+    const Outcome rounded = attend({"-o", out, mode});
+    ASSERT_EQ(rounded.exit_code, 0) << rounded;
+    const std::vector<float> o = loaded(out, "o", TANDEM_FP32);
+    float squares = 0;
+    for (std::size_t i = 0; i < o.size(); ++i) squares += (o[i] - expected[i]) * (o[i] - expected[i]);
+    errors.push_back(std::sqrt(squares / static_cast<float>(o.size())));
+  }
+  EXPECT_LT(1.2f * errors[1], errors[0]);
+  EXPECT_LT(2 * errors[2], errors[1]);
+  EXPECT_EQ(attend({"-o", out, "--fp8=best"}).exit_code, 2);
+}
+
 TEST_F(Attend, OneKeyGivesItsValue) {
   const HostTensor v = normal({1, 1, 1, 8}, TANDEM_FP32, 3);
   save(in,
@@ -112,6 +132,24 @@ TEST_F(Attend, AnOutputIsAcceptedAsExpectedAndAnotherIsNot) {
   EXPECT_EQ(attend({"--expect", "right", "--mask", "causal"}).exit_code, 1);
   EXPECT_EQ(attend({"--expect", "right", "--scale", "2"}).exit_code, 1);
   EXPECT_EQ(attend({"--expect", "right", "--softcap", "0.1"}).exit_code, 1);
+}
+
+TEST_F(Attend, ChunksAndSlopesChangeTheOutputAsTheOracleSays) {
+  save(in, {{"q", normal({1, 30, 6, 16}, TANDEM_FP32, 1)},
+            {"k", normal({1, 50, 3, 16}, TANDEM_FP32, 2)},
+            {"v", normal({1, 50, 3, 16}, TANDEM_FP32, 3)}});
+  std::vector<std::vector<float>> outputs;
+  for (const bool chunk : {false, true})
+    for (const bool alibi : {false, true}) {
+      std::vector<std::string> options = {"-o", out, "--check", "--mask", "causal"};
+      if (chunk) options.insert(options.end(), {"--chunk", "16"});
+      if (alibi) options.emplace_back("--alibi");
+      const Outcome outcome = attend(options);
+      ASSERT_EQ(outcome.exit_code, 0) << outcome;
+      for (const std::vector<float>& other : outputs) EXPECT_NE(loaded(out, "o", TANDEM_FP32), other);
+      outputs.push_back(loaded(out, "o", TANDEM_FP32));
+    }
+  EXPECT_EQ(attend({"--chunk", "-3"}).exit_code, 2);
 }
 
 TEST_F(Attend, LayoutsDescribeTheSameTensors) {

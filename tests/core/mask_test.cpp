@@ -14,7 +14,8 @@ bool visible(const Mask& mask, std::int64_t query, std::int64_t key, std::int64_
   const std::int64_t position = query + k_len - q_len;
   const bool left = mask.left == Mask::unlimited || key >= position - mask.left;
   const bool right = mask.right == Mask::unlimited || key <= position + mask.right;
-  return left && right;
+  const auto chunk_of = [&](std::int64_t place) { return place < 0 ? -1 : place / mask.chunk; };
+  return left && right && (mask.chunk == 0 || chunk_of(position) == chunk_of(key));
 }
 
 struct Shape {
@@ -23,7 +24,8 @@ struct Shape {
 };
 
 std::ostream& operator<<(std::ostream& out, const Shape& s) {
-  return out << "left " << s.mask.left << " right " << s.mask.right << " sq " << s.q_len << " sk " << s.k_len;
+  return out << "left " << s.mask.left << " right " << s.mask.right << " chunk " << s.mask.chunk << " sq "
+             << s.q_len << " sk " << s.k_len;
 }
 
 /// Small lengths with every kind of limit, so that all relations between them occur.
@@ -34,6 +36,7 @@ Shape random_shape(std::mt19937& random) {
   Shape shape{{limit(), limit()}, 1 + static_cast<int>(random() % 60), static_cast<int>(random() % 80)};
   if (random() % 4 == 0) shape.mask = Mask::causal();
   if (random() % 8 == 0) shape.mask = Mask::full();
+  if (random() % 3 == 0) shape.mask.chunk = 1 + static_cast<std::int64_t>(random() % 90);
   return shape;
 }
 
@@ -68,7 +71,8 @@ TEST(Mask, VisibleRangesGrowWithTheQuery) {
 TEST(Mask, TransposedExchangesQueriesAndKeys) {
   std::mt19937 random(14);
   for (int repeat = 0; repeat < 2000; ++repeat) {
-    const Shape s = random_shape(random);
+    Shape s = random_shape(random);
+    s.mask.chunk = 0;  // of bands
     for (std::int64_t key = 0; key < s.k_len; ++key) {
       const KeyRange queries = s.mask.transposed().visible_keys(key, s.k_len, s.q_len);
       for (std::int64_t query = 0; query < s.q_len; ++query) {
@@ -96,8 +100,14 @@ TEST(Mask, LongSequencesDoNotOverflow) {
   const KeyRange window = Mask{4, 0}.visible_keys(length - 1, length, length);
   EXPECT_EQ(window.begin, length - 5);
   EXPECT_EQ(window.end, length);
+}
+
+TEST(Mask, IsFullWhereNeitherSideIsLimitedAndThereAreNoChunks) {
   EXPECT_TRUE(Mask::full().is_full());
   EXPECT_FALSE(Mask::causal().is_full());
+  EXPECT_FALSE((Mask{{4, Mask::unlimited}}.is_full()));
+  EXPECT_FALSE((Mask{{Mask::unlimited, 4}}.is_full()));
+  EXPECT_FALSE((Mask{{Mask::unlimited, Mask::unlimited}, 7}.is_full()));
 }
 
 /// What a tile sees of one block: nothing, everything for every query, or something.

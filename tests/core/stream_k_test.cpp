@@ -35,7 +35,9 @@ TEST(Shares, CoverEveryPositionOnceAndAreEqualWithinOne) {
       const int begin = shares.begin(block), end = shares.begin(block + 1);
       ASSERT_GE(end - begin, total / shares.blocks());
       ASSERT_LE(end - begin, total / shares.blocks() + 1);
-      if (shares.blocks() > 1) ASSERT_GE(end - begin, min_share);
+      if (shares.blocks() > 1) {
+        ASSERT_GE(end - begin, min_share);
+      }
       for (int position = begin; position < end; ++position) ASSERT_EQ(shares.owner(position), block);
     }
   }
@@ -135,7 +137,9 @@ void expect_right(const UnitRule& rule, int raw) {
   ASSERT_GE(units.length, 0);
   ASSERT_LE(units.keys, rule.capacity);
   ASSERT_EQ(units.keys, units.length + rule.new_len);
-  if (raw >= 0 && raw <= rule.capacity - rule.new_len) ASSERT_EQ(units.length, raw);
+  if (raw >= 0 && raw <= rule.capacity - rule.new_len) {
+    ASSERT_EQ(units.length, raw);
+  }
   ASSERT_GE(units.units, 1);
   const int size = rule.unit.value(), first = units.first_unit * size, past = first + units.units * size;
   bool needed = false, first_needed = false, last_needed = false;
@@ -152,7 +156,9 @@ void expect_right(const UnitRule& rule, int raw) {
     last_needed = last_needed || key >= past - size;
   }
   ASSERT_EQ(first_needed && last_needed, needed) << "units that nobody needs";
-  if (!needed) ASSERT_EQ(units.units, 1);
+  if (!needed) {
+    ASSERT_EQ(units.units, 1);
+  }
 }
 
 TEST(UnitRule, TheUnitsOfASequenceHoldWhatItsQueriesSeeAndWhatItAppends) {

@@ -1,6 +1,7 @@
 // Decode on the CPU: the oracle against a plain loop, the fast backend against the oracle.
 #include "cpu/decode.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -24,7 +25,16 @@ DecodeCase random_case(std::uint64_t seed) {
   if (random() % 4 == 0) c.page_size = 7, c.capacity = (c.capacity + 6) / 7 * 7;
   for (Layout* layout : {&c.cache, &c.o, &c.lse_layout}) *layout = random_layout(random);
   for (Layout* layout : {&c.q, &c.added}) *layout = random_input_layout(random);
-  if (random() % 3 == 0) draw_eight_bit_cache(c, random);
+  const std::uint64_t kind = random() % 6;
+  if (kind < 2) draw_eight_bit_cache(c, random);
+  if (kind == 2) c.value_dim = static_cast<std::int64_t>(8 + random() % 64 * 8);
+  if (kind == 3) {  // of latent attention, up to its 576 columns
+    c.head_dim = static_cast<std::int64_t>(16 + random() % 71 * 8);
+    const auto columns = static_cast<std::uint64_t>(std::min<std::int64_t>(c.head_dim - 8, 512) / 8);
+    put_values_into_keys(c, static_cast<std::int64_t>(8 + random() % columns * 8));
+  }
+  if (random() % 2 == 0) draw_chunks_slopes_and_tree(c, random);
+  c.qv = random() % 4 == 0;
   return c;
 }
 
@@ -142,6 +152,79 @@ TEST(CpuDecode, AppendsWhatAnEightBitCacheHolds) {
     EXPECT_EQ(t.o.at(0, 0, 0, 3), per_token ? 896 : 224)
         << "what was appended is attended to as later steps will";
   }
+}
+
+TEST(CpuDecode, AppendsWhatACacheOfInt8Holds) {
+  DecodeCase c;
+  c.dtype = TANDEM_FP32, c.head_dim = 16, c.lengths = {0}, c.new_len = 1;
+  for (const bool per_token : {false, true}) {
+    c.eight_bit = {.on = true, .per_token = per_token, .int8 = true};
+    DecodeTensors t(c);
+    t.k_scale.fill(0.5f), t.v_scale.fill(0.5f);
+    t.k_new.fill(0), t.v_new.fill(0);
+    t.k_new.set(0, 0, 0, 1, 3.6f), t.k_new.set(0, 0, 0, 2, -254.f), t.v_new.set(0, 0, 0, 3, 900.f);
+    run(t);
+    EXPECT_EQ(t.k_cache.at(0, 0, 0, 1), per_token ? 2 : 7);
+    EXPECT_EQ(t.k_cache.at(0, 0, 0, 2), -127);
+    EXPECT_EQ(t.v_cache.at(0, 0, 0, 3), 127);
+    EXPECT_EQ(t.k_scale.at(0, 0, 0, 0), per_token ? 2 : 0.5);
+    EXPECT_NEAR(t.o.at(0, 0, 0, 3), per_token ? 900 : 63.5, 1e-3)
+        << "what was appended is attended to as later steps will";
+  }
+}
+
+/// Normal numbers, one in a thousand of them with ten times the deviation besides.
+void fill_with_outliers(HostTensor& t, std::uint64_t seed, bool bf16) {
+  Random random(seed);
+  std::normal_distribution<float> normal;
+  const auto [b, s, h, d] = t.view().shape;
+  for (std::int64_t row = 0; row < b * s * h; ++row)
+    for (std::int64_t e = 0; e < d; ++e) {
+      const float x = normal(random) + (random() % 1000 == 0 ? 10 * normal(random) : 0);
+      t.set(row / (s * h), row / h % s, row % h, e, bf16 ? static_cast<float>(core::Bf16::from(x)) : x);
+    }
+}
+
+/// What docs/fp8.md says of errors.
+TEST(CpuDecode, AHadamardMatrixBringsInt8NearBf16) {
+  const auto outputs = [](const DecodeCase::EightBit& eight_bit, bool bf16) {
+    DecodeCase c;
+    c.dtype = TANDEM_FP32, c.head_dim = 128, c.q_len = 8, c.q_heads = 32;
+    c.lengths = {0}, c.new_len = c.capacity = 2000;
+    c.eight_bit = eight_bit, c.seed = 11;
+    DecodeTensors t(c);
+    fill_with_outliers(t.q, 1, bf16), fill_with_outliers(t.k_new, 2, bf16),
+        fill_with_outliers(t.v_new, 3, bf16);
+    return cpu::reference_decode_values(t.problem()).o;
+  };
+  const std::vector<double> exact = outputs({}, false);
+  const auto rmse = [&exact](const std::vector<double>& o) {
+    double sum = 0;
+    for (std::size_t i = 0; i < o.size(); ++i) sum += (o[i] - exact[i]) * (o[i] - exact[i]);
+    return std::sqrt(sum / static_cast<double>(o.size()));
+  };
+  const double of_bf16 = rmse(outputs({}, true)),
+               of_e4m3 = rmse(outputs({.on = true, .per_token = true}, true)),
+               of_int8 = rmse(outputs({.on = true, .per_token = true, .int8 = true}, true)),
+               with_matrix =
+                   rmse(outputs({.on = true, .per_token = true, .int8 = true, .hadamard = true}, true));
+  EXPECT_LT(with_matrix, 2.2 * of_bf16);
+  EXPECT_LT(with_matrix, 0.75 * of_int8);
+  EXPECT_LT(of_int8, 0.6 * of_e4m3);
+}
+
+TEST(CpuDecode, WithoutAScaleTheSecondPartOfQueriesCounts) {
+  DecodeCase c;
+  c.dtype = TANDEM_FP32, c.head_dim = 8, c.value_dim = 24, c.qv = true, c.lengths = {5};
+  DecodeTensors t(c);
+  DecodeArgs own(t);
+  std::size_t bytes = 0;
+  ASSERT_EQ(tandem_decode_workspace(&own.args, &bytes), TANDEM_OK) << tandem_last_error();
+  Workspace workspace(bytes);
+  ASSERT_EQ(tandem_decode(&own.args, workspace.data(), bytes, nullptr), TANDEM_OK) << tandem_last_error();
+  const std::vector<double> by_root_of_32 = t.o.values();
+  t.setup.scale = 1 / std::sqrt(32.f);
+  EXPECT_LE(largest_difference(by_root_of_32, plain_decode(t).o), 1e-6);
 }
 
 TEST(CpuDecode, LongCachesOfManyPages) {

@@ -15,12 +15,27 @@ namespace {
 using test::QuantizeCase;
 using test::QuantizeTensors;
 
+/// Pairs of columns become x cos - y sin, x sin + y cos, of the nearest position that the tables have.
+void turn(const QuantizeTensors& t, std::int64_t b, std::int64_t s, std::vector<double>& row) {
+  const QuantizeCase& c = t.setup;
+  const std::int64_t first = c.positions_given ? t.first_positions[static_cast<std::size_t>(b)] : 0;
+  const std::int64_t p = std::clamp<std::int64_t>(first + s, 0, QuantizeCase::positions - 1);
+  for (std::int64_t i = 0; i < c.rotary_dim / 2; ++i) {
+    const auto at = static_cast<std::size_t>(c.interleaved ? 2 * i : i);
+    const auto partner = static_cast<std::size_t>(c.interleaved ? 2 * i + 1 : i + c.rotary_dim / 2);
+    const double x = row[at], y = row[partner], cos = t.cos.at(0, 0, p, i), sin = t.sin.at(0, 0, p, i);
+    row[at] = x * cos - y * sin;
+    row[partner] = x * sin + y * cos;
+  }
+}
+
 /// Row [b, s, h] of x, multiplied by H diag(signs) / sqrt(d) as its definition says: H[i][j] =
 /// (-1)^popcount(i & j).
 std::vector<double> rotated_row(const QuantizeTensors& t, std::int64_t b, std::int64_t s, std::int64_t h) {
   const std::int64_t d = t.setup.head_dim;
   std::vector<double> x, y(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < d; ++i) x.push_back(t.x.at(b, s, h, i));
+  if (t.setup.rotary_dim > 0) turn(t, b, s, x);
   if (!t.setup.hadamard) return x;
   for (std::int64_t i = 0; i < d; ++i) {
     double sum = 0;
@@ -41,8 +56,17 @@ void for_each_row(const QuantizeCase& c, Visit visit) {
       for (std::int64_t h = 0; h < c.heads; ++h) visit(b, s, h);
 }
 
+/// How far a value that the format reaches may be from what it is rounded to; in units of the scale.
+double rounding_error(const QuantizeCase& c, double value) {
+  if (c.to == TANDEM_INT8) return 0.5;
+  // Half a unit in the last of 4 bits, or of the smallest numbers; a second term rounds what is left.
+  const double first = std::max(std::abs(value) / 16, 0x1p-10);
+  const double left = std::max(first, std::abs(value) - 448);  // beyond 448 the first term is that
+  return c.terms == 2 ? std::max(left / 16, 0x1p-10) : first;
+}
+
 TEST(Quantize, RoundsWhatRowsAreToTheNearestThatTheScaleAllows) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     QuantizeCase c = test::random_quantize_case(seed);
     if (seed % 4 == 0) c.dtype = TANDEM_FP32;
     QuantizeTensors t(c);
@@ -51,10 +75,12 @@ TEST(Quantize, RoundsWhatRowsAreToTheNearestThatTheScaleAllows) {
       const double scale = t.problem().scale.of(b, s, h, c.heads);
       const std::vector<double> row = rotated_row(t, b, s, h);
       for (std::int64_t i = 0; i < c.head_dim; ++i) {
-        const double x = row[static_cast<std::size_t>(i)], most = 448 * scale;
+        const double x = row[static_cast<std::size_t>(i)];
+        const double most = (c.to == TANDEM_INT8 ? 127 : 448 * c.terms) * scale;
         const double expected = std::clamp(x, -most, most);
-        // Half a unit in the last of 4 bits, or of the smallest numbers, and what fp32 loses before.
-        const double bound = std::max(std::abs(expected) / 16, 0x1p-10 * scale) * 1.0001;
+        const double lost_before =
+            1e-4 * rounding_error(c, expected / scale) + 1e-6 * std::abs(expected / scale);
+        const double bound = scale * (rounding_error(c, expected / scale) + lost_before);
         ASSERT_NEAR(t.quantised(b, s, h, i), expected, bound)
             << c << " at " << b << " " << s << " " << h << " " << i;
       }
@@ -92,6 +118,47 @@ TEST(Quantize, FindsTheLeastPowerOfTwoThatFitsForEveryShapeOfScales) {
   }
 }
 
+TEST(Quantize, ScaleOfIntegersMapsTheLargestMagnitudeTo127) {
+  for (const float largest : {1.f, 3.7f, 1e-30f, 65504.f, 3e38f}) {
+    QuantizeCase c{.dtype = TANDEM_FP32, .length = 1, .to = TANDEM_INT8};
+    QuantizeTensors t(c);
+    t.x.fill(0);
+    t.x.set(0, 0, 0, 3, -largest);
+    t.x.set(0, 0, 0, 4, largest / 3);
+    cpu::quantize(t.problem());
+    EXPECT_NEAR(t.scale.at(0, 0, 0, 0), largest / 127, 1e-6 * largest);
+    EXPECT_EQ(t.out.at(0, 0, 0, 3), -127);
+    EXPECT_EQ(t.out.at(0, 0, 0, 4), 42);
+    EXPECT_EQ(t.out.at(0, 0, 0, 5), 0);
+  }
+}
+
+TEST(Quantize, IntegersRoundToNearestEvenAndHaveNoNan) {
+  QuantizeCase c{.dtype = TANDEM_FP32, .length = 1, .to = TANDEM_INT8, .scale_given = true};
+  QuantizeTensors t(c);
+  t.scale.fill(0.5f);
+  const float inputs[] = {0.25f, 0.75f, -1.25f, 1e30f, -1e30f, std::numeric_limits<float>::quiet_NaN()};
+  const double expected[] = {0, 2, -2, 127, -127, 0};
+  for (int i = 0; i < 6; ++i) t.x.set(0, 0, 0, i, inputs[i]);
+  cpu::quantize(t.problem());
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(t.out.at(0, 0, 0, i), expected[i]) << inputs[i];
+}
+
+TEST(Quantize, TheSecondTermIsWhatTheFirstHasLeft) {
+  QuantizeCase c{.dtype = TANDEM_FP32, .length = 1, .by_column = true, .terms = 2, .scale_given = true};
+  QuantizeTensors t(c);
+  t.scale.fill(0.25f);
+  t.x.set(0, 0, 0, 1, 25.f);   // 100 is as near to 96 as to 104: the even one is taken
+  t.x.set(0, 0, 0, 2, 150.f);  // 600 = 448 + 152, and 152 is as near to 144 as to 160
+  t.x.set(0, 0, 0, 3, 1e9f);
+  cpu::quantize(t.problem());
+  EXPECT_EQ(t.out.at(0, 1, 0, 0), 96);
+  EXPECT_EQ(t.out.at(0, 64 + 1, 0, 0), 4);
+  EXPECT_EQ(t.out.at(0, 2, 0, 0), 448);
+  EXPECT_EQ(t.out.at(0, 64 + 2, 0, 0), 160);
+  EXPECT_EQ(t.out.at(0, 3, 0, 0) + t.out.at(0, 64 + 3, 0, 0), 896);
+}
+
 // M is orthogonal: what two rotated rows have in common is what they had.
 TEST(Quantize, RotatedQueriesAndKeysHaveTheScoresThatTheyHad) {
   for (const std::int64_t d : {8, 64, 256}) {
@@ -111,12 +178,13 @@ TEST(Quantize, RotatedQueriesAndKeysHaveTheScoresThatTheyHad) {
 }
 
 TEST(Quantize, KeysBeyondTheLastOfARowByColumnAreZero) {
-  QuantizeCase c{.length = 37, .by_column = true};
+  QuantizeCase c{.length = 37, .by_column = true, .terms = 2};
   QuantizeTensors t(c);
   cpu::quantize(t.problem());
   for (std::int64_t p = 32; p < 48; ++p) {
     if (core::key_of_position(p) < 37) continue;
     EXPECT_EQ(t.out.at(0, 5, 0, p), 0) << p;
+    EXPECT_EQ(t.out.at(0, 64 + 5, 0, p), 0) << p;
   }
 }
 

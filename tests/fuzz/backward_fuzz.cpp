@@ -1,11 +1,12 @@
-// Hostile calls of tandem_backward, compared with an oracle of their own (backward_oracle.h): what is valid
+// Hostile calls of tandem_backward, compared with an oracle of their own (oracle_backward.h): what is valid
 // gives its gradients and touches nothing else, what is not is refused and touches nothing.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "tests/fuzz/backward_oracle.h"
 #include "tests/fuzz/hostile.h"
+#include "tests/fuzz/options.h"
+#include "tests/fuzz/oracle_backward.h"
 
 namespace tandem::fuzz {
 namespace {
@@ -13,91 +14,159 @@ namespace {
 struct Call {
   static constexpr std::size_t most_changes = 3;
   Arena arena = Arena(arena_bytes);
+  std::vector<float> sinks;
+  bool poisoned = false;
   tandem_mask mask{};
   tandem_backward_args args{};
 
-  std::vector<tandem_tensor*> inputs() {
-    return {&args.q, &args.k, &args.v, &args.o, &args.lse, &args.dout, &args.dlse};
-  }
-  std::vector<tandem_tensor*> outputs() { return {&args.dq, &args.dk, &args.dv}; }
   std::vector<tandem_tensor*> tensors() {
-    std::vector<tandem_tensor*> all = inputs();
-    for (tandem_tensor* t : outputs()) all.push_back(t);
-    return all;
+    return {&args.q,    &args.k,    &args.v,  &args.o,  &args.lse,
+            &args.dout, &args.dlse, &args.dq, &args.dk, &args.dv};
   }
+  std::vector<tandem_tensor> outputs() const { return {args.dq, args.dk, args.dv, dsinks_of(args)}; }
 };
 
+bool may_run(Call& call) {
+  for (const tandem_tensor* t : call.tensors())
+    if (!(t == &call.args.dlse && t->data == nullptr) && !lies_within(call.arena, *t)) return false;
+  if (call.args.dsinks != nullptr && !lies_within(call.arena, dsinks_of(call.args))) return false;
+  if (call.args.dsinks != nullptr && call.args.q.shape[2] > static_cast<std::int64_t>(call.sinks.size()))
+    return false;
+  Wide products = 1;
+  for (const std::int64_t n : call.args.q.shape) products *= n;
+  return products * call.args.k.shape[1] < 2'000'000;
+}
+
+/// NaN in what the mask hides altogether; in o, dout and dlse only where no sinks' gradients are wanted.
+void poison(Call& call) {
+  tandem_backward_args& args = call.args;
+  const std::int64_t queries = args.q.shape[1], keys = args.k.shape[1];
+  const auto poison_rows = [&](const std::vector<const tandem_tensor*>& tensors, std::int64_t s) {
+    for (const tandem_tensor* t : tensors)
+      for (std::int64_t b = 0; b < t->shape[0]; ++b)
+        for (std::int64_t h = 0; h < t->shape[2]; ++h) std::memset(row_at(*t, b, s, h), 0xff, row_bytes(*t));
+  };
+  std::vector<const tandem_tensor*> of_queries = {&args.q};
+  if (args.dsinks == nullptr) of_queries.push_back(&args.o), of_queries.push_back(&args.dout);
+  if (args.dsinks == nullptr && args.dlse.data != nullptr) of_queries.push_back(&args.dlse);
+  std::vector<bool> seen(static_cast<std::size_t>(keys));
+  for (std::int64_t i = 0; i < queries; ++i) {
+    const Keys band = keys_of(args.mask, queries, keys, i);
+    if (band.begin == band.end) poison_rows(of_queries, i);
+    std::fill(seen.begin() + band.begin, seen.begin() + band.end, true);
+  }
+  for (std::int64_t j = 0; j < keys; ++j)
+    if (!seen[static_cast<std::size_t>(j)]) poison_rows({&args.k, &args.v}, j);
+}
+
 void make_valid(Call& call, Draws& draws) {
-  const std::int64_t b = draws.between(0, 2), kv_heads = draws.between(0, 2), group = draws.between(1, 2);
-  const std::int64_t sq = draws.below(4) == 0 ? draws.between(0, 70) : draws.between(0, 5),
-                     sk = draws.below(4) == 0 ? draws.between(0, 70) : draws.between(0, 6);
+  const bool large = draws.below(4) == 0;
+  const std::int64_t b = draws.between(0, large ? 1 : 2), kv_heads = draws.between(0, 2),
+                     group = draws.between(1, 2);
+  const std::int64_t sq = large ? draws.between(0, 70) : draws.between(0, 5),
+                     sk = large || draws.below(8) == 0 ? draws.between(0, 70) : draws.between(0, 6);
   const std::int64_t d = 8 * draws.between(1, sq + sk > 40 ? 1 : 3), heads = kv_heads * group;
   const tandem_dtype dtype = draws.one_of({TANDEM_BF16, TANDEM_FP16, TANDEM_FP32});
   tandem_backward_args& args = call.args;
   args.struct_size = sizeof args;
   args.backend = draws.one_of({TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE, TANDEM_BACKEND_AUTO});
   args.deterministic = static_cast<std::int32_t>(draws.below(2));
-  std::size_t begin = 16 * draws.below(4);
-  const auto queries = [&] { return place(call.arena, dtype, {b, sq, heads, d}, draws, begin); };
-  const auto keys = [&] { return place(call.arena, dtype, {b, sk, kv_heads, d}, draws, begin); };
-  const auto statistic = [&] { return place(call.arena, TANDEM_FP32, {b, sq, heads, 1}, draws, begin); };
+  Placer placer(call.arena, draws);
+  const auto queries = [&] { return placer.input(dtype, {b, sq, heads, d}); };
+  const auto keys = [&] { return placer.input(dtype, {b, sk, kv_heads, d}); };
+  const auto statistic = [&] { return placer.input(TANDEM_FP32, {b, sq, heads, 1}); };
   args.q = queries(), args.k = keys(), args.v = keys(), args.o = queries(), args.dout = queries();
   args.lse = statistic();
   if (draws.below(2) == 0) args.dlse = statistic();
   args.dq = queries(), args.dk = keys(), args.dv = keys();
-  args.scale = draws.one_of({0.0f, 0.0f, 0.3f, 2.0f});
+  args.scale = draws.one_of({0.0f, 0.0f, 0.3f, 1.0f});
   args.softcap = draws.one_of({0.0f, 0.0f, 0.5f, 20.0f});
-  call.mask = {sizeof(tandem_mask), TANDEM_MASK_WINDOW, draws.between(-1, 80), draws.between(-1, 5)};
-  if (draws.below(2) == 0) call.mask = {sizeof(tandem_mask), TANDEM_MASK_CAUSAL, 0, 0};
+  call.mask = draw_mask(draws, 80);
   args.mask = draws.below(3) == 0 ? nullptr : &call.mask;
+  if (draws.below(2) == 0) call.sinks = draw_sinks(heads, placer.noise()), args.sinks = call.sinks.data();
+  if (!call.sinks.empty() && draws.below(4) != 0)
+    args.dsinks = static_cast<float*>(placer.output(TANDEM_FP32, {1, 1, 1, heads}).data);
+  call.poisoned = draws.below(3) == 0 && may_run(call);
+  if (call.poisoned) poison(call);
 }
 
 void change(Call& call, Draws& draws) {
-  switch (change_one({call.tensors(), call.args.backend, call.arena}, 3, draws)) {
+  switch (change_one({call.tensors(), call.args.backend, call.arena}, 4, draws)) {
     case 0:
-      return change_kind(call.mask, draws);
+      return change_mask(call.mask, draws);
     case 1:
-      return change_window(call.mask, draws);
-    case 2:
       change_factor(call.args, draws);
       if (draws.below(4) == 0) call.args.deterministic = static_cast<std::int32_t>(draws.between(-1, 2));
+      break;
+    case 2:
+      return change_size(draws.below(2) == 0 ? call.args.struct_size : call.mask.struct_size, draws, false);
+    case 3:
+      if (draws.below(2) == 0)
+        call.args.sinks = nullptr;
+      else
+        call.args.dsinks = reinterpret_cast<float*>(&call.arena[draws.below(arena_bytes)]);
   }
 }
 
-bool may_run(Call& call) {
-  for (const tandem_tensor* t : call.tensors())
-    if (!(t == &call.args.dlse && t->data == nullptr) && !lies_within(call.arena, *t)) return false;
-  Wide products = 1;
-  for (const std::int64_t n : call.args.q.shape) products *= n;
-  return products * call.args.k.shape[1] < 2'000'000;
-}
-
-/// Where the forward's o and lse go, if memory lets them be so: p is a probability then.
-void write_forward(Call& call) {
+/// The forward's lse, if memory lets it be so: p is a probability then.
+void write_forward(const Call& call) {
   const tandem_backward_args& args = call.args;
-  tandem_forward_args forward{};
-  forward.q = args.q, forward.k = args.k, forward.v = args.v;
-  forward.mask = args.mask, forward.scale = args.scale, forward.softcap = args.softcap;
-  for (std::int64_t b = 0; b < args.q.shape[0]; ++b)
+  for (std::int64_t b = 0; has_elements(args.q) && b < args.q.shape[0]; ++b) {
+    Sequence entry = entry_of(args.q, args.k, args.v, b);
+    entry.mask = args.mask, entry.scale = args.scale, entry.softcap = args.softcap;
+    entry.sinks = call.sinks.empty() ? nullptr : args.sinks;
     for (std::int64_t i = 0; i < args.q.shape[1]; ++i)
       for (std::int64_t h = 0; h < args.q.shape[2]; ++h) {
-        const float lse = static_cast<float>(attend(forward, b, i, h).lse);
-        std::memcpy(const_cast<std::byte*>(row_at(args.lse, b, i, h)), &lse, sizeof lse);
+        const float lse = static_cast<float>(attend(entry, i, h).lse);
+        std::memcpy(row_at(args.lse, b, i, h), &lse, sizeof lse);
       }
+  }
 }
 
 void compare(const tandem_tensor& result, const Gradient& expected, const char* what) {
   const double rounding = tolerance_of(result.dtype);
   std::size_t e = 0;
-  for (std::int64_t b = 0; b < result.shape[0]; ++b)
-    for (std::int64_t s = 0; s < result.shape[1]; ++s)
-      for (std::int64_t h = 0; h < result.shape[2]; ++h)
-        for (std::int64_t column = 0; column < result.shape[3]; ++column, ++e) {
-          const double right = expected.values[e], magnitude = expected.magnitudes[e];
-          if (magnitude > 1e4) continue;  // beyond what fp16 holds, and bounds
-          const double error = std::abs(value(result, row_at(result, b, s, h), column) - right);
-          if (!(error <= rounding * std::abs(right) + 1e-5 * magnitude + 1e-7)) fail(what);
-        }
+  for_each_row(result, [&](std::int64_t, std::int64_t, std::int64_t, const std::byte* row) {
+    for (std::int64_t column = 0; column < result.shape[3]; ++column, ++e) {
+      const double right = expected.values[e], magnitude = expected.magnitudes[e];
+      if (magnitude > 1e4) continue;  // beyond what fp16 holds, and bounds
+      const double error = std::abs(value(result, row, column) - right);
+      if (!(error <= rounding * std::abs(right) + 1e-5 * magnitude + 1e-7)) fail(what);
+    }
+  });
+}
+
+void count_features(const Call& call) {
+  const tandem_backward_args& args = call.args;
+  const bool masked = args.mask != nullptr;
+  bool blind = false;
+  for (std::int64_t i = 0; has_elements(args.q) && i < args.q.shape[1]; ++i) {
+    const Keys keys = keys_of(args.mask, args.q.shape[1], args.k.shape[1], i);
+    blind |= keys.begin == keys.end;
+  }
+  count_feature("rows", has_elements(args.q) && has_elements(args.k));
+  count_feature("many rows", has_elements(args.q) && args.q.shape[1] > 16 && args.k.shape[1] > 16);
+  count_feature("dlse", args.dlse.data != nullptr);
+  count_feature("sinks without gradients", args.sinks != nullptr && args.dsinks == nullptr);
+  count_feature("dsinks", args.dsinks != nullptr);
+  count_feature("dsinks of queries that see no key", args.dsinks != nullptr && blind);
+  count_feature("queries that see no key", blind);
+  count_feature("NaN in what the mask hides", call.poisoned);
+  count_feature("causal", masked && args.mask->kind == TANDEM_MASK_CAUSAL);
+  count_feature("window", masked && args.mask->kind == TANDEM_MASK_WINDOW);
+  count_feature("softcap", args.softcap > 0);
+  count_feature("deterministic", args.deterministic == 1);
+}
+
+void compare(const Call& call) {
+  const tandem_backward_args& args = call.args;
+  const Gradients expected = differentiate(args);  // inputs are apart from outputs
+  if (!expected.comparable) return;
+  compare(args.dq, expected.dq, "dq is wrong");
+  compare(args.dk, expected.dk, "dk is wrong");
+  compare(args.dv, expected.dv, "dv is wrong");
+  if (args.dsinks != nullptr) compare(dsinks_of(args), expected.dsinks, "dsinks are wrong");
+  count_features(call);
 }
 
 void run(Call& call, std::size_t /*changes*/) {
@@ -107,22 +176,10 @@ void run(Call& call, std::size_t /*changes*/) {
   const Arena before = call.arena;
   std::size_t bytes = 0;
   const tandem_status asked = tandem_backward_workspace(&call.args, &bytes);
-  if (verdict == Verdict::valid && asked != TANDEM_OK) fail("the workspace of a valid call is refused");
+  if (verdict == Verdict::valid && asked != TANDEM_OK) fail(call, "the workspace of a valid call is refused");
   const Lent workspace(bytes);
-  const tandem_status status = tandem_backward(&call.args, workspace.data(), bytes, nullptr);
-  if (verdict == Verdict::valid) {
-    if (status != TANDEM_OK) fail("a valid call is refused");
-    const Gradients expected = differentiate(call.args);  // inputs are apart from outputs
-    if (expected.comparable) {
-      compare(call.args.dq, expected.dq, "dq is wrong");
-      compare(call.args.dk, expected.dk, "dk is wrong");
-      compare(call.args.dv, expected.dv, "dv is wrong");
-    }
-    for (const tandem_tensor* output : call.outputs()) restore(call.arena, before, *output);
-  } else if (status == TANDEM_OK) {
-    fail("an invalid call is accepted");
-  }
-  if (call.arena != before) fail("memory was written that is no output's");
+  const tandem_status status = tandem_backward(&call.args, workspace.data(), workspace.bytes(), nullptr);
+  settle(call, {verdict, status, before, workspace.is_enough()}, [](const Call& all) { compare(all); });
 }
 
 }  // namespace

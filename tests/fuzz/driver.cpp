@@ -1,7 +1,9 @@
 // The part of libFuzzer that GCC lacks: runs each input of a corpus, then mutated ones until the time is
-// over. Every input follows from the seed and its number, which are printed where one ends the process.
+// over. Every input follows from the seed and its number, which are printed where one ends the process. With
+// --least it also tells whether each feature of the calls was compared (features.h).
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -13,9 +15,21 @@
 #include <random>
 #include <sanitizer/common_interface_defs.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
+#include "tests/fuzz/features.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+/// A fuzzer's own finding aborts; the sanitizer has to see that too, to tell how it is replayed.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+  return "handle_abort=1";
+}
+/// So it has what UndefinedBehaviorSanitizer finds, which ends the process in a way of its own.
+extern "C" __attribute__((visibility("default"))) const char* __ubsan_default_options() {
+  return "abort_on_error=1:print_stacktrace=1";
+}
 
 namespace {
 
@@ -24,7 +38,9 @@ using Input = std::vector<std::uint8_t>;
 struct Options {
   double seconds = 60;
   std::uint64_t seed = std::random_device()();
-  std::uint64_t only = 0;  ///< the number of one input to run alone; 0: all
+  std::uint64_t only = 0;    ///< the number of one input to run alone; 0: all
+  std::uint64_t inputs = 0;  ///< so many, however long they take; 0: as many as there is time for
+  std::uint64_t least = 0;   ///< calls with each feature that have to be compared
   std::string corpus;
 };
 
@@ -34,6 +50,14 @@ void tell_how_to_replay() {
   std::fprintf(stderr, "fuzz: replay with --seed %llu --only %llu\n",
                static_cast<unsigned long long>(current_seed),
                static_cast<unsigned long long>(current_number));
+}
+
+/// One input takes milliseconds; one that does not end has to be replayed too.
+constexpr unsigned longest_seconds = 100;
+
+void end_what_lasts(int /*signal*/) {
+  std::fprintf(stderr, "fuzz: an input takes more than %u seconds\n", longest_seconds);
+  std::abort();
 }
 
 std::vector<Input> read_corpus(const std::string& folder) {
@@ -118,6 +142,10 @@ bool parse(int argc, char** argv, Options* options) {
       options->seed = std::strtoull(argv[++i], nullptr, 10);
     } else if (word == "--only") {
       options->only = std::strtoull(argv[++i], nullptr, 10);
+    } else if (word == "--inputs") {
+      options->inputs = std::strtoull(argv[++i], nullptr, 10);
+    } else if (word == "--least") {
+      options->least = std::strtoull(argv[++i], nullptr, 10);
     } else {
       return false;
     }
@@ -125,12 +153,24 @@ bool parse(int argc, char** argv, Options* options) {
   return !options->corpus.empty();
 }
 
+/// Prints in how many of the calls that were compared each feature was; whether all are in enough of them.
+bool are_all_reached(std::uint64_t least) {
+  bool all = !tandem::fuzz::features().empty();
+  for (const auto& [name, calls] : tandem::fuzz::features()) {
+    std::printf("%8llu %s%s\n", static_cast<unsigned long long>(calls), name.c_str(),
+                calls < least ? " <- too few" : "");
+    all = all && calls >= least;
+  }
+  return all;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, &options)) {
-    std::fprintf(stderr, "usage: %s [--seconds N] [--seed N] [--only N] CORPUS\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [--seconds N] [--inputs N] [--least N] [--seed N] [--only N] CORPUS\n",
+                 argv[0]);
     return 2;
   }
   const std::vector<Input> corpus = read_corpus(options.corpus);
@@ -139,19 +179,22 @@ int main(int argc, char** argv) {
     return 2;
   }
   __sanitizer_set_death_callback(tell_how_to_replay);
+  std::signal(SIGALRM, end_what_lasts);
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   const auto is_over = [&] {
+    if (options.inputs > 0) return current_number > options.inputs;
     return std::chrono::duration<double>(Clock::now() - start).count() > options.seconds;
   };
   current_seed = options.seed;
   current_number = options.only > 0 ? options.only : 1;
   do {
     const Input input = make_input(corpus, options.seed, current_number);
+    alarm(longest_seconds);
     LLVMFuzzerTestOneInput(input.data(), input.size());
     ++current_number;
   } while (options.only == 0 && (current_number <= corpus.size() || !is_over()));
   std::printf("%llu inputs, seed %llu: nothing found\n", static_cast<unsigned long long>(current_number - 1),
               static_cast<unsigned long long>(options.seed));
-  return 0;
+  return options.least == 0 || are_all_reached(options.least) ? 0 : 1;
 }

@@ -1,5 +1,4 @@
-// What the fuzzers of calls share: decisions from bytes, an arena of numbers, tensors in it, what spoils
-// them.
+// What the fuzzers of calls share: what spoils a call, how results are compared, and one input.
 #pragma once
 
 #include <algorithm>
@@ -13,70 +12,11 @@
 #include <new>
 #include <vector>
 
-#include "tests/fuzz/forward_oracle.h"
+#include "tests/fuzz/arena.h"
+#include "tests/fuzz/features.h"
+#include "tests/fuzz/oracle_attention.h"
 
 namespace tandem::fuzz {
-
-constexpr std::size_t arena_bytes = 1 << 16;
-
-/// The fuzzer's bytes as decisions; zeros when they are used up.
-class Draws {
- public:
-  Draws(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-  std::size_t below(std::size_t bound) {
-    std::size_t value = take();
-    if (bound > 256) value = value << 8 | take();
-    return value % bound;
-  }
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(below(static_cast<std::size_t>(high - low + 1)));
-  }
-  template <typename T, std::size_t n>
-  T one_of(const T (&values)[n]) {
-    return values[below(n)];
-  }
-
- private:
-  std::uint8_t take() { return size_ == 0 ? 0 : (--size_, *data_++); }
-
-  const std::uint8_t* data_;
-  std::size_t size_;
-};
-
-/// All that a call may touch; sanitizers watch its ends.
-using Arena = std::vector<std::byte>;
-
-/// Numbers of moderate size in every dtype, some NaN and infinite.
-inline void fill(Arena& arena, Draws& draws) {
-  std::uint32_t state = static_cast<std::uint32_t>(draws.below(65536)) + 1;
-  for (std::size_t i = 0; i < arena_bytes; i += 2) {
-    state = state * 1664525 + 1013904223;
-    const auto word = static_cast<std::uint16_t>(0x3c00 | (state >> 16 & 0x83ff));
-    std::memcpy(&arena[i], &word, 2);
-  }
-  for (std::size_t specials = draws.below(8) == 0 ? 3 : 0; specials > 0; --specials) {
-    const std::uint16_t word = draws.one_of<std::uint16_t>({0x7fff, 0xffff, 0x7c00, 0x7f80});
-    std::memcpy(&arena[2 * draws.below(arena_bytes / 2)], &word, 2);
-  }
-}
-
-/// Dense in some order of dimensions, with gaps, from `begin` on; moves `begin` behind it.
-inline tandem_tensor place(Arena& arena, tandem_dtype dtype, const std::int64_t (&shape)[4], Draws& draws,
-                           std::size_t& begin) {
-  tandem_tensor t{};
-  t.dtype = dtype;
-  std::copy_n(shape, 4, t.shape);
-  static constexpr int orders[][3] = {{2, 1, 0}, {1, 2, 0}, {0, 1, 2}};
-  std::int64_t pitch = shape[3] + draws.one_of<std::int64_t>({0, 0, 1, 8});
-  for (const int i : orders[draws.below(3)]) {
-    t.stride[i] = pitch;
-    pitch *= std::max<std::int64_t>(shape[i], 1);
-  }
-  t.stride[3] = 1;
-  t.data = &arena[std::min(begin, arena_bytes - 16)];
-  begin = (begin + static_cast<std::size_t>(pitch) * size_of(dtype) + 15) / 16 * 16;
-  return t;
-}
 
 inline std::int64_t odd_number(Draws& draws) {
   static constexpr std::int64_t numbers[] = {
@@ -112,6 +52,19 @@ inline void change(tandem_tensor& tensor, Part part, Arena& arena, Draws& draws)
   }
 }
 
+/// One dimension of all tensors that agree in it, often as one row over and over: the only thing that may be
+/// wrong with the call is its size.
+inline void change_together(const std::vector<tandem_tensor*>& tensors, Draws& draws) {
+  const std::size_t dimension = draws.below(3);
+  const std::int64_t old = tensors[draws.below(tensors.size())]->shape[dimension], size = odd_number(draws);
+  const bool is_one_row = draws.below(2) == 0;
+  for (tandem_tensor* const t : tensors)
+    if (t->shape[dimension] == old) {
+      t->shape[dimension] = size;
+      if (is_one_row) t->stride[dimension] = 0;
+    }
+}
+
 /// What every call has.
 struct CommonArguments {
   std::vector<tandem_tensor*> tensors;
@@ -126,7 +79,7 @@ constexpr std::size_t is_changed = SIZE_MAX;
 /// caller has to change.
 inline std::size_t change_one(const CommonArguments& call, std::size_t own, Draws& draws) {
   static constexpr Part parts[] = {Part::shape, Part::shape, Part::stride, Part::stride, Part::data};
-  constexpr std::size_t others = std::size(parts), common = others + 3;
+  constexpr std::size_t others = std::size(parts), common = others + 4;
   tandem_tensor& tensor = *call.tensors[draws.below(call.tensors.size())];
   const std::size_t what = draws.below(common + own);
   if (what >= common) return what - common;
@@ -137,60 +90,63 @@ inline std::size_t change_one(const CommonArguments& call, std::size_t own, Draw
       tensor.data = static_cast<std::byte*>(other) + 2 * draws.below(32);
   } else if (what == others + 1) {
     change(tensor, Part::dtype, call.arena, draws);
+  } else if (what == others + 2) {
+    change_together(call.tensors, draws);
   } else {
     store(call.backend, draws.one_of({-1, 0, 1, 3, 4, 17}));
   }
   return is_changed;
 }
 
-inline void change_kind(tandem_mask& mask, Draws& draws) {
-  store(mask.kind, static_cast<int>(draws.between(-1, 4)));
-}
-inline void change_window(tandem_mask& mask, Draws& draws) {
-  (draws.below(2) == 0 ? mask.window_left : mask.window_right) = odd_number(draws);
+/// What kind of mask it is, or one of its numbers.
+inline void change_mask(tandem_mask& mask, Draws& draws) {
+  std::int64_t* const numbers[] = {&mask.window_left, &mask.window_right, &mask.chunk};
+  if (draws.below(3) == 0) return store(mask.kind, static_cast<int>(draws.between(-1, 4)));
+  *draws.one_of(numbers) = odd_number(draws);
 }
 template <typename Args>
 void change_factor(Args& args, Draws& draws) {
   static constexpr float factors[] = {-1, 1e-45f, 1e-30f, 1e38f, 3e38f, HUGE_VALF, NAN, 1};
   (draws.below(2) == 0 ? args.scale : args.softcap) = draws.one_of(factors);
 }
+/// Of a struct: to one that no header has or will have had, or where `older`, to one that some had.
+inline void change_size(std::size_t& struct_size, Draws& draws, bool older) {
+  const std::size_t own = struct_size, sizes[] = {0, own + 1, own + 8, SIZE_MAX, own - 1, own - 8};
+  struct_size = sizes[draws.below(older ? 6 : 4)];
+}
 
 /// Numbers that no length, page or index is.
 constexpr std::int32_t wild[] = {-1, INT32_MIN, INT32_MAX, 1 << 20};
 
-/// A workspace of so many bytes, of which sanitizers watch the ends; 0: NULL.
+/// Often `usual`, sometimes a number that nothing has.
+inline std::int32_t mostly(Draws& draws, std::int64_t usual) {
+  return draws.below(8) == 0 ? draws.one_of(wild) : static_cast<std::int32_t>(usual);
+}
+
+/// A workspace of as many bytes as a call asks for, of which sanitizers watch the ends; of none: NULL. A call
+/// may ask for any number: nothing is lent where it is more than calls need that end soon.
 class Lent {
  public:
-  explicit Lent(std::size_t bytes)
-      : data_(bytes == 0 ? nullptr : ::operator new (bytes, std::align_val_t{256})) {}
+  static constexpr std::size_t most = std::size_t{1} << 30;
+
+  explicit Lent(std::size_t asked)
+      : bytes_(asked <= most ? asked : 0),
+        is_enough_(asked <= most),
+        data_(bytes_ == 0 ? nullptr : ::operator new (bytes_, std::align_val_t{256})) {}
   ~Lent() {
     if (data_ != nullptr) ::operator delete (data_, std::align_val_t{256});
   }
   Lent(const Lent&) = delete;
   Lent& operator=(const Lent&) = delete;
   void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  bool is_enough() const { return is_enough_; }
 
  private:
+  std::size_t bytes_;
+  bool is_enough_;
   void* data_;
 };
-
-inline bool lies_within(const Arena& arena, const tandem_tensor& tensor) {
-  const auto rows = rows_of(tensor, 100'000);
-  const Wide begin = reinterpret_cast<std::uintptr_t>(arena.data());
-  return rows && std::all_of(rows->begin(), rows->end(), [&](const Row& row) {
-           return row.begin >= begin && row.end <= begin + static_cast<Wide>(arena.size());
-         });
-}
-
-/// Puts back what stood at the tensor's elements before.
-inline void restore(Arena& arena, const Arena& before, const tandem_tensor& tensor) {
-  const std::vector<Row> rows = rows_of(tensor, 100'000).value_or(std::vector<Row>());
-  for (const Row& row : rows) {
-    const auto begin =
-        static_cast<std::ptrdiff_t>(row.begin - Wide{reinterpret_cast<std::uintptr_t>(arena.data())});
-    std::copy_n(before.begin() + begin, static_cast<std::size_t>(row.end - row.begin), arena.begin() + begin);
-  }
-}
 
 /// Of results that are rounded to a dtype.
 inline double tolerance_of(tandem_dtype dtype) {
@@ -202,21 +158,93 @@ inline double tolerance_of(tandem_dtype dtype) {
   std::abort();
 }
 
-inline bool near(double value, double expected, double tolerance) {
-  if (std::isnan(expected)) return std::isnan(value);
-  if (std::isinf(expected)) return value == expected || std::isnan(value);  // a weight may round to 0
-  return std::abs(value - expected) <= tolerance * std::max(1.0, std::abs(expected));
+/// The same of a call whose tensors are to be printed.
+template <typename Call>
+[[noreturn]] void fail(Call& call, const char* what) {
+  for (const tandem_tensor* t : call.tensors()) {
+    std::fprintf(stderr, "  %p dtype %d", t->data, number(t->dtype));
+    for (int i = 0; i < 4; ++i)
+      std::fprintf(stderr, " %lld:%lld", static_cast<long long>(t->shape[i]),
+                   static_cast<long long>(t->stride[i]));
+    std::fprintf(stderr, "\n");
+  }
+  fail(what);
 }
 
-/// One input: a valid call, up to Call::most_changes changes, and what comes of it. `make_valid`, `change`
-/// and `run`, which is told how many changes there were, are the fuzzer's.
+/// `more`: beside the error that follows from the tolerance.
+inline bool near(double value, double expected, double tolerance, double more = 0) {
+  if (std::isnan(expected)) return std::isnan(value);
+  if (std::isinf(expected)) return value == expected || std::isnan(value);  // a weight may round to 0
+  return std::abs(value - expected) <= tolerance * std::max(1.0, std::abs(expected)) + more;
+}
+
+/// Of a score in fp32, beside the sum of its terms' magnitudes.
+constexpr double error_of_scores = 0x1p-21;
+
+/// Beyond it fp32 may be infinite where float64 is not.
+constexpr double largest_sum = 1e30;
+constexpr double largest_fp16 = 65504;
+
+/// A call's results, row by row. Scores have a relative error.
+struct Compared {
+  const tandem_tensor &o, &lse;
+  double score_error = error_of_scores;
+
+  void row(std::int64_t b, std::int64_t i, std::int64_t h, const Result& expected) const {
+    if (expected.score_reach > largest_sum || expected.value_reach > largest_sum) return;
+    const double error = score_error * expected.score_reach;
+    for (std::size_t e = 0; e < expected.o.size(); ++e)
+      number({o, b, i, h, static_cast<std::int64_t>(e)}, expected.o[e], tolerance_of(o.dtype),
+             2 * error * expected.value_reach, "o");
+    if (lse.data != nullptr) number({lse, b, i, h, 0}, expected.lse, 1e-5, error, "lse");
+  }
+
+ private:
+  struct Place {
+    const tandem_tensor& tensor;
+    std::int64_t b, i, h, e;
+  };
+  static void number(const Place& at, double expected, double tolerance, double more, const char* name) {
+    const double result = value(at.tensor, row_at(at.tensor, at.b, at.i, at.h), at.e);
+    if (near(result, expected, tolerance, more)) return;
+    std::fprintf(stderr, "fuzz: %s[%lld, %lld, %lld, %lld] is %.9g, not %.9g\n", name,
+                 static_cast<long long>(at.b), static_cast<long long>(at.i), static_cast<long long>(at.h),
+                 static_cast<long long>(at.e), result, expected);
+    fail("a result is wrong");
+  }
+};
+
+/// What the oracle says of a call, and what came of it.
+struct Outcome {
+  Verdict verdict;
+  tandem_status status;
+  const Arena& before;
+  bool had_room = true;  ///< all the workspace that it asked for
+};
+
+/// Whether it is what had to come of it. `compare` does so with results; what is no output stays as it was.
+template <typename Call, typename Compare>
+void settle(Call& call, const Outcome& outcome, const Compare& compare) {
+  const auto& [verdict, status, before, had_room] = outcome;
+  const bool ran = status == TANDEM_OK;
+  if (verdict == Verdict::valid && status != (had_room ? TANDEM_OK : TANDEM_WORKSPACE_TOO_SMALL))
+    fail(call, ran ? "a call runs without its workspace" : "a valid call is refused");
+  if (verdict == Verdict::invalid && ran) fail(call, "an invalid call is accepted");
+  if (verdict == Verdict::valid && ran) compare(call);
+  for (const tandem_tensor& output : call.outputs())
+    if (ran && output.data != nullptr) restore(call.arena, before, output);
+  if (call.arena != before) fail(call, "memory was written that is no output's");
+}
+
+/// One input: a valid call, in half of all up to Call::most_changes changes, and what comes of it.
+/// `make_valid`, `change` and `run`, which is told how many changes there were, are the fuzzer's.
 template <typename Call>
 int try_input(const std::uint8_t* data, std::size_t size) {
   Draws draws(data, size);
   Call call;
   fill(call.arena, draws);
   make_valid(call, draws);
-  const std::size_t changes = draws.below(Call::most_changes + 1);
+  const std::size_t changes = draws.below(2) == 0 ? 0 : 1 + draws.below(Call::most_changes);
   for (std::size_t i = 0; i < changes; ++i) change(call, draws);
   run(call, changes);
   return 0;

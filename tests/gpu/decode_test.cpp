@@ -34,8 +34,20 @@ DecodeCase random_case(std::uint64_t seed) {
   const auto dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
   DecodeCase c = random_decode_case(seed, dtype, head_dims[random() % std::size(head_dims)]);
   c.kernel = kernels[random() % 4];
+  if (random() % 8 == 0) {
+    c.head_dim = random() % 2 == 0 ? 512 : 264;
+    c.kernel = random() % 2 == 0 ? TANDEM_DECODE_AUTO : TANDEM_DECODE_SHARED_P;
+  }
   if (random() % 8 == 0) c.q_heads = c.kv_heads * 64;
-  if (random() % 4 == 0) make_eight_bit(c, random);
+  const std::uint64_t kind = random() % 5;
+  if (kind == 0 && c.head_dim <= 256) make_eight_bit(c, random);
+  if (kind == 1) {  // of latent attention
+    c.head_dim = random() % 2 == 0 ? 576 : 8 * static_cast<std::int64_t>(2 + random() % 71);
+    const auto columns = static_cast<std::uint64_t>(std::min<std::int64_t>(512, c.head_dim - 8) / 8);
+    put_values_into_keys(
+        c, 8 * static_cast<std::int64_t>(columns - random() % (random() % 2 == 0 ? 1 : columns)));
+    c.kernel = random() % 2 == 0 ? TANDEM_DECODE_AUTO : TANDEM_DECODE_SHARED_P;
+  }
   return c;
 }
 
@@ -82,7 +94,11 @@ std::string name_of(const DecodeVariant& v) {
   static constexpr const char* algorithms[] = {"_plain_", "_shared_p_", "_register_p_", "_eight_bit_"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
          algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) +
-         (v.resident > 1 ? "_by_two" : "") + (v.token_scales ? "_token_scales" : "");
+         (v.resident > 1 ? "_by_two" : "") + (v.token_scales ? "_token_scales" : "") +
+         (v.two_part_keys ? "_two_part" : "") +
+         (v.element == decode::Element::int8 ? "_int8"
+          : v.hadamard                       ? "_hadamard"
+                                             : "");
 }
 
 class EveryDecodeVariant : public HopperDecode, public testing::WithParamInterface<DecodeVariant> {};
@@ -102,7 +118,14 @@ DecodeCase case_for(const DecodeVariant& v) {
   c.kernel = kernel_of(v.algorithm);
   if (v.eight_bit()) {
     c.eight_bit = {.on = true, .per_token = v.token_scales, .by_sequence = true, .by_head = true};
+    c.eight_bit.int8 = v.element == decode::Element::int8, c.eight_bit.hadamard = v.hadamard;
     c.cache.row_gap = 16;
+  }
+  if (v.two_part_keys) {
+    c.head_dim = v.head_dim - v.value_dim;
+    give_second_part(c, v.value_dim);
+  } else if (v.values_in_keys()) {
+    put_values_into_keys(c, v.value_dim);
   }
   if (v.resident > 1 && v.query_rows <= 16) {  // serve many short streams only
     c.kernel = TANDEM_DECODE_AUTO;
@@ -156,6 +179,18 @@ TEST_F(HopperDecode, LongSequencesOverEightBitsMatchTheOracle) {
     c.lengths = {20'000, 7'000, 12'345}, c.capacity = 20'480, c.page_size = 64, c.new_len = 2;
     c.rotary_dim = 128, c.mask = core::Mask::causal(), c.cache.row_gap = 16;
     c.eight_bit = {.on = true, .per_token = per_token, .by_sequence = true, .by_head = true};
+    expect_all_match({c});
+    c.eight_bit.int8 = c.eight_bit.hadamard = true;
+    expect_all_match({c});
+  }
+}
+
+TEST_F(HopperDecode, ASecondPartOfQueriesMeetsTheValues) {
+  for (const std::int64_t page_size : {0, 64}) {
+    DecodeCase c{.q_len = 2, .q_heads = 64, .kv_heads = 1, .head_dim = 64};
+    c.lengths = {20'000, 7'000, 12'345}, c.capacity = 20'480, c.page_size = page_size, c.new_len = 2;
+    c.rotary_dim = 64, c.mask = core::Mask::causal();
+    give_second_part(c, 512);
     expect_all_match({c});
   }
 }

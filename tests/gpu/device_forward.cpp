@@ -37,6 +37,8 @@ DeviceForward::DeviceForward(const ForwardTensors& host)
       q_scale_(host.q_scale.storage()),
       k_scale_(host.k_scale.storage()),
       v_scale_(host.v_scale.storage()),
+      block_counts_(std::as_bytes(host.blocks.counts())),
+      block_numbers_(std::as_bytes(host.blocks.numbers())),
       call_(host.setup) {
   tandem_forward_args& args = call_.args;
   args.backend = TANDEM_BACKEND_HOPPER;
@@ -45,6 +47,12 @@ DeviceForward::DeviceForward(const ForwardTensors& host)
   args.v = host.v.view_at(v_.data());
   args.o = host.o.view_at(o_.data());
   if (host.setup.lse) args.lse = host.lse.view_at(lse_.data());
+  if (host.setup.blocks.given()) {
+    call_.block_list = to_c(host.blocks.view());
+    call_.block_list.counts = reinterpret_cast<const std::int32_t*>(block_counts_.data());
+    call_.block_list.blocks = reinterpret_cast<const std::int32_t*>(block_numbers_.data());
+    args.block_list = &call_.block_list;
+  }
   const EightBitCase& eight_bit = host.setup.eight_bit;
   if (eight_bit.q.heads > 0) call_.scales.q = host.q_scale.view_at(q_scale_.data());
   if (eight_bit.k.heads > 0) call_.scales.k = host.k_scale.view_at(k_scale_.data());

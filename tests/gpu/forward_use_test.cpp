@@ -1,5 +1,6 @@
 // What users of the Hopper forward rely on, and what they ran into elsewhere: huge tensors, empty problems,
 // reproducibility, CUDA graphs, threads.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <gtest/gtest.h>
@@ -237,6 +238,31 @@ TEST_F(HopperForward, IsCapturedInAGraphAndReplayedWithOtherInputs) {
     std::vector<std::byte> bytes(other.o.storage().begin(), other.o.storage().end());
     bytes.insert(bytes.end(), other.lse.storage().begin(), other.lse.storage().end());
     EXPECT_EQ(bytes, output_bytes(c)) << c;
+  }
+}
+
+// A thread that has not called yet remembers no call.
+TEST_F(HopperForward, ACallThatIsMadeAgainReadsItsInputsAndOptionsAnew) {
+  ForwardCase c = medium_case(core::Mask::full());
+  ForwardTensors tensors(c);
+  DeviceForward device(tensors);
+  tandem_forward_args args = device.args();
+  const auto outputs = [&] {
+    EXPECT_EQ(forward_on(nullptr, args), TANDEM_OK) << tandem_last_error();
+    device.read_outputs(tensors);
+    return tensors.o.values();
+  };
+  std::vector<std::vector<double>> all;
+  for (c.seed = 1; c.seed < 4; ++c.seed) {
+    device.write_inputs(ForwardTensors(c));
+    for (const float scale : {0.f, 0.5f}) {
+      args.scale = scale;
+      std::vector<double> anew;
+      std::thread([&] { anew = outputs(); }).join();
+      EXPECT_EQ(outputs(), anew) << c << " scale " << scale;
+      EXPECT_EQ(std::count(all.begin(), all.end(), anew), 0) << c << " scale " << scale;
+      all.push_back(anew);
+    }
   }
 }
 

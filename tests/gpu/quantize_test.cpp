@@ -2,6 +2,7 @@
 #include "cpu/quantize.h"
 
 #include <gtest/gtest.h>
+#include <span>
 #include <string>
 
 #include "quantize/variant.h"
@@ -20,9 +21,18 @@ class HopperQuantize : public testing::Test {
 
   /// Quantises copies of all cells, guards included, and brings back what was written.
   static void run(QuantizeTensors& t, cudaStream_t stream) {
-    const DeviceMemory x(t.x.storage()), out(t.out.storage()), scale(t.scale.storage());
-    const tandem_quantize_args args =
-        to_c(t.problem(t.x.view_at(x.data()), t.out.view_at(out.data()), t.scale.view_at(scale.data())));
+    const DeviceMemory x(t.x.storage()), out(t.out.storage()), scale(t.scale.storage()), cos(t.cos.storage()),
+        sin(t.sin.storage()), positions(std::as_bytes(std::span<const std::int32_t>(t.first_positions)));
+    core::QuantizeProblem problem =
+        t.problem(t.x.view_at(x.data()), t.out.view_at(out.data()), t.scale.view_at(scale.data()));
+    if (problem.rotary.cos != nullptr) {
+      problem.rotary.cos = t.cos.view_at(cos.data()).data;
+      problem.rotary.sin = t.sin.view_at(sin.data()).data;
+    }
+    if (problem.first_positions != nullptr)
+      problem.first_positions = reinterpret_cast<const std::int32_t*>(positions.data());
+    tandem_rotary rotary;
+    const tandem_quantize_args args = to_c(problem, &rotary);
     ASSERT_EQ(tandem_quantize(&args, stream), TANDEM_OK) << tandem_last_error();
     out.read(t.out.storage());
     scale.read(t.scale.storage());
@@ -46,6 +56,9 @@ TEST_F(HopperQuantize, RandomTensorsAreTheCpusToTheBit) {
       c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
       c.head_dim = variant.head_dim;
       c.by_column = variant.by_column;
+      c.to = variant.output == hw::Operand::int8 ? TANDEM_INT8 : TANDEM_E4M3;
+      c.terms = variant.terms;
+      c.rotary_dim = variant.turns ? 16 * (1 + static_cast<std::int64_t>(c.seed % 4)) : 0;
       expect_as_on_the_cpu(c, stream.get());
     }
 }

@@ -34,6 +34,8 @@ class DeviceVarlen {
         seqused_k_(bytes_of(host.seqused_k)),
         page_table_(bytes_of(host.page_table)),
         sinks_(std::as_bytes(std::span(host.sinks))),
+        slopes_(std::as_bytes(std::span(host.slopes))),
+        tree_(std::as_bytes(std::span(host.tree))),
         k_new_(host.k_new.storage()),
         v_new_(host.v_new.storage()),
         cos_(host.cos.storage()),
@@ -81,6 +83,8 @@ class DeviceVarlen {
       p.varlen.rotary.sin = host.sin.view_at(sin_.data()).data;
     }
     if (p.sinks != nullptr) p.sinks = reinterpret_cast<const float*>(sinks_.data());
+    if (p.tree != nullptr) p.tree = reinterpret_cast<const std::uint64_t*>(tree_.data());
+    if (p.slopes.given()) p.slopes.data = reinterpret_cast<const float*>(slopes_.data());
     return p;
   }
   std::size_t workspace_bytes() const {
@@ -89,8 +93,8 @@ class DeviceVarlen {
     return bytes;
   }
 
-  DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sinks_, k_new_,
-      v_new_, cos_, sin_, cu_seqlens_new_, leftpad_, batch_index_;
+  DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sinks_, slopes_,
+      tree_, k_new_, v_new_, cos_, sin_, cu_seqlens_new_, leftpad_, batch_index_;
   VarlenCall call_;
   DeviceMemory workspace_;
 };
@@ -117,6 +121,7 @@ VarlenCase random_case(std::uint64_t seed) {
   static constexpr std::int64_t head_dims[] = {64, 96, 128, 192, 256, 8, 40, 80, 136};
   c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
   c.head_dim = head_dims[seed % std::size(head_dims)];
+  if (c.head_dim > 192) c.mask.chunk = 0, c.tree = false;
   c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
   if (random() % 4 == 0) c.softcap = static_cast<float>(2 + random() % 40);
   return c;
@@ -150,6 +155,10 @@ TEST_F(HopperVarlen, SmallBatchesOfEveryVariantEqualTheirOracle) {
         c.head_dim = head_dim;
         c.mask = causal ? core::Mask::causal() : core::Mask{50, 20};
         c.softcap = softcap;
+        c.slopes = !causal, c.slopes_by_sequence = softcap > 0;
+        c.tree = !causal && head_dim < 256;
+        if (head_dim == 192 && c.keys == KeyLayout::packed) c.value_dim = 128;
+        if (!causal && softcap == 0 && head_dim < 256) c.mask = {core::Mask::unlimited, 0, 70};
         if (c.keys != KeyLayout::packed) c.new_lens = {3, 100, 0}, c.rotary_dim = head_dim / (causal ? 1 : 2);
         c.interleaved = softcap > 0;
         SCOPED_TRACE(testing::Message() << c);

@@ -328,17 +328,59 @@ TEST_P(ArithmeticVerbs, E4m3BecomesFp16Exactly) {
   }
 }
 
-/// Four neighbours rounded to bytes, and the larger of two.
+/// Words of four int8 numbers as fp16, in two orders.
+struct Int8Words {
+  static constexpr int threads = 128;
+  using Shared = NoShared;
+  const std::uint32_t* words;
+  std::uint32_t *in_order, *mixed;  ///< two words for each
+
+  TANDEM_DEVICE void operator()() const {
+    const std::uint32_t i = hw::block_index() * threads + hw::thread_index();
+    std::uint32_t pairs[2], others[2];
+    hw::unpack_int8<0x3210>(pairs, words[i]);
+    hw::unpack_int8<0x1302>(others, words[i]);
+    in_order[2 * i] = pairs[0], in_order[2 * i + 1] = pairs[1];
+    mixed[2 * i] = others[0], mixed[2 * i + 1] = others[1];
+  }
+};
+
+TEST_P(ArithmeticVerbs, Int8BecomesFp16ExactlyInAnyOrder) {
+  constexpr std::size_t count = 2 * Int8Words::threads;  // every number in every byte
+  std::vector<std::uint32_t> words(count);
+  for (std::size_t i = 0; i < count; ++i) words[i] = static_cast<std::uint32_t>(i) * 0x0b060301u;
+  const machine::Buffer in(words);
+  const machine::Buffer in_order(poisoned<std::uint32_t>(2 * count)),
+      mixed(poisoned<std::uint32_t>(2 * count));
+  run(Int8Words{in.data(), in_order.data(), mixed.data()}, count / Int8Words::threads);
+  const std::vector<std::uint32_t> plain = in_order.read(), others = mixed.read();
+  constexpr std::size_t order[] = {2, 0, 3, 1};
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t at = 0; at < 4; ++at) {
+      const auto half = [&](const std::vector<std::uint32_t>& pairs) {
+        return static_cast<std::uint16_t>(pairs[2 * i + at / 2] >> 16 * (at % 2));
+      };
+      const auto number = [&](std::size_t byte) {
+        return core::Fp16::from(static_cast<std::int8_t>(words[i] >> 8 * byte)).bits;
+      };
+      ASSERT_EQ(half(plain), number(at));
+      ASSERT_EQ(half(others), number(order[at]));
+    }
+  }
+}
+
+/// Four neighbours rounded to bytes and to integers with a sign, and the larger of two.
 struct Codes {
   static constexpr int threads = 128;
   using Shared = NoShared;
   const float* x;
-  std::uint32_t* bytes;
+  std::uint32_t *bytes, *integers;
   float* larger;
 
   TANDEM_DEVICE void operator()() const {
     const std::uint32_t i = hw::block_index() * threads + hw::thread_index();
     bytes[i] = hw::pack_bytes(x[i], x[i + 1], x[i + 2], x[i + 3]);
+    integers[i] = hw::pack_int8(x[i], x[i + 1], x[i + 2], x[i + 3]);
     larger[i] = hw::max_or_nan(x[i], x[i + 1]);
   }
 };
@@ -346,20 +388,22 @@ struct Codes {
 TEST_P(ArithmeticVerbs, FourFloatsRoundToBytesAndNoMaximumHidesNaN) {
   constexpr std::size_t count = 32 * Codes::threads;
   std::vector<float> x = delicate_floats(count + 3);
-  for (std::size_t i = count / 2; i < count; ++i)  // all ties from -16 to 272, and their neighbours
-    x[i] = std::nextafter(-16.f + static_cast<float>(i % 577) / 2, i % 3 == 0 ? -1e9f : 1e9f);
-  for (std::size_t i = count / 4; i < count / 2; ++i) x[i] = -16.f + static_cast<float>(i % 577) / 2;
+  for (std::size_t i = count / 2; i < count; ++i)  // all ties from -144 to 272, and their neighbours
+    x[i] = std::nextafter(-144.f + static_cast<float>(i % 833) / 2, i % 3 == 0 ? -1e9f : 1e9f);
+  for (std::size_t i = count / 4; i < count / 2; ++i) x[i] = -144.f + static_cast<float>(i % 833) / 2;
   const machine::Buffer in(x);
-  const machine::Buffer bytes(poisoned<std::uint32_t>(count));
+  const machine::Buffer bytes(poisoned<std::uint32_t>(count)), integers(poisoned<std::uint32_t>(count));
   const machine::Buffer larger(poisoned<float>(count));
-  run(Codes{in.data(), bytes.data(), larger.data()}, count / Codes::threads);
-  const std::vector<std::uint32_t> words = bytes.read();
+  run(Codes{in.data(), bytes.data(), integers.data(), larger.data()}, count / Codes::threads);
+  const std::vector<std::uint32_t> words = bytes.read(), with_signs = integers.read();
   const std::vector<float> maxima = larger.read();
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t c = 0; c < 4; ++c) {
       const float value = x[i + c];
       const float byte = std::isnan(value) ? 0.f : std::clamp(std::nearbyint(value), 0.f, 255.f);
       ASSERT_EQ(words[i] >> 8 * c & 255u, static_cast<std::uint32_t>(byte)) << std::hexfloat << value;
+      const float integer = std::isnan(value) ? 0.f : std::clamp(std::nearbyint(value), -127.f, 127.f);
+      ASSERT_EQ(static_cast<std::int8_t>(with_signs[i] >> 8 * c & 255u), integer) << std::hexfloat << value;
     }
     if (std::isnan(x[i]) || std::isnan(x[i + 1])) {
       ASSERT_TRUE(std::isnan(maxima[i]));

@@ -4,6 +4,7 @@
 // compared bit for bit, whatever the order of the sums.
 #pragma once
 
+#include <bit>
 #include <numeric>
 #include <string>
 #include <type_traits>
@@ -228,6 +229,50 @@ TEST_P(MatrixVerbs, ProductsOf8BitOperands) {
   expect_exact_product_of_e4m3<128, SourceOfA::shared>(GetParam());
   expect_exact_product_of_e4m3<16, SourceOfA::registers>(GetParam());
   expect_exact_product_of_e4m3<256, SourceOfA::registers>(GetParam());
+}
+
+/// Integers of all sizes: their sums are exact, wrap at 32 bits, and lie in the bits of floats.
+template <int n>
+void expect_exact_product_of_int8(const machine::Mode& mode, hw::Accumulate first) {
+  SCOPED_TRACE("n = " + std::to_string(n));
+  using Body = Multiply<int8, n, hw::Major::k, SourceOfA::shared>;
+  constexpr int k = 2 * wgmma_k;
+  std::mt19937 random(n);
+  const auto draw = [&](int rows, std::vector<int>& values) {
+    std::vector<std::uint16_t> pairs(static_cast<std::size_t>(rows * k / 2));
+    for (std::size_t i = 0; i < 2 * pairs.size(); ++i) {
+      const std::uint32_t byte = i % 5 == 0 ? (random() % 2 == 0 ? 0x7fu : 0x80u) : random() & 0xffu;
+      values.push_back(static_cast<std::int8_t>(byte));
+      pairs[i / 2] = static_cast<std::uint16_t>(pairs[i / 2] | byte << 8 * (i % 2));
+    }
+    return pairs;
+  };
+  std::vector<int> a, b;
+  const machine::Buffer device_a(draw(wgmma_m, a)), device_b(draw(n, b));
+  std::vector<float> before(wgmma_m * n);
+  std::vector<std::uint32_t> expected(wgmma_m * n);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::size_t row = i / n * k, column = i % n * k;
+    const std::uint32_t start = i % 3 == 0 ? 0x4b400000u : static_cast<std::uint32_t>(random());
+    before[i] = std::bit_cast<float>(start);
+    expected[i] = (first == hw::Accumulate::add ? start : 0u) +
+                  static_cast<std::uint32_t>(std::inner_product(&a[row], &a[row] + k, &b[column], 0));
+  }
+  const machine::Buffer d(before);
+  machine::run(mode, 1,
+               Body{machine::encode(matrix_request(device_a.data(), wgmma_m, wgmma_k, wgmma_m)),
+                    machine::encode(matrix_request(device_b.data(), n, wgmma_k, n)), device_a.data(),
+                    d.data(), first});
+  std::vector<std::uint32_t> result;
+  for (const float sum : d.read()) result.push_back(std::bit_cast<std::uint32_t>(sum));
+  expect_equal(result, expected, n);
+}
+
+TEST_P(MatrixVerbs, SumsOfInt8ProductsAreExact) {
+  for (const hw::Accumulate first : {hw::Accumulate::overwrite, hw::Accumulate::add}) {
+    expect_exact_product_of_int8<8>(GetParam(), first);
+    expect_exact_product_of_int8<128>(GetParam(), first);
+  }
 }
 
 /// How the matrix unit adds e4m3 products: operands of all encodings, accumulators with all bits of fp32.

@@ -4,15 +4,28 @@
 import numpy as np
 
 
-def visible(sq, sk, left, right):
-    """sq x sk: which keys each query sees. None: no limit."""
+def visible(sq, sk, left, right, chunk=0):
+    """sq x sk: which keys each query sees. None: no limit. chunk: only keys in the chunk of its own position."""
     distance = np.arange(sk)[None, :] - (np.arange(sq)[:, None] + sk - sq)
-    return (distance >= (-sk - sq if left is None else -left)) & (distance <= (sk + sq if right is None else right))
+    own = np.ones((sq, sk), bool)
+    if chunk:
+        own = (np.arange(sq)[:, None] + sk - sq) // chunk == np.arange(sk)[None, :] // chunk
+    return own & (distance >= (-sk - sq if left is None else -left)) & (distance <= (sk + sq if right is None else right))
+
+
+def shown(words, sk):
+    """sq x sk: the keys that a tree lets each of its queries see, if it is one."""
+    sq = len(words)
+    bits = np.ones((sq, sk), bool)
+    for i, word in enumerate(words):
+        for j in range(max(0, sk - sq), sk):
+            bits[i, j] = sq > 64 or word == 0 or int(word) >> (j - sk + sq) & 1
+    return bits
 
 
 def attention64(q, k, v, scale, mask, **options):
-    """o and lse in float64. options: softcap and sinks."""
-    softcap, sinks = options.pop("softcap", 0.0), options.pop("sinks", None)
+    """o and lse in float64. options: softcap, sinks, and slopes of heads."""
+    softcap, sinks, slopes = (options.pop(*pair) for pair in (("softcap", 0.0), ("sinks", None), ("slopes", None)))
     assert not options
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     group = q.shape[2] // k.shape[2]
@@ -20,6 +33,9 @@ def attention64(q, k, v, scale, mask, **options):
     scores = scale * np.einsum("bihd,bjhd->bihj", q, k)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
+    if slopes is not None:
+        distance = np.abs(np.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1] - np.arange(k.shape[1]))
+        scores = scores - slopes.astype(np.float64)[:, None] * distance[None, :, None, :]
     scores = np.where(mask[None, :, None, :], scores, -np.inf)
     top = scores.max(axis=-1, initial=-np.inf, keepdims=True)
     if sinks is not None:
@@ -77,3 +93,14 @@ def merged64(o_parts, lse_parts):
     lse = np.logaddexp.reduce(lse_parts, axis=0, initial=-np.inf)
     weights = np.exp(lse_parts - np.where(np.isneginf(lse), 0, lse))[..., None]
     return np.where(weights == 0, 0, weights * o_parts.astype(np.float64)).sum(axis=0), lse
+
+
+def hadamard_matrix(d, seed):
+    """H diag(signs) / sqrt(d) by the words of tandem.h."""
+    signs = []
+    for column in range(1, d + 1):  # SplitMix64's outputs
+        x = (seed + 0x9e3779b97f4a7c15 * column) % 2**64
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 % 2**64
+        x = (x ^ x >> 27) * 0x94d049bb133111eb % 2**64
+        signs.append(-1 if (x ^ x >> 31) >> 63 else 1)
+    return np.array([[signs[j] * (-1) ** bin(i & j).count("1") for j in range(d)] for i in range(d)]) / d ** 0.5

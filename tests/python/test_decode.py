@@ -12,7 +12,7 @@ except ImportError:
     sys.exit(77)
 
 import tandem
-from oracle import attention64, rotated, visible
+from oracle import attention64, hadamard_matrix, rotated, shown, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
 
@@ -59,6 +59,15 @@ class Step:
                 for cache in (self.k_cache, self.v_cache))
 
 
+class LatentStep(Step):
+    """One whose values are the keys' first columns, in the same memory."""
+
+    def __init__(self, rng, dtype):
+        super().__init__(rng, dtype)
+        columns = 8 * int(rng.integers(1, self.d // 8))
+        self.v_cache, self.v_new = self.k_cache[..., :columns], self.k_new[..., :columns]
+
+
 class DecodeTest(unittest.TestCase):
     def setUp(self):
         self.rng = np.random.default_rng(SEED)
@@ -80,8 +89,12 @@ class DecodeTest(unittest.TestCase):
                 k_new = rotated(k_new, np.arange(length, n), *rotary, interleaved)
             np.testing.assert_allclose(k[0, length:], k_new, rtol=tolerance, atol=tolerance)
             np.testing.assert_array_equal(v[0, length:], expected[i][1])
-            mask = visible(step.sq, n, None, 0 if options.get("causal") else None)
-            reference, lse64 = attention64(q[None], k, v, step.d ** -0.5, mask, sinks=options.get("sinks"))
+            mask = visible(step.sq, n, None, 0 if options.get("causal") else None, options.get("chunk", 0))
+            if (tree := options.get("tree")) is not None:
+                mask &= shown(tree[i], n)
+            slopes = options.get("alibi_slopes")
+            reference, lse64 = attention64(q[None], k, v, step.d ** -0.5, mask, sinks=options.get("sinks"),
+                                           slopes=slopes[i] if slopes is not None and slopes.ndim == 2 else slopes)
             np.testing.assert_allclose(out[i], reference[0], rtol=0, atol=tolerance)
             np.testing.assert_allclose(lse[i], lse64[0], rtol=1e-3 if rotary else 1e-5, atol=1e-3 if rotary else 1e-4)
 
@@ -92,6 +105,68 @@ class DecodeTest(unittest.TestCase):
             with self.subTest(q=step.q.shape, lengths=step.lengths, new=step.new, page_size=step.page_size):
                 self.check(step, causal=bool(self.rng.integers(2)), backend=backend)
 
+    def test_values_may_be_the_first_columns_of_the_keys(self):
+        for _ in range(10):
+            step = LatentStep(self.rng, self.rng.choice([np.float32, np.float16]))
+            with self.subTest(q=step.q.shape, v=step.v_cache.shape, lengths=step.lengths, new=step.new):
+                self.check(step, causal=True, backend=str(self.rng.choice(["auto", "cpu", "reference"])))
+
+    def test_latent_attention_of_576_and_512_columns(self):
+        cache, q = (self.rng.standard_normal(shape).astype(np.float32) for shape in ((2, 70, 1, 576), (2, 2, 16, 576)))
+        lengths = np.array([70, 33], np.int32)
+        out = tandem.decode(q, cache, cache[..., :512], lengths, causal=True, scale=192 ** -0.5)
+        self.assertEqual(out.shape, (2, 2, 16, 512))
+        for i, n in enumerate(lengths):
+            own = cache[i:i + 1, :n]
+            expected, _ = attention64(q[i:i + 1], own, own[..., :512], 192 ** -0.5, visible(2, n, None, 0))
+            np.testing.assert_allclose(out[i:i + 1], expected, rtol=0, atol=1e-5)
+
+    def test_a_second_part_of_queries_meets_the_values(self):
+        for d, dv in ((64, 512), (16, 24), (24, 8)):
+            k_cache, v_cache = (self.rng.standard_normal((2, 70, 2, columns)).astype(np.float32) for columns in (d, dv))
+            q, qv = (self.rng.standard_normal((2, 2, 4, columns)).astype(np.float32) for columns in (d, dv))
+            lengths = np.array([70, 33], np.int32)
+            for backend in ("cpu", "reference"):
+                out = tandem.decode(q, k_cache, v_cache, lengths, causal=True, qv=qv, backend=backend)
+                for i, n in enumerate(lengths):
+                    keys = np.concatenate([k_cache[i:i + 1, :n], v_cache[i:i + 1, :n]], axis=-1)
+                    expected, _ = attention64(np.concatenate([q, qv], axis=-1)[i:i + 1], keys, v_cache[i:i + 1, :n],
+                                              (d + dv) ** -0.5, visible(2, n, None, 0))
+                    np.testing.assert_allclose(out[i:i + 1], expected, rtol=0, atol=1e-5)
+
+    def test_a_cache_of_int8_holds_keys_times_a_hadamard_matrix(self):
+        b, heads, d, capacity, seed = 2, 2, 32, 40, 5
+        lengths, matrix = np.array([30, 7], np.int32), hadamard_matrix(d, seed)
+        for per_token, hadamard in ((False, None), (True, None), (False, seed), (True, seed)):
+            scales = [(self.rng.random((b, capacity, heads) if per_token else (b, heads)) + 0.5).astype(np.float32) / 20
+                      for _ in "kv"]
+            caches = [self.rng.integers(-127, 128, (b, capacity, heads, d)).astype(np.int8) for _ in "kv"]
+            q, k_new, v_new = (self.rng.uniform(-1, 1, (b, 1, heads, d)).astype(np.float32) for _ in range(3))
+            out = tandem.decode(q, *caches, lengths, k_new=k_new, v_new=v_new, k_descale=scales[0],
+                                v_descale=scales[1], hadamard=hadamard)
+            for i, length in enumerate(lengths):
+                k, v = (cache[i, :length + 1] * (scale[i, :length + 1] if per_token else scale[i][None])[..., None]
+                        for cache, scale in zip(caches, scales))
+                k = k if hadamard is None else k @ matrix
+                np.testing.assert_allclose(k[length], k_new[i, 0], rtol=0, atol=0.15)
+                expected, _ = attention64(q[i:i + 1], k[None], v[None], d ** -0.5, visible(1, length + 1, None, None))
+                np.testing.assert_allclose(out[i:i + 1], expected, rtol=0, atol=1e-4)
+
+    def test_refuses_a_matrix_that_there_is_not(self):
+        q, lengths = np.zeros((1, 1, 1, 24), np.float32), np.zeros(1, np.int32)
+        cache = np.zeros((1, 8, 1, 24), np.int8)
+        self.assert_refused("hadamard is 1, which needs a power of two", q, cache, cache.copy(), lengths, hadamard=3)
+        wide = np.zeros((1, 8, 1, 24), np.float32)
+        self.assert_refused("only an 8-bit cache has descales", q, wide, wide.copy(), lengths, hadamard=3)
+
+    def test_refuses_to_rotate_values(self):
+        step = LatentStep(self.rng, np.float32)
+        while not step.new:
+            step = LatentStep(self.rng, np.float32)
+        angles = np.ones((step.capacity, 8), np.float32)
+        self.assert_refused("v_cache lies in k_cache", step.q, step.k_cache, step.v_cache, step.lengths,
+                            rotary=(angles, angles), **step.options())
+
     def test_sinks_take_a_share(self):
         for backend in ("cpu", "reference"):
             for _ in range(5):
@@ -100,6 +175,18 @@ class DecodeTest(unittest.TestCase):
                 sinks[0] = self.rng.choice([-np.inf, 300, 0])
                 with self.subTest(q=step.q.shape, lengths=step.lengths, sinks=sinks):
                     self.check(step, causal=True, backend=backend, sinks=sinks)
+
+    def test_scores_fall_with_distance_drafts_branch_and_chunks_hide(self):
+        for backend in ("cpu", "reference"):
+            for case in range(20):
+                step = Step(self.rng, np.float32)
+                b, sq, heads = step.q.shape[:3]
+                all_options = {"alibi_slopes": self.rng.random((b, heads) if case % 2 else heads).astype(np.float32),
+                               "tree": self.rng.integers(0, 2**sq, (b, sq), np.uint64), "chunk": int(self.rng.integers(1, 40)),
+                               "sinks": self.rng.standard_normal(heads).astype(np.float32)}
+                options = {name: x for name, x in all_options.items() if self.rng.integers(2)}
+                with self.subTest(q=step.q.shape, lengths=step.lengths, **options):
+                    self.check(step, causal=bool(case % 3), backend=backend, **options)
 
     def test_rotary_embedding_turns_queries_and_new_keys(self):
         for interleaved in (False, True):

@@ -67,6 +67,32 @@ class EightBitTest(unittest.TestCase):
         self.assertEqual(tuple(columns.shape), (2, 64, 3, 208))
         self.assert_quantised(x, times(by_key(columns, 200), scale, 64))
 
+    def test_int8_and_two_terms_are_finer(self):
+        q, k, v = (torch.randn(2, s, 2, 64, dtype=torch.bfloat16) for s in (40, 150, 150))
+        expected, _ = attention64(q, k, v, torch.ones(40, 150, dtype=torch.bool))
+        errors = []
+        for dtype, terms in (("float8_e4m3fn", 1), ("int8", 1), ("int8", 2)):
+            (q8, qs), (k8, ks) = (tandem.quantize(x, dtype=dtype, hadamard=3) for x in (q, k))
+            v8, vs = tandem.quantize(v, by_column=True, terms=terms)
+            self.assertEqual((q8.dtype, tuple(v8.shape)), (getattr(torch, dtype), (2, 64 * terms, 2, 160)))
+            out = tandem.forward(q8, k8, v8, q_descale=qs, k_descale=ks, v_descale=vs, values_by_column=True,
+                                 out=torch.empty(q.shape))
+            errors.append((out.double() - expected).square().mean().sqrt().item())
+        self.assertLess(1.2 * errors[1], errors[0])
+        self.assertLess(2 * errors[2], errors[1])
+
+    def test_quantising_turns_rows_by_their_positions(self):
+        x = torch.randn(2, 30, 2, 64)
+        angles = torch.arange(100)[:, None] * 100.0 ** (-torch.arange(32) / 32)
+        cos, sin, first = angles.cos(), angles.sin(), torch.tensor([0, 50], dtype=torch.int32)
+        positions = first[:, None] + torch.arange(30)
+        c, s = cos[positions][:, :, None], sin[positions][:, :, None]
+        turned = torch.cat((x[..., :32] * c - x[..., 32:] * s, x[..., 32:] * c + x[..., :32] * s), dim=-1)
+        for quantize in (tandem.quantize, tandem_torch.quantize):
+            dtype = "int8" if quantize is tandem.quantize else torch.int8
+            bits, scale = quantize(x, dtype=dtype, rotary=(cos, sin), first_positions=first)
+            self.assertLessEqual((times(bits, scale, 128) - turned).abs().max().item(), 0.51 * scale.max().item())
+
     def test_given_scales_are_read(self):
         x = torch.randn(1, 5, 2, 16)
         scale = torch.full((1, 1, 2), 0.25)
@@ -139,15 +165,24 @@ class EightBitTest(unittest.TestCase):
                                           torch.ones(1, length + 1, dtype=torch.bool))
                 self.assert_near(out[i, None], expected, 1e-2)
 
-    def test_the_decode_operator_refuses_a_cache_of_8_bits_as_it_takes_no_scales(self):
-        q = torch.randn(1, 1, 1, 64, dtype=torch.bfloat16)
-        cache = [torch.randn(1, 8, 1, 64).to(torch.float8_e4m3fn) for _ in "kv"]
-        lengths = torch.full((1,), 3, dtype=torch.int32)
-        operator = torch.ops.tandem.decode
-        for call in (lambda: tandem_torch.decode(q, *cache, lengths),
-                     lambda: operator(q, *cache, lengths, None, None, None, None, False, -1, -1, 0.0, 0.0, 0, None)):
-            with self.assertRaisesRegex(tandem.TandemError, "k_cache is torch.float8_e4m3fn; tandem.decode takes"):
-                call()
+    def test_decode_is_the_same_step_by_the_operator_over_int8_with_a_hadamard_matrix(self):
+        b, heads, d, capacity = 2, 2, 64, 40
+        lengths = torch.tensor([30, 7], dtype=torch.int32)
+        q, k_new, v_new = (torch.randn(b, 1, heads, d, dtype=torch.bfloat16) for _ in range(3))
+        for hadamard in (None, 0, 9):
+            for per_token in (False, True):
+                shape = (b, capacity, heads) if per_token else (b, heads)
+                scales = [(torch.rand(shape) + 0.5) / 40 for _ in "kv"]
+                caches = [torch.randint(-127, 128, (b, capacity, heads, d), dtype=torch.int8) for _ in "kv"]
+                results = []
+                for decode in (tandem.decode, tandem_torch.decode, torch.compile(tandem_torch.decode, backend="eager")):
+                    own = [x.clone() for x in (*caches, *scales)]
+                    out = decode(q, own[0], own[1], lengths, k_new=k_new, v_new=v_new, k_descale=own[2],
+                                 v_descale=own[3], hadamard=hadamard)
+                    results.append((out, *own))
+                for other in results[1:]:
+                    for x, y in zip(results[0], other):
+                        self.assertTrue(torch.equal(x, y))
 
     def test_descales_of_a_wide_cache_are_refused_by_name(self):
         q = torch.randn(1, 1, 1, 64)

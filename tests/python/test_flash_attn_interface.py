@@ -2,9 +2,11 @@
 """tandem.flash_attn_interface against attention by its definition, on the CPU. FlashAttention-3's own cases are run by
 tools/fa3_cases."""
 
+import functools
 import os
 import sys
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -12,6 +14,7 @@ except ImportError:
     print("SKIPPED: the tests of tandem.flash_attn_interface need PyTorch 2.4 or newer")
     sys.exit(77)
 
+from tandem import _flash_cache
 from tandem import flash_attn_interface as flash
 
 SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
@@ -31,10 +34,13 @@ def visible(sq, sk, causal=False, window=(-1, -1), chunk=0):
     return seen
 
 
-def plain(q, k, v, seen):
-    """Of one sequence: s, h, d; queries without a key have output 0."""
+def plain(q, k, v, seen, slopes=None):
+    """Of one sequence: s, h, d; queries without a key have output 0. slopes: of heads."""
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     scores = torch.einsum("ihd,jhd->hij", q, k) * q.shape[-1] ** -0.5
+    if slopes is not None:
+        distance = torch.arange(len(q))[:, None] + len(k) - len(q) - torch.arange(len(k))
+        scores = scores - slopes[:, None, None] * distance.abs()
     weights = scores.masked_fill(~seen, -torch.inf).softmax(-1).masked_fill(~seen, 0)
     return torch.einsum("hij,jhd->ihd", weights, v)
 
@@ -65,14 +71,51 @@ class FixedLengthTest(FlashTest):
                 q, k, v = torch.randn(2, sq, 4, 16), torch.randn(2, sk, 2, 16), torch.randn(2, sk, 2, dv)
                 inputs = [x.requires_grad_() for x in (q, k, v)]
                 expected = torch.stack([plain(*x, visible(sq, sk, **options)) for x in zip(q, k, v)])
-                out, lse = flash.flash_attn_func(q, k, v, causal=options.get("causal", False), return_attn_probs=True,
-                                                 window_size=options.get("window", (-1, -1)),
-                                                 attention_chunk=options.get("chunk", 0))
+                call = functools.partial(flash.flash_attn_func, q, k, v, causal=options.get("causal", False),
+                                         return_attn_probs=True, window_size=options.get("window", (-1, -1)),
+                                         attention_chunk=options.get("chunk", 0))
+                out, lse = call()
                 self.assertEqual(lse.shape, (2, 4, sq))
                 self.assert_near(out, expected)
+                with torch.no_grad():  # chunks are one call then
+                    for again, result in zip(call(), (out, lse)):
+                        self.assert_near(again, result)
                 ours, theirs = (torch.autograd.grad(x.sum(), inputs) for x in (out, expected))
                 for gradient, wanted in zip(ours, theirs):
                     self.assert_near(gradient, wanted)
+
+    def test_slopes_of_heads_or_of_sequences_and_heads(self):
+        q, k, v = torch.randn(2, 9, 4, 16), torch.randn(2, 21, 2, 16), torch.randn(2, 21, 2, 24)
+        for slopes in (torch.rand(4), torch.rand(2, 4)):
+            for options in ({}, {"causal": True}, {"causal": True, "attention_chunk": 6}):
+                seen = visible(9, 21, options.get("causal", False), chunk=options.get("attention_chunk", 0))
+                out = flash.flash_attn_func(q, k, v, alibi_slopes=slopes, **options)
+                for i in range(2):
+                    self.assert_near(out[i], plain(q[i], k[i], v[i], seen, slopes if slopes.dim() == 1 else slopes[i]))
+        qkv = torch.randn(2, 9, 3, 4, 16)
+        self.assert_near(flash.flash_attn_qkvpacked_func(qkv, alibi_slopes=torch.ones(4)),
+                         flash.flash_attn_func(*qkv.unbind(2), alibi_slopes=torch.ones(4)))
+        q.requires_grad_()
+        with self.assertRaisesRegex(NotImplementedError, "alibi_slopes"):
+            flash.flash_attn_func(q, k, v, alibi_slopes=torch.ones(4)).sum().backward()
+        with self.assertRaisesRegex(NotImplementedError, "alibi_slopes with attention_chunk"):
+            flash.flash_attn_func(q, k, v, alibi_slopes=torch.ones(4), attention_chunk=6)
+
+    def test_values_of_another_head_dim_are_not_padded_without_gradients(self):
+        q, k, v = torch.randn(2, 9, 4, 16), torch.randn(2, 21, 2, 16), torch.randn(2, 21, 2, 40)
+        starts = lambda n: torch.tensor([0, n, 2 * n], dtype=torch.int32)
+        lengths = torch.tensor([21, 13], dtype=torch.int32)
+        with unittest.mock.patch.object(torch.nn.functional, "pad", side_effect=AssertionError("padded")):
+            out = flash.flash_attn_func(q, k, v, causal=True)
+            packed = flash.flash_attn_varlen_func(*(x.flatten(0, 1) for x in (q, k, v)), starts(9), starts(21), 9, 21,
+                                                  causal=True)
+            cached = flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True)
+        self.assert_near(packed.unflatten(0, (2, 9)), out)
+        self.assert_near(cached[0], out[0])
+        for i in range(2):
+            self.assert_near(out[i], plain(q[i], k[i], v[i], visible(9, 21, causal=True)))
+            n = int(lengths[i])
+            self.assert_near(cached[i], plain(q[i], k[i, :n], v[i, :n], visible(9, n, causal=True)))
 
     def test_packed_tensors_are_taken_apart(self):
         qkv = torch.randn(2, 9, 3, 4, 16)
@@ -110,8 +153,11 @@ class VarlenTest(FlashTest):
                 own_q, own_k = (used_q, used_k) if with_used else (lengths_q, lengths_k)
                 used = {name: torch.tensor(n, dtype=torch.int32) for name, n in
                         (("seqused_q", own_q), ("seqused_k", own_k)) if with_used}
-                out = flash.flash_attn_varlen_func(q, k, v, starts(lengths_q), starts(lengths_k), 12, 12, **used,
-                                                   **options)
+                call = functools.partial(flash.flash_attn_varlen_func, q, k, v, starts(lengths_q), starts(lengths_k), 12,
+                                         12, **used, **options)
+                out = call()
+                with torch.no_grad():  # chunks are one call then
+                    without = call()
                 gradients = torch.autograd.grad(out, (q, k, v), dout := torch.randn_like(out), retain_graph=True)
                 total = 0
                 for i in range(3):
@@ -121,9 +167,19 @@ class VarlenTest(FlashTest):
                                    options.get("window_size", (-1, -1)), options.get("attention_chunk", 0))
                     expected = plain(q[rows], k[keys], v[keys], seen)
                     self.assert_near(out[rows], expected)
+                    self.assert_near(without[rows], expected)
                     total = total + (expected * dout[rows]).sum()
                 for gradient, expected in zip(gradients, torch.autograd.grad(total, (q, k, v))):
                     self.assert_near(gradient, expected)
+
+    def test_slopes_go_by_the_used_rows(self):
+        starts, used = torch.tensor([0, 5, 17], dtype=torch.int32), torch.tensor([4, 7], dtype=torch.int32)
+        q, k, v, slopes = torch.randn(17, 4, 16), torch.randn(17, 2, 16), torch.randn(17, 2, 16), torch.rand(2, 4)
+        out = flash.flash_attn_varlen_func(q, k, v, starts, starts, 12, 12, seqused_q=used, seqused_k=used,
+                                           alibi_slopes=slopes)
+        for i, (begin, n) in enumerate(((0, 4), (5, 7))):
+            rows = slice(begin, begin + n)
+            self.assert_near(out[rows], plain(q[rows], k[rows], v[rows], visible(n, n), slopes[i]))
 
     def test_rows_out_of_use_may_hold_anything(self):
         starts, used = torch.tensor([0, 4, 9], dtype=torch.int32), torch.tensor([3, 0], dtype=torch.int32)
@@ -147,6 +203,7 @@ class CacheTest(FlashTest):
         self.sq, self.new = pick((1, 1), (4, 4), (5, 2), (20, 20), (3, 0), (17, 6))
         self.page_size, self.indexed, self.leftpad = pick(0, 4, 16), pick(True, False), pick(True, False)
         self.causal, self.chunk, self.rotary = pick(True, False), pick(0, 0, 7), pick(True, False) and self.new > 0
+        self.slopes, self.dv = pick(None, None, torch.rand(4), torch.rand(3, 4)), pick(16, 16, 24)
         self.capacity = 64
         self.lengths = torch.randint(1, self.capacity - 20, (3,), dtype=torch.int32)
         self.entries = torch.randperm(5)[:3].to(torch.int32) if self.indexed else torch.arange(3, dtype=torch.int32)
@@ -160,22 +217,24 @@ class CacheTest(FlashTest):
 
     def check(self):
         rows = 5 if self.indexed else 3
-        k_all, v_all = torch.randn(2, rows, self.capacity, 2, 16)
-        q, new_k, new_v = torch.randn(3, self.sq, 4, 16), *torch.randn(2, 3, self.new, 2, 16)
+        k_all, v_all = (torch.randn(rows, self.capacity, 2, d) for d in (16, self.dv))
+        q, new_k, new_v = (torch.randn(3, n, heads, d) for n, heads, d in
+                           ((self.sq, 4, 16), (self.new, 2, 16), (self.new, 2, self.dv)))
         cos, sin = (f(torch.rand(80, 8) * 6) for f in (torch.cos, torch.sin))
         k_cache, v_cache, options = k_all.clone(), v_all.clone(), {}
         if self.page_size:
             slots = self.capacity // self.page_size
             table = torch.randperm(rows * slots).to(torch.int32).reshape(rows, slots)
-            k_cache, v_cache = (torch.empty(rows * slots, self.page_size, 2, 16).index_copy_(
-                0, table.flatten().long(), x.reshape(-1, self.page_size, 2, 16)) for x in (k_all, v_all))
+            k_cache, v_cache = (torch.empty(rows * slots, self.page_size, 2, x.shape[-1]).index_copy_(
+                0, table.flatten().long(), x.reshape(-1, self.page_size, 2, x.shape[-1])) for x in (k_all, v_all))
             options["page_table"] = table
         options |= {"k": new_k, "v": new_v} if self.new else {}
         options |= {"rotary_cos": cos, "rotary_sin": sin} if self.rotary else {}
         options |= {"cache_batch_idx": self.entries} if self.indexed else {}
         options |= {"cache_leftpad": self.begins} if self.leftpad else {}
         out, lse = flash.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=self.lengths, causal=self.causal,
-                                                 attention_chunk=self.chunk, return_softmax_lse=True, **options)
+                                                 attention_chunk=self.chunk, return_softmax_lse=True,
+                                                 alibi_slopes=self.slopes, **options)
         self.assertEqual(lse.shape, (3, 4, self.sq))
         for i in range(3):
             n, begin, entry = int(self.lengths[i]), int(self.begins[i]), int(self.entries[i])
@@ -186,7 +245,33 @@ class CacheTest(FlashTest):
             keys = torch.cat([k_all[entry, begin:n], own_k])
             values = torch.cat([v_all[entry, begin:n], new_v[i]])
             seen = visible(self.sq, len(keys), self.causal, chunk=self.chunk)
-            self.assert_near(out[i], plain(own_q, keys, values, seen))
+            slopes = self.slopes if self.slopes is None or self.slopes.dim() == 1 else self.slopes[i]
+            self.assert_near(out[i], plain(own_q, keys, values, seen, slopes))
+
+    def test_a_second_part_of_queries_meets_the_values(self):
+        for sq, rotary, paged in ((1, False, True), (4, True, False), (8, True, True)):
+            k_all, v_all = torch.randn(3, 32, 1, 16), torch.randn(3, 32, 1, 48)
+            q, qv, new_k, new_v = (torch.randn(3, sq, heads, d) for heads, d in ((4, 16), (4, 48), (1, 16), (1, 48)))
+            lengths = torch.tensor([20, 3, 11], dtype=torch.int32)
+            cos, sin = (f(torch.rand(80, 8) * 6) for f in (torch.cos, torch.sin))
+            options = {"rotary_cos": cos, "rotary_sin": sin} if rotary else {}
+            k_cache, v_cache = k_all.clone(), v_all.clone()
+            if paged:
+                k_cache, v_cache = (x.reshape(6, 16, 1, -1) for x in (k_cache, v_cache))
+                options["page_table"] = torch.arange(6, dtype=torch.int32).reshape(3, 2)
+            out = flash.flash_attn_with_kvcache(q, k_cache, v_cache, new_k, new_v, qv=qv, cache_seqlens=lengths,
+                                                causal=True, **options)
+            for i, n in enumerate(lengths.tolist()):
+                own_q, own_k = q[i], new_k[i]
+                if rotary:
+                    own_q, own_k = (rotated(x, n + torch.arange(sq), cos, sin) for x in (own_q, own_k))
+                values = torch.cat([v_all[i, :n], new_v[i]])
+                keys = torch.cat([torch.cat([k_all[i, :n], own_k]), values], dim=-1)
+                queries = torch.cat([own_q, qv[i]], dim=-1)  # plain's scale is that of both parts
+                self.assert_near(out[i], plain(queries, keys, values, visible(sq, n + sq, True)))
+        with self.assertRaisesRegex(NotImplementedError, "qv in decoding steps of up to 8 queries"):
+            flash.flash_attn_with_kvcache(q.repeat(1, 2, 1, 1), k_cache, v_cache, qv=qv.repeat(1, 2, 1, 1),
+                                          cache_seqlens=lengths)
 
     def test_ragged_queries_and_new_keys(self):
         k_cache, v_cache = torch.randn(2, 2, 32, 2, 16)
@@ -291,6 +376,15 @@ class EightBitTest(FlashTest):
         torch.testing.assert_close(out.float(), wide, rtol=0.1, atol=0.1)  # the rotated keys are rounded to 8 bits
         for i, n in enumerate(lengths.tolist()):
             self.assertTrue(torch.equal(caches[1][i, n:n + 3].float(), new_v[i].float()))
+
+    def test_a_step_reads_the_cache_as_it_is(self):
+        (q, k, v), (true_q, true_k, true_v) = self.draw((2, 3, 4, 32), (2, 19, 2, 32), (2, 19, 2, 32))
+        lengths = torch.tensor([5, 16], dtype=torch.int32)
+        with unittest.mock.patch.object(_flash_cache, "widened", lambda x: x.to(torch.bfloat16) if x is q else self.fail()):
+            out = flash.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True, **self.scales)
+        self.assert_near(out, flash.flash_attn_with_kvcache(true_q, true_k, true_v, cache_seqlens=lengths, causal=True))
+        with self.assertRaisesRegex(NotImplementedError, "q of torch.bfloat16 over a cache of torch.float8_e4m3fn"):
+            flash.flash_attn_with_kvcache(true_q.bfloat16(), k, v, cache_seqlens=lengths)
 
 
 class OperatorsTest(FlashTest):

@@ -12,7 +12,7 @@ except ImportError:
     sys.exit(77)
 
 import tandem
-from oracle import attention64, visible
+from oracle import attention64, shown, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
 
@@ -53,6 +53,52 @@ class ForwardTest(unittest.TestCase):
         self.check(q, k, v, visible(70, 90, None, None), scale=0.3)
         self.check(q, k, v, visible(70, 90, None, None), softcap=2.0)
 
+    def test_chunks_slopes_and_trees_reach_the_library(self):
+        q, k, v = self.normal(2, 40, 4, 32), self.normal(2, 90, 2, 32), self.normal(2, 90, 2, 32)
+        self.check(q, k, v, visible(40, 90, None, 0, 16), causal=True, chunk=16)
+        words = np.broadcast_to(self.rng.integers(1, 2**62, 40), (2, 40)).copy()
+        self.check(q, k, v, shown(words[0], 90), tree=words)
+        slopes = self.rng.random(4).astype(np.float32)
+        out = tandem.forward(q, k, v, alibi_slopes=slopes)
+        expected, _ = attention64(q, k, v, 32 ** -0.5, visible(40, 90, None, None), slopes=slopes)
+        np.testing.assert_allclose(out, expected, atol=2e-5)
+
+    def test_each_block_of_queries_sees_the_key_blocks_that_are_listed_for_it(self):
+        b, sq, sk, heads, slots = 2, 40, 90, 4, 7
+        q, k, v = self.normal(b, sq, heads, 32), self.normal(b, sk, 2, 32), self.normal(b, sk, 2, 32)
+        for entries, lists in ((1, 1), (b, 1), (1, heads), (b, heads)):
+            rows = entries, lists, 3  # of 16 queries; 6 blocks of 16 keys
+            counts = self.rng.integers(0, 7, rows).astype(np.int32)
+            blocks = np.full((*rows, slots), 2**31 - 1, np.int32)
+            for row in np.ndindex(rows):
+                blocks[row][:counts[row]] = np.sort(self.rng.permutation(6)[:counts[row]])
+            listed = tandem.BlockList(counts, blocks, q_block=16, k_block=16)
+            out, lse = tandem.forward(q, k, v, causal=True, block_list=listed, return_lse=True)
+            for entry, head in np.ndindex(b, heads):
+                mask = visible(sq, sk, None, 0)
+                for i in range(sq):
+                    row = (entry % entries, head % lists, i // 16)
+                    mask[i] &= np.isin(np.arange(sk) // 16, blocks[row][:counts[row]])
+                own = (slice(entry, entry + 1), slice(None), slice(head, head + 1))
+                kv = (own[0], own[1], slice(head // 2, head // 2 + 1))
+                expected, expected_lse = attention64(q[own], k[kv], v[kv], 32 ** -0.5, mask)
+                np.testing.assert_allclose(out[own], expected, atol=2e-5)
+                np.testing.assert_allclose(lse[own], expected_lse, rtol=1e-5, atol=1e-4)
+
+    def test_block_lists_that_do_not_fit_are_named(self):
+        q, k = self.normal(2, 40, 4, 32), self.normal(2, 90, 2, 32)
+        counts, blocks = np.zeros((1, 1, 3), np.int32), np.zeros((1, 1, 3, 6), np.int32)
+        for words, wrong in ((r"counts has shape \(3, 1, 3\); \(2, 4, 3\)", {"counts": np.zeros((3, 1, 3), np.int32)}),
+                             (r"blocks has shape \(1, 1, 2, 6\)", {"blocks": np.zeros((1, 1, 2, 6), np.int32)}),
+                             ("counts has 2 dimensions", {"counts": counts[0]}),
+                             ("blocks is int64", {"blocks": blocks.astype(np.int64)}),
+                             ("blocks has strides", {"blocks": np.zeros((1, 1, 3, 12), np.int32)[..., :6]}),
+                             ("q_block is 0", {"q_block": 0}), ("k_block is -1", {"k_block": -1}),
+                             ("k_block is 'x'", {"k_block": "x"})):
+            with self.subTest(words=words), self.assertRaisesRegex(tandem.TandemError, words):
+                given = {"counts": counts, "blocks": blocks, "q_block": 16, "k_block": 16} | wrong
+                tandem.forward(q, k, k, block_list=tandem.BlockList(**given))
+
     def test_takes_any_strides_with_a_contiguous_last_dimension(self):
         packed = self.normal(2, 3, 40, 3, 16)  # b, heads, s, qkv, d
         q, k, v = (packed[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))
@@ -64,6 +110,16 @@ class ForwardTest(unittest.TestCase):
         out, lse = tandem.forward(q, k, v, causal=True, return_lse=True)
         self.assertTrue((out[:, :5] == 0).all() and (lse[:, :5] == -np.inf).all())
         self.assertTrue((out[:, 5:] != 0).any() and np.isfinite(lse[:, 5:]).all())
+
+    def test_values_may_have_another_last_dimension(self):
+        q, k, v = self.normal(2, 9, 4, 24), self.normal(2, 14, 2, 24), self.normal(2, 14, 2, 40)
+        for backend in ("cpu", "reference"):
+            out = tandem.forward(q, k, v, causal=True, backend=backend)
+            expected, _ = attention64(q, k, v, 24 ** -0.5, visible(9, 14, None, 0))
+            np.testing.assert_allclose(out, expected, atol=2e-5)
+        start, ends = (np.array(x, np.int32) for x in ((0, 9), (0, 14)))
+        packed = tandem.forward_varlen(q[0], k[0], v[0], cu_seqlens_q=start, cu_seqlens_k=ends, causal=True)
+        np.testing.assert_allclose(packed, expected[0], atol=2e-5)
 
     def test_allocates_the_output_when_none_is_passed(self):
         q, k, v = (self.normal(1, 5, 2, 8, dtype=np.float16) for _ in "qkv")

@@ -12,7 +12,7 @@ except ImportError:
     sys.exit(77)
 
 import tandem
-from oracle import merged64
+from oracle import attention64, merged64, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
 
@@ -48,6 +48,35 @@ class MergeTest(unittest.TestCase):
         expected, expected_lse = tandem.forward(q, k, v, return_lse=True)
         np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
         np.testing.assert_allclose(lse, expected_lse, rtol=0, atol=1e-5)
+
+    def test_of_a_prefix_that_sequences_share_and_of_their_own_keys_is_attention_over_both(self):
+        """docs/decode.md: a prefix is read once for all sequences of its group."""
+        for _ in range(5):
+            sizes = self.rng.integers(1, 4, self.rng.integers(1, 4))  # sequences of each group
+            n, sq, page_size, slots, heads, d = int(sizes.sum()), int(self.rng.integers(1, 4)), 4, 4, 2, 16
+            pages = self.rng.permutation((n + len(sizes)) * slots).astype(np.int32).reshape(-1, slots)
+            own_pages, prefix_pages = pages[:n], pages[n:]
+            k_pages, v_pages = self.rng.standard_normal((2, pages.size, page_size, heads, d)).astype(np.float32)
+            q = self.rng.standard_normal((n, sq, 3 * heads, d)).astype(np.float32)
+            k, v = self.rng.standard_normal((2, n, sq, heads, d)).astype(np.float32)
+            own_lengths = self.rng.integers(0, slots * page_size - sq + 1, n).astype(np.int32)
+            prefix_lengths = self.rng.integers(0, slots * page_size + 1, len(sizes)).astype(np.int32)
+            groups = (sq * np.concatenate(([0], np.cumsum(sizes)))).astype(np.int32)
+            with self.subTest(sizes=sizes, sq=sq, prefixes=prefix_lengths, own=own_lengths):
+                shared, shared_lse = tandem.forward_varlen(q.reshape(-1, *q.shape[2:]), k_pages, v_pages, cu_seqlens_q=groups,
+                                                           seqused_k=prefix_lengths, page_table=prefix_pages, return_lse=True)
+                own, own_lse = tandem.decode(q, k_pages, v_pages, own_lengths, page_table=own_pages, k_new=k, v_new=v,
+                                             causal=True, return_lse=True)
+                out, lse = tandem.merge(np.stack([shared.reshape(own.shape), own]),
+                                        np.stack([shared_lse.reshape(own_lse.shape), own_lse]))
+                for i, group in enumerate(np.repeat(np.arange(len(sizes)), sizes)):
+                    keys, values = (np.concatenate([x[prefix_pages[group]].reshape(-1, heads, d)[:prefix_lengths[group]],
+                                                    x[own_pages[i]].reshape(-1, heads, d)[:own_lengths[i] + sq]])
+                                    for x in (k_pages, v_pages))
+                    mask = visible(sq, len(keys), None, 0)
+                    expected, expected_lse = attention64(q[i:i + 1], keys[None], values[None], d ** -0.5, mask)
+                    np.testing.assert_allclose(out[i], expected[0], rtol=0, atol=1e-5)
+                    np.testing.assert_allclose(lse[i], expected_lse[0], rtol=0, atol=1e-5)
 
     def test_the_output_s_dtype_and_place_can_be_asked_for(self):
         o_parts, lse_parts = self.random_parts(3)

@@ -33,6 +33,9 @@ MODELS = {
     "Gemma3Text": {"sliding_window": 8, "query_pre_attn_scalar": 24},
     # All experts serve every token. Which ones a router would choose hangs on the rounding of what it is given: where its
     # scores are close, 16 bits choose otherwise than 32 do, whoever computes the attention, and the whole row differs.
+    # A layer in chunks, and one without; no experts.
+    "Llama4Text": {"attention_chunk_size": 8, "no_rope_layers": [1, 0], "interleave_moe_layer_step": 3,
+                   "intermediate_size_mlp": 96, "num_local_experts": 1},
     "GptOss": {"sliding_window": 8, "num_local_experts": 2, "num_experts_per_tok": 2, "layer_types": None},
 }
 
@@ -182,9 +185,9 @@ class ModelsTest(unittest.TestCase):
             layer.self_attn.attention_dropout = 0.1
         with self.assertRaisesRegex(NotImplementedError, "dropout; LlamaAttention asks for 0.1"):
             model(self.ids)
-        with self.assertRaisesRegex(NotImplementedError, "chunked"):
-            function = transformers.masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long))
-            tandem_transformers.key_ranges(batch_size=1, kv_length=8, q_length=8, mask_function=function)
+        with self.assertRaisesRegex(NotImplementedError, "packed sequences with chunked attention"):
+            places = torch.arange(21, device=DEVICE).remainder(9)[None].expand(3, -1)
+            build("Llama4Text", "tandem")(self.ids, position_ids=places, use_cache=False)
 
 
 if __name__ == "__main__":

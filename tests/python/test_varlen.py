@@ -12,7 +12,7 @@ except ImportError:
     sys.exit(77)
 
 import tandem
-from oracle import attention64, rotated, visible
+from oracle import attention64, rotated, shown, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
 
@@ -72,13 +72,23 @@ class ForwardVarlen(unittest.TestCase):
             layout = ("packed", "entries", "paged")[case % 3]
             batch, causal = Batch(rng, layout), bool(rng.integers(2))
             sinks = rng.standard_normal(batch.q[0].shape[1]).astype(np.float32) if rng.integers(2) else None
+            chunk = int(rng.integers(1, 40)) if rng.integers(3) == 0 else 0
+            rows, heads = sum(batch.q_lens), batch.q[0].shape[1]
+            slopes = (rng.random((len(batch.q), heads) if rng.integers(2) else heads).astype(np.float32)
+                      if rng.integers(3) == 0 else None)
+            tree = rng.integers(0, 2**63, rows, np.uint64) * rng.integers(0, 3, rows, np.uint64) if case % 4 == 0 else None
             with self.subTest(seed=SEED, case=case, layout=layout, q=batch.q_lens, k=batch.k_lens):
                 out, lse = tandem.forward_varlen(np.concatenate(batch.q), *batch.tensors, **batch.lengths, causal=causal,
-                                                 return_lse=True, backend=("cpu", "reference")[case % 2], sinks=sinks)
+                                                 return_lse=True, backend=("cpu", "reference")[case % 2], sinks=sinks, chunk=chunk,
+                                                 alibi_slopes=slopes, tree=tree)
                 begin = 0
-                for q, k, v in zip(batch.q, batch.k, batch.v):
-                    mask = visible(len(q), len(k), None, 0 if causal else None)
-                    expected, expected_lse = attention64(q[None], k[None], v[None], batch.d ** -0.5, mask, sinks=sinks)
+                for i, (q, k, v) in enumerate(zip(batch.q, batch.k, batch.v)):
+                    mask = visible(len(q), len(k), None, 0 if causal else None, chunk)
+                    if tree is not None:
+                        mask &= shown(tree[begin:begin + len(q)], len(k))
+                    own = slopes[i] if slopes is not None and slopes.ndim == 2 else slopes
+                    expected, expected_lse = attention64(q[None], k[None], v[None], batch.d ** -0.5, mask, sinks=sinks,
+                                                         slopes=own)
                     np.testing.assert_allclose(out[begin:begin + len(q)], expected[0], atol=2e-5)
                     np.testing.assert_allclose(lse[begin:begin + len(q)], expected_lse[0], atol=2e-5)
                     begin += len(q)

@@ -34,21 +34,38 @@ VarlenCase many_sequences(KeyLayout keys) {
   return c;
 }
 
+void expect_equal_to_the_oracle(const VarlenCase& c) {
+  SCOPED_TRACE(testing::Message() << c);
+  const VarlenTensors tensors(c);
+  const hw::sim::Report report = simulate(tensors.problem());
+  ASSERT_TRUE(report.ok()) << report.text();
+  EXPECT_EQ(tensors.cache_failure(), "");
+  const test::VarlenValues values = test::varlen_values(tensors);
+  const test::Comparison o = test::compare(values.result.o, values.standard.o, values.reference.o);
+  EXPECT_TRUE(o) << "o: " << o;
+}
+
 TEST(AppendOnSim, KeysAreTurnedAndValuesAreNot) {
   for (const KeyLayout keys : {KeyLayout::entries, KeyLayout::paged})
     for (const bool interleaved : {false, true}) {
       VarlenCase c = many_sequences(keys);
       c.rotary_dim = interleaved ? 64 : 32;
       c.interleaved = c.rotary_of_dtype = interleaved;
-      SCOPED_TRACE(testing::Message() << c);
-      const VarlenTensors tensors(c);
-      const hw::sim::Report report = simulate(tensors.problem());
-      ASSERT_TRUE(report.ok()) << report.text();
-      EXPECT_EQ(tensors.cache_failure(), "");
-      const test::VarlenValues values = test::varlen_values(tensors);
-      const test::Comparison o = test::compare(values.result.o, values.standard.o, values.reference.o);
-      EXPECT_TRUE(o) << "o: " << o;
+      expect_equal_to_the_oracle(c);
     }
+}
+
+TEST(AppendOnSim, NewTokensInEntriesComeBehindQueriesThatAreTurned) {
+  for (const KeyLayout keys : {KeyLayout::entries, KeyLayout::paged}) {
+    VarlenCase c;
+    c.q_lens = {3, 1, 4}, c.k_lens = {40, 50, 33}, c.new_lens = {5, 5, 5};
+    c.new_packed = false;
+    c.keys = keys;
+    c.q_heads = 4, c.kv_heads = 2;
+    c.mask = core::Mask::causal();
+    c.rotary_dim = 32;
+    expect_equal_to_the_oracle(c);
+  }
 }
 
 /// Lengths, entries and pages that do not exist, and more new keys than a sequence has room for.

@@ -130,12 +130,21 @@ TEST(Route, TilesThatLeaveMostOfTheChipEmptyShareTheirKeys) {
   EXPECT_LT(route.parts_us, route.one_kernel_us / 4);
 }
 
-TEST(Route, SinksStayInOneKernel) {
-  const float sinks[8] = {};
-  core::ForwardProblem problem = shapes_of(shape(2, 8, 1, 20000, 64));
-  ASSERT_EQ(api::route_of(problem).way, api::Way::step);
-  problem.sinks = sinks;
-  EXPECT_EQ(api::route_of(problem).way, api::Way::one_kernel);
+TEST(Route, SinksChunksSlopesAndTreesStayInOneKernel) {
+  const float numbers[8] = {};
+  const std::uint64_t words[2] = {};
+  const core::ForwardProblem plain = shapes_of(shape(2, 8, 1, 20000, 64));
+  ASSERT_EQ(api::route_of(plain).way, api::Way::step);
+  const auto way_with = [&](const auto& change) {
+    core::ForwardProblem problem = plain;
+    change(problem);
+    return api::route_of(problem).way;
+  };
+  using Problem = core::ForwardProblem;
+  EXPECT_EQ(way_with([&](Problem& p) { p.sinks = numbers; }), api::Way::one_kernel);
+  EXPECT_EQ(way_with([&](Problem& p) { p.mask.chunk = 100; }), api::Way::one_kernel);
+  EXPECT_EQ(way_with([&](Problem& p) { p.slopes = {numbers, 0}; }), api::Way::one_kernel);
+  EXPECT_EQ(way_with([&](Problem& p) { p.tree = words; }), api::Way::one_kernel);
 }
 
 TEST(Route, WhatIsAskedForByNameIsNotRouted) {

@@ -67,18 +67,36 @@ inline std::int64_t draw_group(int columns, std::int64_t q_len, Random& random) 
   return 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(full));
 }
 
-/// The variant's own, or one that it pads.
+/// Whether a step of the variant's is over keys times a Hadamard matrix: of e4m3 always, where the kernel is
+/// for that.
+inline bool draw_hadamard(const decode::DecodeVariant& variant, std::uint64_t seed) {
+  Random random(seed + 9);
+  return variant.hadamard && (variant.element == decode::Element::e4m3 || random() % 2 == 0);
+}
+
+/// The variant's own, or one that it pads; with a Hadamard matrix powers of two.
 inline std::int64_t draw_head_dim(const decode::DecodeVariant& variant, std::uint64_t seed) {
   Random random(seed + 7);
+  if (draw_hadamard(variant, seed))
+    return variant.head_dim > 64 || random() % 2 == 0 ? variant.head_dim : std::int64_t{8} << random() % 3;
   const std::uint64_t smaller = variant.head_dim / 16;  // multiples of 8 down to half of it
   return variant.head_dim - (random() % 3 == 0 ? 8 * static_cast<std::int64_t>(random() % smaller) : 0);
 }
 
-/// An 8-bit cache, with scales of the variant's kind and strides that are multiples of 16 bytes.
+/// Of values in keys of that many columns: the variant's own, or fewer.
+inline std::int64_t draw_value_dim(const decode::DecodeVariant& variant, std::int64_t head_dim,
+                                   Random& random) {
+  const std::int64_t most = std::min<std::int64_t>(variant.value_dim, head_dim - 8);
+  return random() % 2 == 0 ? most : most - 8 * static_cast<std::int64_t>(random() % 16);
+}
+
+/// An 8-bit cache of the variant's elements, with scales of its kind and strides that are multiples of 16
+/// bytes.
 inline void draw_scales_for(const decode::DecodeVariant& variant, DecodeCase& c, Random& random) {
   draw_eight_bit_cache(c, random);
   if (variant.token_scales != c.eight_bit.per_token)
     c.eight_bit = {.on = true, .per_token = variant.token_scales, .by_head = true};
+  c.eight_bit.int8 = variant.element == decode::Element::int8;
   const int over = static_cast<int>(c.head_dim % 16);  // a row and its gap
   c.cache.row_gap = static_cast<int>(random() % 3) * 16 + (over > 0 ? 16 - over : 0);
 }
@@ -86,7 +104,9 @@ inline void draw_scales_for(const decode::DecodeVariant& variant, DecodeCase& c,
 /// A step that the variant serves.
 inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t seed) {
   const auto dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  DecodeCase c = random_decode_case(seed, dtype, draw_head_dim(variant, seed));
+  DecodeCase c = random_decode_case(
+      seed, dtype,
+      variant.two_part_keys ? variant.head_dim - variant.value_dim : draw_head_dim(variant, seed));
   Random random(seed + 77);
   c.kv_heads = std::min<std::int64_t>(c.kv_heads, 2);
   c.q_heads = c.kv_heads * draw_group(variant.query_rows, c.q_len, random);
@@ -104,6 +124,10 @@ inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t 
   if (kind == StepKind::many_sequences) make_many_sequences(c, variant.block_n, random);
   if (kind == StepKind::many_splits) make_many_splits(c, random);
   if (variant.eight_bit()) draw_scales_for(variant, c, random);
+  c.eight_bit.hadamard = draw_hadamard(variant, seed);
+  if (variant.two_part_keys) give_second_part(c, variant.value_dim);
+  if (variant.values_in_keys() && !variant.two_part_keys)
+    put_values_into_keys(c, draw_value_dim(variant, c.head_dim, random));
   return c;
 }
 

@@ -154,6 +154,56 @@ void count_options(const Rows& rows, const Draw& draw) {
                      c.sinks && draw.any_row([](auto begin, auto end, auto) { return begin >= end; }));
 }
 
+/// Of an 8-bit cache.
+void count_elements(const Rows& rows, const Draw& draw) {
+  const DecodeCase::EightBit& own = draw.c.eight_bit;
+  for (const bool int8 : {false, true}) {
+    const std::string name = int8 ? "int8" : "e4m3";
+    for (const bool per_token : {false, true})
+      rows.count(name + (per_token ? ", scales of tokens" : ", scales of sequences and heads"),
+                 own.int8 == int8 && own.per_token == per_token);
+    rows.count(name + ", a Hadamard matrix", own.int8 == int8 && own.hadamard);
+    rows.count(name + ", a Hadamard matrix, new tokens",
+               own.int8 == int8 && own.hadamard && draw.c.new_len > 0);
+    rows.count(name + ", a Hadamard matrix, rotary",
+               own.int8 == int8 && own.hadamard && draw.c.rotary_dim > 0);
+  }
+  rows.count_for_all("a Hadamard matrix of fewer columns than the kernel's",
+                     own.hadamard && draw.c.head_dim < draw.variant.head_dim);
+}
+
+/// Of values that lie in the keys.
+void count_values_in_keys(Coverage& coverage, const Draw& draw) {
+  const DecodeCase& c = draw.c;
+  const auto count = [&coverage](const std::string& feature, bool has) {
+    coverage.count("values in keys", feature, has);
+  };
+  count("as built", c.head_dim == draw.variant.head_dim && c.value_dim == draw.variant.value_dim);
+  count("fewer columns of keys", c.head_dim < draw.variant.head_dim);
+  count("fewer columns of values", c.value_dim < draw.variant.value_dim);
+  count("new tokens", c.new_len > 0);
+  count("keys end within a block",
+        draw.any_sequence([&](auto b) { return draw.keys(b) % draw.variant.block_n != 0; }));
+  count("several row tiles", draw.rows() > draw.variant.query_rows);
+  count("rotary of queries", c.rotary_dim > 0);
+  count("a sequence in several fixed splits",
+        c.split_size > 0 && draw.any_sequence([&](auto b) { return draw.keys(b) > c.split_size; }));
+}
+
+/// Of queries of two parts.
+void count_second_part(Coverage& coverage, const Draw& draw) {
+  const DecodeCase& c = draw.c;
+  const auto count = [&coverage](const std::string& feature, bool has) {
+    coverage.count("two-part queries", feature, has);
+  };
+  count("new tokens", c.new_len > 0);
+  count("rotary, new tokens", c.rotary_dim > 0 && c.new_len > 0);
+  count("pages", c.page_size > 0);
+  count("keys end within a block",
+        draw.any_sequence([&](auto b) { return draw.keys(b) % draw.variant.block_n != 0; }));
+  count("several row tiles", draw.rows() > draw.variant.query_rows);
+}
+
 TEST(DecodeDraws, HaveEveryFeatureForEveryAlgorithm) {
   static constexpr const char* kinds[] = {"plain", "shared-p", "register-p", "8 bits"};
   Coverage coverage;
@@ -165,6 +215,12 @@ TEST(DecodeDraws, HaveEveryFeatureForEveryAlgorithm) {
     count_splits(rows, draw);
     count_cache(rows, draw);
     count_options(rows, draw);
+    if (v.two_part_keys) {
+      count_second_part(coverage, draw);
+    } else if (v.values_in_keys()) {
+      count_values_in_keys(coverage, draw);
+    }
+    if (v.eight_bit()) count_elements(rows, draw);
   };
   test::for_each_draw("EqualsTheOracleUnderEveryPolicy", sim::decode_variants(), count);
   std::cout << coverage;

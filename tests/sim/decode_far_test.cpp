@@ -40,8 +40,10 @@ class DecodeFarOffsets : public testing::TestWithParam<DecodeVariant> {
     const FarTensor q(near.q, dim), k(near.k_cache, dim), v(near.v_cache, dim), o(near.o, dim),
         lse(near.lse, dim), k_new(near.k_new, dim), v_new(near.v_new, dim);
     core::DecodeProblem problem = near.problem();
-    problem.q = q.view(), problem.k_cache = k.view(), problem.v_cache = v.view();
-    problem.k_new = k_new.view(), problem.v_new = v_new.view();
+    problem.q = q.view(), problem.k_cache = k.view(), problem.k_new = k_new.view();
+    problem.v_cache = c.values_in_keys ? k.view() : v.view();
+    problem.v_new = c.values_in_keys ? k_new.view() : v_new.view();
+    problem.v_cache.shape[3] = problem.v_new.shape[3] = c.value_columns();
     problem.o = o.view(), problem.lse = lse.view();
     run(problem, near);
     o.copy_to(near.o), lse.copy_to(near.lse), k.copy_to(near.k_cache), v.copy_to(near.v_cache);
@@ -60,8 +62,12 @@ TEST_P(DecodeFarOffsets, GiveTheSameBits) {
   c.dtype = TANDEM_BF16;
   c.head_dim = GetParam().head_dim, c.q_len = 2, c.kv_heads = 2, c.q_heads = 4;
   c.new_len = 2, c.lengths = {3, 130}, c.capacity = 144, c.split_size = 64;
-  c.eight_bit = {.on = GetParam().eight_bit(), .per_token = GetParam().token_scales};
+  c.eight_bit = {.on = GetParam().eight_bit(),
+                 .per_token = GetParam().token_scales,
+                 .int8 = GetParam().element == decode::Element::int8,
+                 .hadamard = GetParam().hadamard};
   c.cache.row_gap = 16;
+  if (GetParam().values_in_keys()) test::put_values_into_keys(c, GetParam().value_dim);
   for (const std::int64_t page_size : {0, 16}) {
     c.page_size = page_size;
     for (int dim = 0; dim < 3; ++dim) expect_same_bits(c, dim);

@@ -1,8 +1,6 @@
 // Every decode variant on the software Hopper: random steps, all policies, against the oracle.
 //
 // TANDEM_SIM_RUNS sets how many steps each test draws; TANDEM_SIM_SEED replays a single one.
-#include "cpu/decode.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,6 +16,7 @@
 #include "tests/sim/workspace.h"
 #include "tests/support/compare.h"
 #include "tests/support/decode_case.h"
+#include "tests/support/decode_reference.h"
 
 namespace tandem {
 namespace {
@@ -55,7 +54,7 @@ DecodeTensors run(const DecodeVariant& variant, const DecodeCase& c, Workspace& 
 
 void expect_correct(const DecodeTensors& after, const DecodeTensors& before) {
   const DecodeCase& c = after.setup;
-  const cpu::ReferenceValues reference = cpu::reference_decode_values(before.problem());
+  const cpu::ReferenceValues reference = test::reference_of(after, before);
   const test::ForwardValues standard = test::standard_decode(before);
   const test::Comparison o = test::compare(after.o.values(), standard.o, reference.o, test::allowance_of(c));
   EXPECT_TRUE(o) << "o: " << o;
@@ -65,14 +64,15 @@ void expect_correct(const DecodeTensors& after, const DecodeTensors& before) {
     EXPECT_TRUE(after.lse.untouched());
     return;
   }
-  const test::Comparison lse = test::compare(after.lse.values(), standard.lse, reference.lse);
+  const test::Comparison lse =
+      test::compare(after.lse.values(), standard.lse, reference.lse, test::allowance_of_lse(c));
   EXPECT_TRUE(lse) << "lse: " << lse;
   EXPECT_TRUE(after.lse.guards_intact());
 }
 
 /// One sequence of a step, as a step of its own over the same memory.
 core::DecodeProblem alone(core::DecodeProblem p, std::int64_t b) {
-  for (core::Tensor* t : {&p.q, &p.o, &p.lse, &p.k_new, &p.v_new}) {
+  for (core::Tensor* t : {&p.q, &p.qv, &p.o, &p.lse, &p.k_new, &p.v_new}) {
     if (t->data != nullptr)
       t->data = static_cast<std::byte*>(t->data) +
                 static_cast<std::size_t>(b * t->stride[0]) * core::size_of(t->dtype);
@@ -115,102 +115,6 @@ INSTANTIATE_TEST_SUITE_P(Variants, DecodeOnSim, testing::ValuesIn(sim::decode_va
                          test::test_name<DecodeVariant>);
 INSTANTIATE_TEST_SUITE_P(Variants, DecodeSharesOnSim, testing::ValuesIn(variants_of_one_operand()),
                          test::test_name<DecodeVariant>);
-
-TEST(DecodeVariants, AShortStepTakesTwoNarrowTilesInPlaceOfAWideOne) {
-  const auto columns = [](std::int64_t q_heads, std::size_t batch, std::int64_t capacity,
-                          std::int64_t split_size) {
-    DecodeCase c;
-    c.head_dim = 128, c.kv_heads = 8, c.q_heads = q_heads;
-    c.lengths.assign(batch, 7);
-    c.capacity = capacity, c.split_size = split_size;
-    return decode::choose_variant(DecodeTensors(c).problem())->query_rows;
-  };
-  EXPECT_EQ(columns(128, 1, 1024, 0), 8);
-  EXPECT_EQ(columns(128, 1, 2048, 0), 8);
-  EXPECT_EQ(columns(128, 1, 2049, 0), 16) << "long enough";
-  EXPECT_EQ(columns(128, 2, 2048, 0), 16) << "enough streams";
-  EXPECT_EQ(columns(128, 1, 1024, 256), 16) << "with fixed splits the batch has no say";
-  EXPECT_EQ(columns(64, 1, 1024, 0), 8) << "no narrower one";
-  EXPECT_EQ(columns(256, 1, 1024, 0), 16);
-}
-
-TEST(DecodeVariants, AnEightBitCacheHasKernelsOfItsOwn) {
-  const auto chosen = [](std::size_t batch, bool per_token) {
-    DecodeCase c;
-    c.head_dim = 128, c.kv_heads = 8, c.q_heads = 32, c.capacity = 8192;
-    c.lengths.assign(batch, 7);
-    c.eight_bit = {.on = true, .per_token = per_token};
-    return *decode::choose_variant(DecodeTensors(c).problem());
-  };
-  for (const bool per_token : {false, true}) {
-    EXPECT_TRUE(chosen(1, per_token).eight_bit());
-    EXPECT_EQ(chosen(1, per_token).token_scales, per_token);
-    EXPECT_EQ(chosen(1, per_token).resident, 1) << "little to read: fewer parts to merge";
-    EXPECT_EQ(chosen(3, per_token).resident, 2) << "much to read";
-  }
-}
-
-TEST(DecodePlan, OfAnEmptyBatchIsNoLaunchButOfAnEmptyCacheIsOne) {
-  const DecodeTensors tensors({.head_dim = 128});
-  core::DecodeProblem problem = tensors.problem();
-  const DecodeVariant& variant = *decode::choose_variant(problem);
-  EXPECT_EQ(decode::make_plan_record(problem, variant, 3, nullptr).blocks, 1);
-  EXPECT_GT(decode::make_record(problem, variant, 3, nullptr).blocks, 0);
-  core::DecodeProblem keyless = problem;
-  keyless.k_cache.shape[1] = keyless.v_cache.shape[1] = 0;
-  EXPECT_GT(decode::make_record(keyless, variant, 3, nullptr).blocks, 0) << "outputs are zeroed";
-  problem.q.shape[0] = problem.o.shape[0] = problem.lse.shape[0] = 0;
-  EXPECT_EQ(decode::make_plan_record(problem, variant, 3, nullptr).blocks, 0);
-  EXPECT_EQ(decode::make_record(problem, variant, 3, nullptr).blocks, 0);
-}
-
-TEST(DecodePlan, ShortStreamsOfEqualLengthsAreLeftWhole) {
-  constexpr int multiprocessors = 132;
-  const auto least_share = [](std::int64_t batch, std::int64_t capacity) {
-    const DecodeTensors tensors({.head_dim = 128});
-    core::DecodeProblem problem = tensors.problem();
-    problem.q.shape[0] = problem.o.shape[0] = problem.lse.shape[0] = problem.k_cache.shape[0] =
-        problem.v_cache.shape[0] = batch;
-    problem.k_cache.shape[1] = problem.v_cache.shape[1] = capacity;
-    const DecodeVariant& variant = *decode::choose_variant(problem);
-    const auto record = decode::make_record(problem, variant, multiprocessors, nullptr);
-    return record.arguments.even_share.value() * variant.block_n;
-  };
-  EXPECT_GE(least_share(multiprocessors, 256), 256);
-  EXPECT_LT(least_share(multiprocessors, 1 << 16), 256) << "long streams are cut where a share ends";
-}
-
-TEST(DecodeOnHopper, NamesTheTensorsThatItCannotTake) {
-  const auto message_of = [](const core::DecodeProblem& problem) {
-    return std::string(decode::supported(problem).message());
-  };
-  const auto names = [&](const core::DecodeProblem& problem, const std::string& words) {
-    return message_of(problem).find(words) != std::string::npos;
-  };
-  const DecodeTensors t({.q_len = 2, .q_heads = 2, .head_dim = 128, .new_len = 2, .lengths = {3, 5}});
-  const core::DecodeProblem good = t.problem();
-  EXPECT_EQ(message_of(good), "");
-  const std::vector<std::pair<const char*, core::Tensor core::DecodeProblem::*>> tensors = {
-      {"q", &core::DecodeProblem::q},
-      {"cache.k", &core::DecodeProblem::k_cache},
-      {"cache.v", &core::DecodeProblem::v_cache},
-      {"k_new", &core::DecodeProblem::k_new},
-      {"v_new", &core::DecodeProblem::v_new},
-      {"o", &core::DecodeProblem::o}};
-  for (const auto& [name, tensor] : tensors) {
-    core::DecodeProblem p = good;
-    (p.*tensor).stride[1] += 1;
-    EXPECT_TRUE(names(p, std::string(name) + ".stride")) << name << ": " << message_of(p);
-  }
-  core::DecodeProblem p = good;
-  p.k_new.data = nullptr, p.k_new.shape[1] = p.v_new.shape[1] = 0;
-  p.k_new.stride[1] = p.v_new.stride[1] = 1;
-  EXPECT_EQ(message_of(p), "") << "where nothing is appended, its strides are nobody's";
-  p = good, p.q.stride[0] = p.k_cache.stride[0] = p.v_cache.stride[0] = 0;
-  EXPECT_EQ(message_of(p), "") << "sequences may share what they read";
-  p = good, p.rotary.cos = reinterpret_cast<const void*>(0x1008);
-  EXPECT_TRUE(names(p, "rotary.cos is not aligned")) << message_of(p);
-}
 
 /// A step, checked against the oracle.
 struct Step {
@@ -384,9 +288,10 @@ TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
   const DecodeVariant& variant = GetParam();
   DecodeCase c = step_of(variant, {40 * variant.block_n});
   c.capacity = c.lengths[0], c.rotary_dim = 0, c.softcap = 0, c.scale = 1, c.lse = true;
-  c.eight_bit.scaled = c.eight_bit.per_token;
+  c.eight_bit.scaled = c.eight_bit.per_token, c.eight_bit.hadamard = false;
   using Factors = std::pair<float, float>;  // of a query and a key, which 8 bits have to hold
-  for (const auto& [q, k] : variant.eight_bit() ? std::vector<Factors>{{8.f, 6.f}, {112.f, 448.f}}
+  const float most = c.eight_bit.int8 ? 127.f : 448.f;
+  for (const auto& [q, k] : variant.eight_bit() ? std::vector<Factors>{{8.f, 6.f}, {112.f, most}}
                                                 : std::vector<Factors>{{8.f, 6.25f}, {8.f, 6176.f}}) {
     const float score = q * k;
     DecodeTensors tensors(c);
@@ -400,6 +305,30 @@ TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
     EXPECT_LE(test::largest_difference(tensors.o.values(), halves), 3e-3);
     const std::vector<double> lse(tensors.lse.values().size(), score + std::log(c.lengths[0]));
     EXPECT_LE(test::largest_difference(tensors.lse.values(), lse), test::lse_tolerance);
+  }
+}
+
+/// Probabilities are divided by a unit of their values' scales, which grows where these do from block to
+/// block.
+TEST_P(DecodeSharesOnSim, ScalesOfTokensThatGrowOrFallFromBlockToBlockEqualTheOracle) {
+  const DecodeVariant& variant = GetParam();
+  if (!variant.token_scales) GTEST_SKIP();
+  const DecodeCase c = step_of(variant, {4 * variant.block_n});
+  for (const int octaves : {1, -1}) {
+    const auto tensors = [&] {
+      DecodeTensors t(c);
+      for (int token = 0; token < c.lengths[0]; ++token) {
+        const auto [page, row] = t.place(0, token);
+        t.v_scale.set(page, row, 0, 0, std::ldexp(0.3f, octaves * (token / variant.block_n)));
+      }
+      return t;
+    };
+    SCOPED_TRACE(testing::Message() << c << " by octaves of " << octaves);
+    sim::Machine machine;
+    machine.multiprocessors = 1;
+    DecodeTensors after = tensors();
+    run(variant, after, workspace_, machine);
+    expect_correct(after, tensors());
   }
 }
 

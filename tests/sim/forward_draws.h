@@ -29,6 +29,11 @@ inline void draw_eight_bit(ForwardCase& c, const forward::ForwardVariant& varian
   c.head_dim = variant.head_dim - 16 * static_cast<std::int64_t>(random() % 2 * (random() % 4));
   c.eight_bit.output = variant.output == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   c.eight_bit.v_transposed = variant.values == forward::ValueLayout::columns;
+  c.dtype = variant.operand == hw::Operand::int8 ? TANDEM_INT8 : TANDEM_E4M3;
+  c.eight_bit.v_terms = variant.value_terms;
+  // Integers without any scale make scores whose log-sum-exp fp32 does not hold well.
+  const bool without_scales = c.eight_bit.q.heads == 0 && c.eight_bit.k.heads == 0;
+  if (c.dtype == TANDEM_INT8 && without_scales) c.scale = 0.005f;
 }
 
 /// What is left to draw once lengths and heads are.
@@ -41,7 +46,10 @@ inline void draw_rest(ForwardCase& c, const forward::ForwardVariant& variant, Ra
   if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
   c.lse = random() % 4 != 0;
   for (Layout* layout : {&c.q, &c.k, &c.v, &c.o, &c.lse_layout}) *layout = random_tma_layout(random);
-  if (variant.is_8_bit()) draw_eight_bit(c, variant, random);
+  if (variant.is_8_bit()) return draw_eight_bit(c, variant, random);
+  if (random() % 6 == 0)
+    c.value_dim =
+        8 * static_cast<std::int64_t>(1 + random() % static_cast<std::uint64_t>(variant.head_dim / 8));
 }
 
 /// Of a drawn problem, with scales for it.

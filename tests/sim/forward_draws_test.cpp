@@ -48,6 +48,10 @@ void count_eight_bit(Coverage& coverage, const std::string& kind, const ForwardC
   const test::EightBitCase& e = c.eight_bit;
   coverage.count(kind, "output of bf16", e.output == TANDEM_BF16);
   coverage.count(kind, "output of fp16", e.output == TANDEM_FP16);
+  coverage.count(kind, "queries and keys of int8", c.dtype == TANDEM_INT8);
+  coverage.count(kind, "int8 whose scores are large", c.dtype == TANDEM_INT8 && e.q.heads + e.k.heads == 0);
+  coverage.count(kind, "values of two terms", e.v_terms == 2);
+  coverage.count(kind, "two terms in padded columns", e.v_terms == 2 && c.head_dim % 64 != 0);
   coverage.count(kind, "values transposed", e.v_transposed);
   coverage.count(kind, "values not transposed", !e.v_transposed);
   coverage.count(kind, "no scales at all", e.q.heads + e.k.heads + e.v.heads == 0);

@@ -14,6 +14,7 @@
 #include "apps/sim/forward_sim.h"
 #include "forward/plan.h"
 #include "tests/sim/forward_draws.h"
+#include "tests/sim/simulated_forward.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/standard.h"
@@ -22,54 +23,9 @@ namespace tandem {
 namespace {
 
 using forward::ForwardVariant;
-using forward::MaskKind;
 using test::ForwardCase;
-
-/// The tolerance rule; where it is the largest error that is too large, the standard's counts as no less than
-/// half a unit in the last place of the largest output: over a few elements, chance lets it round better than
-/// that.
-testing::AssertionResult within_tolerance(const std::vector<double>& result,
-                                          const std::vector<double>& standard,
-                                          const std::vector<double>& reference, tandem_dtype dtype) {
-  const test::Comparison comparison = test::compare(result, standard, reference);
-  if (comparison) return testing::AssertionSuccess();
-  double largest = 0;
-  for (const double x : reference) largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
-  const int mantissa_bits = dtype == TANDEM_BF16 ? 8 : dtype == TANDEM_FP16 ? 11 : 24;
-  const double half_unit = largest == 0 ? 0 : std::ldexp(0.5, std::ilogb(largest) + 1 - mantissa_bits);
-  const bool only_the_maximum =
-      comparison.result.max > 0 && comparison.result.rmse <= 1.1 * comparison.standard.rmse;
-  if (only_the_maximum && comparison.result.max <= 2 * half_unit + 1e-5) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << comparison;
-}
-
-/// A case, and what is right for it.
-struct Problem {
-  const ForwardVariant& variant;
-  ForwardCase c;
-  cpu::ReferenceValues reference;
-  test::ForwardValues standard;
-
-  Problem(const ForwardVariant& v, const ForwardCase& drawn) : variant(v), c(drawn) {
-    const test::ForwardTensors inputs(c);
-    reference = cpu::reference_values(inputs.problem());
-    standard = test::standard_forward(inputs.problem());
-  }
-
-  /// Runs it with fresh outputs.
-  void check(const sim::Machine& machine) const {
-    const test::ForwardTensors tensors(c);
-    const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, machine);
-    ASSERT_TRUE(report.ok()) << report.text();
-    EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype())) << "o";
-    EXPECT_TRUE(tensors.o.guards_intact());
-    if (!c.lse) return;
-    EXPECT_TRUE(within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32)) << "lse";
-    EXPECT_TRUE(tensors.lse.guards_intact());
-  }
-
-  friend std::ostream& operator<<(std::ostream& out, const Problem& problem) { return out << problem.c; }
-};
+using test::within_tolerance;
+using Problem = test::SimulatedForward;
 
 class ForwardOnSim : public testing::TestWithParam<ForwardVariant> {};
 

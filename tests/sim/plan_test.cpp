@@ -102,6 +102,7 @@ TEST(ChooseVariant, HonoursEveryTileThatIsBuilt) {
     c.head_dim = v.head_dim, c.q_len = c.k_len = 300;
     c.softcap = v.softcap ? 10.f : 0.f;
     if (v.mask == MaskKind::band) c.mask = core::Mask{100, 30};
+    if (v.block_sparse) c.blocks = {.q_block = 128, .k_block = 128};
     c.overlap = static_cast<tandem_overlap>(static_cast<int>(v.overlap) + TANDEM_OVERLAP_SERIAL);
     c.turn = v.turn == TurnPolicy::free ? TANDEM_TURN_FREE : TANDEM_TURN_PINGPONG;
     c.block_m = v.block_m, c.block_n = v.block_n;
@@ -145,6 +146,43 @@ TEST(ForwardOnHopper, NamesTheTensorsThatItCannotTake) {
   core::ForwardProblem p = good;
   p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = TANDEM_FP32;
   EXPECT_FALSE(forward::supported(p).ok()) << "no kernel takes fp32";
+}
+
+TEST(ForwardOnHopper, TakesSlopesOfAllHeadDimsAndChunksAndTreesUpTo192) {
+  const float slopes[4] = {};
+  const std::uint64_t tree[64] = {};
+  for (const std::int64_t head_dim : {64, 192, 200}) {
+    const ForwardTensors t({.q_len = 30, .k_len = 30, .head_dim = head_dim});
+    const auto message_with = [&](const auto& change) {
+      core::ForwardProblem p = t.problem();
+      change(p);
+      return message_of(forward::for_kernels(p));
+    };
+    EXPECT_EQ(message_with([&](core::ForwardProblem& p) { p.slopes = {slopes, 0}; }), "") << head_dim;
+    const std::string chunks = message_with([](core::ForwardProblem&p) { p.mask.chunk = 9; }),
+                      drafts = message_with([&](core::ForwardProblem&p) { p.tree = tree; });
+    if (head_dim <= 192) {
+      EXPECT_EQ(chunks + drafts, "");
+      continue;
+    }
+    EXPECT_THAT(chunks,
+                testing::AllOf(testing::HasSubstr("head dim 200, chunks"), testing::HasSubstr("192")));
+    EXPECT_THAT(drafts,
+                testing::AllOf(testing::HasSubstr("head dim 200, a tree"), testing::HasSubstr("192")));
+  }
+}
+
+TEST(ForwardOnHopper, TakesValuesOfOtherColumnsByTheWiderKernelUnlessItAppends) {
+  ForwardCase c{.q_len = 30, .k_len = 30, .head_dim = 64};
+  c.value_dim = 128;
+  const ForwardTensors t(c);
+  EXPECT_EQ(message_of(t.problem()), "");
+  EXPECT_EQ(choose_variant(t.problem())->head_dim, 128);
+  core::ForwardProblem p = t.problem();
+  p.varlen = {
+      .given = true, .sequences = 1, .max_seqlen_q = 30, .max_seqlen_k = 30, .k_new = p.k, .v_new = p.v};
+  EXPECT_THAT(message_of(p), testing::AllOf(testing::HasSubstr("v.shape[3] (head dim) is 128"),
+                                            testing::HasSubstr("q.shape[3] 64")));
 }
 
 TEST(ForwardOnHopper, NamesTheSizesThatItCannotTake) {

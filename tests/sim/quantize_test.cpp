@@ -45,6 +45,9 @@ TEST_P(EveryQuantisation, IsTheCpusToTheBit) {
                        c.dtype = GetParam().operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
                        c.head_dim = GetParam().head_dim;
                        c.by_column = GetParam().by_column;
+                       c.to = GetParam().output == hw::Operand::int8 ? TANDEM_INT8 : TANDEM_E4M3;
+                       c.terms = GetParam().terms;
+                       c.rotary_dim = GetParam().turns ? 16 * (1 + static_cast<std::int64_t>(c.seed % 4)) : 0;
                        return Quantisation{c};
                      });
 }
@@ -53,6 +56,20 @@ TEST_P(EveryQuantisation, IsTheCpusToTheBit) {
 TEST(QuantizeOnSim, TheTailOfRotatedColumnsIsZero) {
   Quantisation{{.length = 122, .head_dim = 128, .by_column = true, .hadamard = true, .out = {.row_gap = 16}}}
       .check({});
+}
+
+TEST(QuantizeOnSim, RowsAreTurnedByTheirPositionsAheadOfHadamard) {
+  for (const bool interleaved : {false, true})
+    Quantisation{{.batch = 2,
+                  .length = 250,
+                  .head_dim = 128,
+                  .to = TANDEM_INT8,
+                  .hadamard = true,
+                  .out = {.row_gap = 16},
+                  .rotary_dim = 96,
+                  .interleaved = interleaved,
+                  .positions_given = true}}
+        .check({});
 }
 
 TEST(QuantizeOnHopper, NamesWhatTheKernelCannotDo) {

@@ -26,16 +26,11 @@ struct ListedTile {
 };
 
 struct Listed {
-  int block_m = 0, tiles_of_section = 0, multiprocessors = 0;
+  int block_m = 0, tile_queries = 0, tiles_of_section = 0, multiprocessors = 0;
   std::vector<ListedTile> tiles;
 };
 
-/// Causal self-attention of packed sequences.
-Listed list_of(const std::vector<std::int64_t>& lengths, std::int64_t heads, int multiprocessors) {
-  VarlenCase c;
-  c.q_lens = c.k_lens = lengths;
-  c.q_heads = c.kv_heads = heads;
-  c.mask = core::Mask::causal();
+Listed list_of(const VarlenCase& c, int multiprocessors) {
   const test::VarlenTensors tensors(c);
   const core::ForwardProblem problem = tensors.problem();
   const forward::ForwardVariant& variant = *forward::choose_variant(problem);
@@ -44,14 +39,26 @@ Listed list_of(const std::vector<std::int64_t>& lengths, std::int64_t heads, int
   std::vector<std::int32_t> words;
   const hw::sim::Report report = sim::simulate_list(problem, variant, machine, words);
   EXPECT_TRUE(report.ok()) << report.text();
-  Listed listed{variant.block_m, 0, multiprocessors, {}};
-  listed.tiles_of_section =
-      forward::make_list_record(problem, variant, multiprocessors, words.data()).arguments.section.tiles;
+  const auto record = forward::make_list_record(problem, variant, multiprocessors, words.data());
+  Listed listed{variant.block_m,
+                record.arguments.tile_queries,
+                record.arguments.section.tiles,
+                record.arguments.section.grid,
+                {}};
   for (int i = 0; i < words[0]; ++i) {
     const std::int32_t* tile = words.data() + forward::tile_list_header + forward::listed_tile_words * i;
     listed.tiles.push_back({tile[0], tile[4], tile[5], tile[1], tile[3]});
   }
   return listed;
+}
+
+/// Causal self-attention of packed sequences.
+Listed list_of(const std::vector<std::int64_t>& lengths, std::int64_t heads, int multiprocessors) {
+  VarlenCase c;
+  c.q_lens = c.k_lens = lengths;
+  c.q_heads = c.kv_heads = heads;
+  c.mask = core::Mask::causal();
+  return list_of(c, multiprocessors);
 }
 
 std::vector<std::int64_t> draw_lengths(std::uint64_t seed) {
@@ -161,6 +168,106 @@ TEST_F(TileListTest, BlocksOfTheGridGetEqualShares) {
     const double mean = work / listed.multiprocessors;
     EXPECT_LE(imbalance(listed), 1.15 + 1.0 * longest / mean) << lengths.size() << " sequences";
   });
+}
+
+/// The order by its words (tile_order.h): sequences in classes of length, of each head after head, of these
+/// the last tile first; cut into sections; in each longest first, where lengths within a 64th count as one;
+/// there and back over the blocks, and turned by 37 of them from section to section.
+struct Model {
+  const VarlenCase& c;
+  int tile_queries, packs, section, grid;
+
+  struct Tile {
+    int m_block, pack, q_begin, length;
+  };
+
+  int length(std::size_t sequence, std::int64_t m_block) const {
+    const std::int64_t q_len = c.q_lens[sequence], k_len = c.k_lens[sequence];
+    const std::int64_t last = std::min((m_block + 1) * tile_queries, q_len) - 1;
+    const std::int64_t seen = std::clamp<std::int64_t>(last + k_len - q_len + c.mask.right + 1, 0, k_len);
+    const std::int64_t window = c.mask.left + c.mask.right,
+                       most = c.mask.chunk > 0 ? std::min(window, c.mask.chunk) : window;
+    return static_cast<int>(std::min(seen, most + tile_queries));
+  }
+  /// 0: of 16k keys and more; each next of half as many, down to 5.
+  static int class_of(int length) {
+    int found = 5;
+    for (int least = 1024; found > 0 && length >= least; least *= 2) --found;
+    return found;
+  }
+  /// Lengths of one step are alike: 1 below 128, twice as wide from each octave to the next.
+  static int step_of(int length) {
+    int wide = 1;
+    while (length / wide >= 128) wide *= 2;
+    return length / wide * wide;
+  }
+
+  std::vector<Tile> row() const {
+    std::vector<Tile> tiles;
+    for (int of_class = 0; of_class < 6; ++of_class) {
+      int q_begin = 0;
+      for (std::size_t i = 0; i < c.q_lens.size(); ++i) {
+        const std::int64_t count = (c.q_lens[i] + tile_queries - 1) / tile_queries;
+        for (int pack = 0; count > 0 && class_of(length(i, count - 1)) == of_class && pack < packs; ++pack)
+          for (std::int64_t m = count - 1; m >= 0; --m)
+            tiles.push_back({static_cast<int>(m), pack, q_begin, length(i, m)});
+        q_begin += static_cast<int>(c.q_lens[i]);
+      }
+    }
+    return tiles;
+  }
+  std::vector<std::tuple<int, int, int>> order() const {
+    std::vector<Tile> tiles = row();
+    std::vector<std::tuple<int, int, int>> list(tiles.size());
+    const int all = static_cast<int>(tiles.size());
+    for (int begin = 0; begin < all; begin += section) {
+      const int end = std::min(begin + section, all);
+      std::stable_sort(tiles.begin() + begin, tiles.begin() + end,
+                       [](const Tile& a, const Tile& b) { return step_of(a.length) > step_of(b.length); });
+      for (int rank = 0; rank < end - begin; ++rank) {
+        const Tile& tile = tiles[static_cast<std::size_t>(begin + rank)];
+        int place = begin + rank;
+        if (begin + section <= all) {
+          const int round = rank / grid, within = rank % grid;
+          const int block = round % 2 == 0 ? within : grid - 1 - within;
+          const int turned = (block + begin / section * 37) % grid;
+          place = begin + round * grid + (round % 2 == 0 ? turned : grid - 1 - turned);
+        }
+        list[static_cast<std::size_t>(place)] = {tile.q_begin, tile.pack, tile.m_block};
+      }
+    }
+    return list;
+  }
+};
+
+TEST_F(TileListTest, IsInTheOrderOfItsModel) {
+  const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 8);
+  std::size_t sections = 0;
+  for (std::uint64_t seed = 1; seed <= runs; ++seed) {
+    test::Random random(seed);
+    VarlenCase c;
+    for (std::uint64_t left = 2 + random() % 44; left > 0; --left) {
+      c.q_lens.push_back(static_cast<std::int64_t>(random() % (std::uint64_t{1} << (3 + random() % 8))));
+      c.k_lens.push_back(static_cast<std::int64_t>(random() % (std::uint64_t{1} << (3 + random() % 9))));
+    }
+    c.q_lens[1] = 300, c.k_lens[1] = static_cast<std::int64_t>(3000 + random() % 20000);
+    c.kv_heads = 1, c.q_heads = 1 + static_cast<std::int64_t>(random() % 6), c.lse = false;
+    if (seed % 4 == 1) c.mask = core::Mask::causal();
+    if (seed % 4 == 2) c.mask = {static_cast<std::int64_t>(random() % 700), 0};
+    if (seed % 4 == 3) c.mask = {core::Mask::unlimited, static_cast<std::int64_t>(random() % 300)};
+    if (seed % 2 == 0) c.mask.chunk = 1 + static_cast<std::int64_t>(random() % 2000);
+    const int multiprocessors = 1 + static_cast<int>(random() % 7);
+    SCOPED_TRACE(testing::Message() << c << " on " << multiprocessors);
+    const Listed listed = list_of(c, multiprocessors);
+    const int packs = static_cast<int>(c.q_heads) * listed.tile_queries / listed.block_m;
+    std::vector<std::tuple<int, int, int>> found;
+    for (const ListedTile& tile : listed.tiles) found.push_back(tile.identity());
+    EXPECT_EQ(
+        found,
+        (Model{c, listed.tile_queries, packs, listed.tiles_of_section, listed.multiprocessors}.order()));
+    sections += found.size() / static_cast<std::size_t>(listed.tiles_of_section);
+  }
+  EXPECT_GT(sections, runs / 2) << "of more than one section";
 }
 
 }  // namespace

@@ -42,7 +42,20 @@ void count_layout(Coverage& coverage, const ForwardVariant& v, const VarlenCase&
     coverage.count(kind, "pages of " + std::to_string(size),
                    c.keys == test::KeyLayout::paged && c.page_size == size);
   test::count_heads(coverage, kind, {c.q_heads, c.kv_heads, c.head_dim, v.head_dim}, {1, 2, 4});
-  if (v.mask == MaskKind::band) coverage.count(kind, "softcap", c.softcap > 0);
+  if (v.mask == MaskKind::band) {
+    coverage.count(kind, "softcap", c.softcap > 0);
+    coverage.count(kind, "no slopes", !c.slopes);
+    coverage.count(kind, "slopes of heads", c.slopes && !c.slopes_by_sequence);
+    coverage.count(kind, "slopes of sequences and heads", c.slopes && c.slopes_by_sequence);
+    coverage.count(kind, "no tree", !c.tree);
+    coverage.count(kind, "a tree", c.tree && *std::ranges::min_element(c.q_lens) <= 64);
+    coverage.count(kind, "a tree of 64 queries", c.tree && std::ranges::count(c.q_lens, 64) > 0);
+    coverage.count(kind, "a tree beside more queries", c.tree && *std::ranges::max_element(c.q_lens) > 64);
+    coverage.count(kind, "no chunks", c.mask.chunk == 0);
+    coverage.count(kind, "causal chunks", c.mask.chunk > 0 && c.mask.right == 0);
+    coverage.count(kind, "chunks with keys to the right", c.mask.chunk > 0 && c.mask.right > 0);
+  }
+  coverage.count(kind, "values of other columns", c.value_columns() != c.head_dim);
   coverage.count(kind, "sinks", c.sinks);
   coverage.count(kind, "no sinks", !c.sinks);
   coverage.count(kind, "nothing appended", !c.appends());

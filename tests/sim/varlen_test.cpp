@@ -81,7 +81,21 @@ TEST(VarlenOnSimList, MoreSequencesOrHeadsThanAWarpHasLanes) {
   }
 }
 
-// Sinks are known to kernels for variable lengths, which serve fixed ones too then.
+/// Fixed lengths with what only kernels for variable lengths know: these serve, and o and lse are right.
+void expect_equal_to_the_oracle(const core::ForwardProblem& problem, const test::ForwardTensors& tensors) {
+  const core::ForwardProblem known = forward::for_kernels(problem);
+  const ForwardVariant* variant = forward::choose_variant(known);
+  ASSERT_NE(variant, nullptr);
+  const hw::sim::Report report = sim::simulate_forward(known, *variant, sim::Machine());
+  ASSERT_TRUE(report.ok()) << report.text();
+  const cpu::ReferenceValues reference = cpu::reference_values(problem);
+  const test::ForwardValues standard = test::standard_forward(problem);
+  const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
+  EXPECT_TRUE(o) << "o: " << o;
+  const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
+  EXPECT_TRUE(lse) << "lse: " << lse;
+}
+
 TEST(VarlenOnSimSinks, OfFixedLengthsEqualTheOracle) {
   ForwardCase c;
   c.q_len = 150, c.k_len = 140, c.batch = 2, c.q_heads = 3, c.lse = true;
@@ -90,16 +104,66 @@ TEST(VarlenOnSimSinks, OfFixedLengthsEqualTheOracle) {
   const float sinks[] = {1.f, -std::numeric_limits<float>::infinity(), 100.f};
   core::ForwardProblem problem = tensors.problem();
   problem.sinks = sinks;
-  const core::ForwardProblem known = forward::for_kernels(problem);
-  sim::Machine machine;
-  const hw::sim::Report report = sim::simulate_forward(known, *forward::choose_variant(known), machine);
-  ASSERT_TRUE(report.ok()) << report.text();
-  const cpu::ReferenceValues reference = cpu::reference_values(problem);
-  const test::ForwardValues standard = test::standard_forward(problem);
-  const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
-  EXPECT_TRUE(o) << "o: " << o;
-  const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
-  EXPECT_TRUE(lse) << "lse: " << lse;
+  expect_equal_to_the_oracle(problem, tensors);
+}
+
+TEST(VarlenOnSimChunks, OfFixedLengthsEqualTheOracle) {
+  ForwardCase c;
+  c.q_len = 150, c.k_len = 340, c.q_heads = 2, c.lse = true;
+  c.mask = core::Mask::causal();
+  c.mask.chunk = 100;
+  const test::ForwardTensors tensors(c);
+  expect_equal_to_the_oracle(tensors.problem(), tensors);
+}
+
+TEST(VarlenOnSimSlopes, OfFixedLengthsEqualTheOracle) {
+  ForwardCase c;
+  c.q_len = 150, c.k_len = 340, c.q_heads = 2, c.batch = 2, c.lse = true;
+  c.mask = core::Mask::causal();
+  const test::ForwardTensors tensors(c);
+  const float slopes[] = {0.5f, 0.0625f, 0.f, -0.01f};
+  core::ForwardProblem problem = tensors.problem();
+  problem.slopes = {slopes, 2};
+  expect_equal_to_the_oracle(problem, tensors);
+}
+
+// A thread's two rows are 8 apart: of so many heads that share a tile, they are not of the same one.
+TEST(VarlenOnSimSlopes, OfMoreHeadsThanRowsLieBetweenAThreadsRows) {
+  VarlenCase c;
+  c.q_lens = {5, 9}, c.k_lens = {200, 40};
+  c.q_heads = 16, c.kv_heads = 1;
+  c.mask = core::Mask::causal();
+  c.sinks = c.slopes = c.slopes_by_sequence = c.tree = true;
+  const test::VarlenTensors tensors(c);
+  const ForwardVariant* variant = forward::choose_variant(tensors.problem());
+  ASSERT_NE(variant, nullptr);
+  ASSERT_EQ(forward::tiling_of(tensors.problem(), *variant).packing.heads(), 16);
+  Problem{*variant, c}.check(sim::Machine());
+}
+
+// All keys of the second block of 128 are seen but for the tree, which begins there: of few queries, of as
+// many as a word has bits, and of one more, which is no tree.
+TEST(VarlenOnSimTree, BeginsInABlockThatWouldBeFullWithoutIt) {
+  for (const std::int64_t queries : {40, 64, 65}) {
+    VarlenCase c;
+    c.q_lens = {queries}, c.k_lens = {270};
+    c.tree = true;
+    SCOPED_TRACE(testing::Message() << c);
+    const ForwardVariant* variant = forward::choose_variant(test::VarlenTensors(c).problem());
+    ASSERT_NE(variant, nullptr);
+    ASSERT_EQ(variant->block_n, 128);
+    Problem{*variant, c}.check(sim::Machine());
+  }
+}
+
+TEST(VarlenOnSimTree, OfQueriesInEntriesHaveWordsInEntries) {
+  VarlenCase c;
+  c.q_lens = {20, 64, 33}, c.k_lens = {70, 200, 33};
+  c.q_packed = false;
+  c.tree = true;
+  const ForwardVariant* variant = forward::choose_variant(test::VarlenTensors(c).problem());
+  ASSERT_NE(variant, nullptr);
+  Problem{*variant, c}.check(sim::Machine());
 }
 
 // Few queries on many keys: parts of the keys side by side, then a merge.

@@ -1,12 +1,10 @@
 #include "tests/support/decode_case.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <complex>
-#include <cstring>
 #include <limits>
 #include <numeric>
-#include <sstream>
 
 #include "core/dtype.h"
 
@@ -23,6 +21,13 @@ std::int64_t rows_of(const DecodeCase& c) { return c.batch() + (c.batch_index ? 
 std::array<std::int64_t, 4> cache_shape(const DecodeCase& c) {
   if (c.page_size == 0) return {rows_of(c), c.capacity, c.kv_heads, c.head_dim};
   return {c.batch() * pages_per_sequence(c) + 3, c.page_size, c.kv_heads, c.head_dim};
+}
+
+/// Of a tensor of values with the rows of that shape.
+std::array<std::int64_t, 4> value_shape(const DecodeCase& c, std::array<std::int64_t, 4> shape) {
+  shape[3] = c.value_columns();
+  if (c.values_in_keys) shape[0] = 0;
+  return shape;
 }
 
 /// Angles as a model has them: position * 10000^(-pair / pairs).
@@ -71,6 +76,10 @@ std::array<std::int64_t, 4> scale_shape(const DecodeCase& c) {
   return {pages, rows, heads, 1};
 }
 
+/// Integers have to be large, and scales as much smaller. Without scales they stay small, or one key would
+/// outweigh all others.
+float size_of_elements(const DecodeCase::EightBit& own) { return own.int8 && own.scaled ? 32 : 1; }
+
 /// Scales of sequences; those of tokens come with them.
 void fill_scales(DecodeTensors& t, Random& random) {
   const DecodeCase::EightBit& own = t.setup.eight_bit;
@@ -78,22 +87,24 @@ void fill_scales(DecodeTensors& t, Random& random) {
   std::uniform_real_distribution<float> scale(0.25f, 2.f);
   for (std::int64_t b = 0; b < (own.by_sequence ? t.setup.batch() : 1); ++b)
     for (std::int64_t h = 0; h < (own.by_head ? t.setup.kv_heads : 1); ++h)
-      for (HostTensor* scales : {&t.k_scale, &t.v_scale}) scales->set(b, 0, h, 0, scale(random));
+      for (HostTensor* scales : {&t.k_scale, &t.v_scale})
+        scales->set(b, 0, h, 0, scale(random) / size_of_elements(own));
 }
 
 /// Also the tokens' own scales.
 void fill_cache(DecodeTensors& t, Random& random) {
-  std::normal_distribution<float> normal;
-  std::uniform_real_distribution<float> scale(0.1f, 2.f);
   const DecodeCase& c = t.setup;
+  const float size = size_of_elements(c.eight_bit);
+  std::normal_distribution<float> normal(0.f, size);
+  std::uniform_real_distribution<float> scale(0.1f / size, 2.f / size);
   fill_scales(t, random);
   for (std::int64_t b = 0; b < c.batch(); ++b)
     for (std::int64_t s = 0; s < c.length(b); ++s) {
       const auto [page, row] = t.place(b, s);
       for (std::int64_t h = 0; h < c.kv_heads; ++h)
-        for (std::int64_t e = 0; e < c.head_dim; ++e) {
-          t.k_cache.set(page, row, h, e, normal(random));
-          t.v_cache.set(page, row, h, e, normal(random));
+        for (std::int64_t e = 0; e < std::max(c.head_dim, c.value_columns()); ++e) {
+          if (e < c.head_dim) t.k_cache.set(page, row, h, e, normal(random));
+          if (e < c.value_columns() && !c.values_in_keys) t.v_cache.set(page, row, h, e, normal(random));
         }
       for (std::int64_t h = 0; c.eight_bit.per_token && h < c.kv_heads; ++h)
         for (HostTensor* scales : {&t.k_scale, &t.v_scale}) scales->set(page, row, h, 0, scale(random));
@@ -110,82 +121,23 @@ std::vector<float> draw_sinks(const DecodeCase& c) {
   return sinks;
 }
 
-double rounded(tandem_dtype dtype, double value) {
-  const auto narrow = static_cast<float>(value);
-  if (dtype == TANDEM_BF16) return static_cast<float>(core::Bf16::from(narrow));
-  if (dtype == TANDEM_FP16) return static_cast<float>(core::Fp16::from(narrow));
-  return narrow;
+/// Between rows of slopes there are others.
+constexpr std::int64_t spare_slopes = 2;
+
+std::vector<float> draw_slopes(const DecodeCase& c) {
+  Random random(c.seed + 4);
+  const std::int64_t rows = !c.slopes ? 0 : c.slopes_by_sequence ? c.batch() : 1;
+  std::vector<float> slopes;
+  for (std::int64_t i = 0; i < rows * (c.q_heads + spare_slopes); ++i)
+    slopes.push_back(i % 5 == 3 ? -0.01f : std::exp2(-static_cast<float>(random() % 9)));
+  return slopes;
 }
 
-/// What an 8-bit cache makes of a new token's row, in plain words: divided by the scale, which for a token of
-/// its own (given 0) is the least power of two that brings the largest to 448 or less, rounded, multiplied.
-double quantise(tandem_dtype dtype, std::vector<double>& row, double given) {
-  double largest = 0, scale = given;
-  for (double& x : row) x = rounded(dtype, x), largest = std::max(largest, std::abs(x));
-  if (given == 0) scale = largest == 0 ? 1 : std::exp2(std::ceil(std::log2(largest / 448)));
-  for (double& x : row)
-    x = static_cast<float>(core::E4m3::from(static_cast<float>(x) * (1.f / static_cast<float>(scale)))) *
-        scale;
-  return scale;
-}
-
-/// Row [b, s, h] rotated as position `position`: pairs are complex numbers, times e^(i angle).
-std::vector<double> rotated(const DecodeTensors& t, const HostTensor& tensor, const std::int64_t (&at)[3],
-                            std::int64_t position) {
-  const DecodeCase& c = t.setup;
-  std::vector<double> row;
-  for (std::int64_t e = 0; e < c.head_dim; ++e) row.push_back(tensor.at(at[0], at[1], at[2], e));
-  if (c.rotary_dim == 0) return row;
-  const std::int64_t half = c.rotary_dim / 2,
-                     s = std::clamp<std::int64_t>(position, 0, table_positions(c) - 1);
-  for (std::int64_t i = 0; i < half; ++i) {
-    double& re = row[static_cast<std::size_t>(c.interleaved ? 2 * i : i)];
-    double& im = row[static_cast<std::size_t>(c.interleaved ? 2 * i + 1 : half + i)];
-    const std::complex<double> product =
-        std::complex(re, im) * std::complex(t.cos.at(0, 0, s, i), t.sin.at(0, 0, s, i));
-    re = product.real(), im = product.imag();
-  }
-  return row;
-}
-
-/// A HostTensor of one sequence's rows.
-HostTensor dense(tandem_dtype dtype, const std::array<std::int64_t, 4>& shape,
-                 const std::vector<double>& values) {
-  HostTensor tensor(dtype, shape);
-  const double* value = values.data();
-  for (std::int64_t s = 0; s < shape[1]; ++s)
-    for (std::int64_t h = 0; h < shape[2]; ++h)
-      for (std::int64_t e = 0; e < shape[3]; ++e) tensor.set(0, s, h, e, static_cast<float>(*value++));
-  return tensor;
-}
-
-void append_to(ForwardValues& all, const ForwardValues& one) {
-  all.o.insert(all.o.end(), one.o.begin(), one.o.end());
-  all.lse.insert(all.lse.end(), one.lse.begin(), one.lse.end());
-}
-
-/// One query row of plain_decode; returns its log-sum-exp.
-double plain_row(const core::DecodeProblem& p, const SequenceValues& s, std::int64_t row, double* o) {
-  const std::int64_t d = p.head_dim(), query = row / p.q_heads(), head = row % p.q_heads() / p.group();
-  const double sink = p.sinks == nullptr ? 0 : std::exp(static_cast<double>(p.sinks[row % p.q_heads()]));
-  const std::int64_t position = s.keys - p.q_len() + query;
-  std::vector<double> weights(static_cast<std::size_t>(s.keys), 0.0);
-  double sum = sink;
-  for (std::int64_t key = 0; key < s.keys; ++key) {
-    const bool left = p.mask.left == core::Mask::unlimited || key >= position - p.mask.left;
-    const bool right = p.mask.right == core::Mask::unlimited || key <= position + p.mask.right;
-    if (!left || !right) continue;
-    double score = 0;
-    for (std::int64_t e = 0; e < d; ++e) score += s.q[row * d + e] * s.k[(key * p.kv_heads() + head) * d + e];
-    score *= static_cast<double>(p.scale);
-    if (p.softcap > 0) score = p.softcap * std::tanh(score / p.softcap);
-    sum += weights[static_cast<std::size_t>(key)] = std::exp(score);
-  }
-  std::fill_n(o, d, 0.0);
-  for (std::int64_t key = 0; key < s.keys; ++key)
-    for (std::int64_t e = 0; e < d && weights[static_cast<std::size_t>(key)] > 0; ++e)
-      o[e] += weights[static_cast<std::size_t>(key)] / sum * s.v[(key * p.kv_heads() + head) * d + e];
-  return std::log(sum);
+std::vector<std::uint64_t> draw_tree(const DecodeCase& c) {
+  Random random(c.seed + 5);
+  std::vector<std::uint64_t> words(c.tree ? static_cast<std::size_t>(c.batch() * c.q_len) : 0);
+  for (std::uint64_t& word : words) word = random() % 6 == 0 ? 0 : random() | random();
+  return words;
 }
 
 }  // namespace
@@ -196,7 +148,9 @@ std::int64_t DecodeCase::length(std::int64_t b) const {
 
 std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
   out << core::name_of(c.dtype) << " sq" << c.q_len << " h" << c.q_heads << "/" << c.kv_heads << " d"
-      << c.head_dim << " new " << c.new_len << " lengths";
+      << c.head_dim;
+  if (c.value_dim > 0) out << "/" << c.value_dim << (c.values_in_keys ? " in the keys" : "");
+  out << " new " << c.new_len << " lengths";
   for (const std::int32_t length : c.lengths) out << " " << length;
   out << " of " << c.capacity;
   if (c.page_size > 0) out << " pages of " << c.page_size;
@@ -204,14 +158,17 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
   if (c.rotary_dim > 0)
     out << " rotary " << c.rotary_dim << (c.interleaved ? " interleaved " : " halves ")
         << core::name_of(c.rotary_dtype);
-  out << " left " << c.mask.left << " right " << c.mask.right << " scale " << c.scale << " softcap "
-      << c.softcap;
+  out << " left " << c.mask.left << " right " << c.mask.right << " chunk " << c.mask.chunk << " scale "
+      << c.scale << " softcap " << c.softcap;
   if (c.split_size > 0) out << " split " << c.split_size;
   if (c.kernel != TANDEM_DECODE_AUTO) out << " kernel " << c.kernel;
   if (c.eight_bit.on)
     out << " 8 bits " << (c.eight_bit.per_token ? "per token" : "") << (c.eight_bit.scaled ? "" : "unscaled")
-        << (c.eight_bit.by_sequence ? " by sequence" : "") << (c.eight_bit.by_head ? " by head" : "");
-  return out << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "") << " seed " << c.seed;
+        << (c.eight_bit.by_sequence ? " by sequence" : "") << (c.eight_bit.by_head ? " by head" : "")
+        << (c.eight_bit.int8 ? " int8" : "") << (c.eight_bit.hadamard ? " hadamard" : "");
+  if (c.slopes) out << (c.slopes_by_sequence ? " slopes by sequence" : " slopes");
+  return out << (c.tree ? " tree" : "") << (c.qv ? " qv" : "") << (c.lse ? " lse" : "")
+             << (c.sinks ? " sinks" : "") << " seed " << c.seed;
 }
 
 DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t head_dim) {
@@ -256,30 +213,51 @@ DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64
   return c;
 }
 
+void draw_chunks_slopes_and_tree(DecodeCase& c, Random& random) {
+  const std::uint64_t which = 1 + random() % 7;
+  if ((which & 1) != 0)
+    c.mask.chunk = 1 + static_cast<std::int64_t>(random() % (random() % 2 == 0 ? 20 : 200));
+  c.slopes = (which & 2) != 0, c.slopes_by_sequence = random() % 2 == 0;
+  c.tree = (which & 4) != 0;
+}
+
 void draw_eight_bit_cache(DecodeCase& c, Random& random) {
   c.eight_bit = {.on = true, .per_token = random() % 2 == 0, .scaled = true};
+  c.eight_bit.int8 = random() % 2 == 0;
+  c.eight_bit.hadamard = std::has_single_bit(static_cast<std::uint64_t>(c.head_dim)) && random() % 2 == 0;
   if (c.eight_bit.per_token) return;
   c.eight_bit.scaled = random() % 4 != 0;
   c.eight_bit.by_sequence = random() % 2 == 0;
   c.eight_bit.by_head = random() % 2 == 0;
 }
 
+void give_second_part(DecodeCase& c, std::int64_t value_dim) { c.value_dim = value_dim, c.qv = true; }
+
+void put_values_into_keys(DecodeCase& c, std::int64_t value_dim) {
+  c.value_dim = value_dim, c.values_in_keys = true;
+  if (c.new_len > 0 || c.rotary_dim > c.head_dim) c.rotary_dim = 0;
+}
+
 DecodeTensors::DecodeTensors(const DecodeCase& c)
     : setup(c),
       q(c.dtype, {c.batch(), c.q_len, c.q_heads, c.head_dim}, c.q),
+      qv(c.dtype, {c.qv ? c.batch() : 0, c.q_len, c.q_heads, c.value_columns()}, c.q),
       k_cache(c.cache_dtype(), cache_shape(c), c.cache),
-      v_cache(c.cache_dtype(), cache_shape(c), c.cache),
+      v_cache(c.cache_dtype(), value_shape(c, cache_shape(c)), c.cache),
       k_new(c.dtype, {c.batch(), c.new_len, c.kv_heads, c.head_dim}, c.added),
-      v_new(c.dtype, {c.batch(), c.new_len, c.kv_heads, c.head_dim}, c.added),
-      o(c.dtype, {c.batch(), c.q_len, c.q_heads, c.head_dim}, c.o),
+      v_new(c.dtype, value_shape(c, {c.batch(), c.new_len, c.kv_heads, c.head_dim}), c.added),
+      o(c.dtype, {c.batch(), c.q_len, c.q_heads, c.value_columns()}, c.o),
       lse(TANDEM_FP32, {c.batch(), c.q_len, c.q_heads, 1}, c.lse_layout),
       cos(c.rotary_dtype, {1, 1, table_positions(c), c.rotary_dim / 2}, {.row_gap = 0}),
       sin(c.rotary_dtype, {1, 1, table_positions(c), c.rotary_dim / 2}, {.row_gap = 0}),
       k_scale(TANDEM_FP32, scale_shape(c), c.lse_layout),
       v_scale(TANDEM_FP32, scale_shape(c), c.lse_layout),
-      sinks(draw_sinks(c)) {
+      sinks(draw_sinks(c)),
+      slopes(draw_slopes(c)),
+      tree(draw_tree(c)) {
   Random random(c.seed);
   q.fill_normal(random());
+  qv.fill_normal(c.seed + 6, 0.5f);
   k_new.fill_normal(random());
   v_new.fill_normal(random());
   fill_tables(*this, table_positions(c));
@@ -303,11 +281,14 @@ DecodeTensors::Place DecodeTensors::place(std::int64_t b, std::int64_t position)
 core::DecodeProblem DecodeTensors::problem() const {
   core::DecodeProblem p{};
   p.q = q.view();
+  if (setup.qv) p.qv = qv.view();
   p.k_cache = k_cache.view();
-  p.v_cache = v_cache.view();
+  p.v_cache = values().view();
+  p.v_cache.shape[3] = setup.value_columns();
   if (setup.new_len > 0) {
     p.k_new = k_new.view();
-    p.v_new = v_new.view();
+    p.v_new = new_values().view();
+    p.v_new.shape[3] = setup.value_columns();
   }
   p.o = o.view();
   if (setup.lse) p.lse = lse.view();
@@ -320,110 +301,33 @@ core::DecodeProblem DecodeTensors::problem() const {
     p.rotary = {cos.view().data,        sin.view().data,  setup.rotary_dtype,
                 table_positions(setup), setup.rotary_dim, setup.interleaved};
   p.mask = setup.mask;
-  p.scale = setup.scale > 0 ? setup.scale : 1.0f / std::sqrt(static_cast<float>(setup.head_dim));
+  p.scale = setup.scale > 0 ? setup.scale : 1.0f / std::sqrt(static_cast<float>(p.key_columns()));
   p.softcap = setup.softcap;
   p.split_size = setup.split_size;
   p.kernel = setup.kernel;
   p.sinks = setup.sinks ? sinks.data() : nullptr;
+  if (setup.slopes) p.slopes = {slopes.data(), setup.slopes_by_sequence ? setup.q_heads + spare_slopes : 0};
+  if (setup.tree) p.tree = tree.data();
   if (setup.eight_bit.on && setup.eight_bit.scaled)
-    p.scales = {k_scale.view(), v_scale.view(), setup.eight_bit.per_token};
+    p.scales.k = k_scale.view(), p.scales.v = v_scale.view(), p.scales.per_token = setup.eight_bit.per_token;
+  p.scales.hadamard = setup.eight_bit.hadamard, p.scales.seed = setup.seed;
   return p;
-}
-
-double DecodeTensors::scale(const HostTensor& scales, std::int64_t b, const Place& at,
-                            std::int64_t head) const {
-  const DecodeCase::EightBit& own = setup.eight_bit;
-  if (!own.on || !own.scaled) return 1;
-  if (own.per_token) return scales.at(at.page, at.row, head, 0);
-  return scales.at(own.by_sequence ? b : 0, 0, own.by_head ? head : 0, 0);
-}
-
-SequenceValues DecodeTensors::sequence(std::int64_t b) const {
-  const std::int64_t length = setup.length(b);
-  SequenceValues s{length + setup.new_len, {}, {}, {}};
-  for (std::int64_t i = 0; i < setup.q_len; ++i)
-    for (std::int64_t h = 0; h < setup.q_heads; ++h)
-      for (const double value : rotated(*this, q, {b, i, h}, s.keys - setup.q_len + i)) s.q.push_back(value);
-  for (std::int64_t key = 0; key < s.keys; ++key)
-    for (std::int64_t h = 0; h < setup.kv_heads; ++h) {
-      const Place at = place(b, key);
-      std::vector<double> k(static_cast<std::size_t>(setup.head_dim)), v = k;
-      if (key >= length) {
-        k = rotated(*this, k_new, {b, key - length, h}, key);
-        for (std::size_t e = 0; e < v.size(); ++e)
-          v[e] = v_new.at(b, key - length, h, static_cast<std::int64_t>(e));
-        if (setup.eight_bit.on) {
-          quantise(setup.dtype, k, setup.eight_bit.per_token ? 0 : scale(k_scale, b, at, h));
-          quantise(setup.dtype, v, setup.eight_bit.per_token ? 0 : scale(v_scale, b, at, h));
-        }
-        for (double& x : k) x = setup.eight_bit.on ? x : rounded(setup.dtype, x);
-      } else {
-        for (std::size_t e = 0; e < v.size(); ++e) {
-          const auto column = static_cast<std::int64_t>(e);
-          k[e] = k_cache.at(at.page, at.row, h, column) * scale(k_scale, b, at, h);
-          v[e] = v_cache.at(at.page, at.row, h, column) * scale(v_scale, b, at, h);
-        }
-      }
-      s.k.insert(s.k.end(), k.begin(), k.end());
-      s.v.insert(s.v.end(), v.begin(), v.end());
-    }
-  return s;
-}
-
-std::string DecodeTensors::cache_failure(const DecodeTensors& before) const {
-  // What was appended is compared, and then put back to what it was, so that the rest compares as bytes.
-  DecodeTensors now(setup);
-  std::ranges::copy(k_cache.storage(), now.k_cache.storage().begin());
-  std::ranges::copy(v_cache.storage(), now.v_cache.storage().begin());
-  std::ranges::copy(k_scale.storage(), now.k_scale.storage().begin());
-  std::ranges::copy(v_scale.storage(), now.v_scale.storage().begin());
-  double unit = setup.dtype == TANDEM_BF16 ? 0x1p-7 : setup.dtype == TANDEM_FP16 ? 0x1p-10 : 0x1p-22;
-  double least = 1e-6;
-  if (setup.eight_bit.on && setup.rotary_dim > 0) unit = 0x1p-3, least = 0x1p-8;  // the next number of 8 bits
-  std::ostringstream failure;
-  for (std::int64_t b = 0; b < setup.batch(); ++b) {
-    const SequenceValues expected = before.sequence(b);
-    for (std::int64_t key = setup.length(b); key < expected.keys; ++key)
-      for (std::int64_t h = 0; h < setup.kv_heads; ++h)
-        for (std::int64_t e = 0; e < setup.head_dim; ++e) {
-          const auto [page, row] = place(b, key);
-          const auto at = static_cast<std::size_t>((key * setup.kv_heads + h) * setup.head_dim + e);
-          const double k = k_cache.at(page, row, h, e) * scale(k_scale, b, {page, row}, h),
-                       v = v_cache.at(page, row, h, e) * scale(v_scale, b, {page, row}, h);
-          if (!(std::abs(k - expected.k[at]) <= unit * std::abs(expected.k[at]) + least) ||
-              v != expected.v[at])
-            failure << "sequence " << b << " token " << key << " head " << h << " column " << e << " is " << k
-                    << ", " << v << ", not " << expected.k[at] << ", " << expected.v[at] << "; ";
-          now.k_cache.copy_element(before.k_cache, {page, row, h, e});
-          now.v_cache.copy_element(before.v_cache, {page, row, h, e});
-          if (!setup.eight_bit.per_token || e > 0) continue;
-          now.k_scale.copy_element(before.k_scale, {page, row, h, 0});
-          now.v_scale.copy_element(before.v_scale, {page, row, h, 0});
-        }
-  }
-  const auto same = [](const HostTensor& a, const HostTensor& b) {
-    return std::memcmp(a.storage().data(), b.storage().data(), a.storage().size()) == 0;
-  };
-  if (!same(now.k_cache, before.k_cache)) failure << "keys were written that were not to be; ";
-  if (!same(now.v_cache, before.v_cache)) failure << "values were written that were not to be; ";
-  if (!same(now.k_scale, before.k_scale) || !same(now.v_scale, before.v_scale))
-    failure << "scales were written that were not to be; ";
-  return failure.str().substr(0, 1000);
 }
 
 void make_scores_equal(DecodeTensors& t, float q_value, float k_value) {
   const DecodeCase& c = t.setup;
-  t.q.fill(0);
+  t.q.fill(0), t.qv.fill(0);
   for (std::int64_t b = 0; b < c.batch(); ++b) {
     for (std::int64_t s = 0; s < c.q_len; ++s)
-      for (std::int64_t h = 0; h < c.q_heads; ++h) t.q.set(b, s, h, 0, q_value);
+      for (std::int64_t h = 0; h < c.q_heads; ++h) t.q.set(b, s, h, c.head_dim - 1, q_value);
     for (std::int64_t position = 0; position < c.length(b); ++position) {
       const auto [page, row] = t.place(b, position);
       for (std::int64_t h = 0; h < c.kv_heads; ++h) {
-        for (std::int64_t e = 0; e < c.head_dim; ++e) {
-          t.k_cache.set(page, row, h, e, e == 0 ? k_value : 0.f);
-          t.v_cache.set(page, row, h, e, position < c.length(b) / 2 ? 1.f : 0.f);
-        }
+        const float value = position < c.length(b) / 2 ? 1.f : 0.f;
+        for (std::int64_t e = 0; e < c.value_columns() && !c.values_in_keys; ++e)
+          t.v_cache.set(page, row, h, e, value);
+        for (std::int64_t e = 0; e < c.head_dim; ++e)
+          t.k_cache.set(page, row, h, e, e == c.head_dim - 1 ? k_value : c.values_in_keys ? value : 0.f);
       }
     }
   }
@@ -440,6 +344,7 @@ DecodeArgs::DecodeArgs(const DecodeTensors& t)
   rotary = {sizeof(rotary), r.cos, r.sin, r.dtype, r.positions, r.dim, r.interleaved};
   args.struct_size = sizeof(args);
   args.q = problem.q;
+  args.qv = problem.qv;
   args.cache = &cache;
   args.k_new = problem.k_new;
   args.v_new = problem.v_new;
@@ -452,8 +357,11 @@ DecodeArgs::DecodeArgs(const DecodeTensors& t)
   args.split_size = t.setup.split_size;
   args.study = &study;
   args.sinks = problem.sinks;
-  scales = {sizeof(scales), problem.scales.k, problem.scales.v, problem.scales.per_token ? 1 : 0};
-  if (problem.scales.k.data != nullptr) args.scales = &scales;
+  args.alibi_slopes = problem.slopes.data, args.alibi_stride = problem.slopes.stride;
+  args.tree = problem.tree;
+  const core::CacheScales& own = problem.scales;
+  scales = {sizeof(scales), own.k, own.v, own.per_token ? 1 : 0, own.seed, own.hadamard ? 1 : 0};
+  if (own.k.data != nullptr || own.hadamard) args.scales = &scales;
 }
 
 Allowance allowance_of(const DecodeCase& c) {
@@ -461,40 +369,10 @@ Allowance allowance_of(const DecodeCase& c) {
   return {.noise = c.eight_bit.per_token && c.dtype == TANDEM_FP16 ? 1e-4 : 0};
 }
 
-ForwardValues standard_decode(const DecodeTensors& t) {
-  const core::DecodeProblem p = t.problem();
-  const tandem_dtype cached =
-      p.eight_bit() ? TANDEM_FP32 : p.dtype();  // what 8 bits stand for is not rounded
-  ForwardValues all;
-  for (std::int64_t b = 0; b < p.batch(); ++b) {
-    const SequenceValues s = t.sequence(b);
-    const HostTensor q = dense(p.dtype(), {1, p.q_len(), p.q_heads(), p.head_dim()}, s.q),
-                     k = dense(cached, {1, s.keys, p.kv_heads(), p.head_dim()}, s.k),
-                     v = dense(cached, {1, s.keys, p.kv_heads(), p.head_dim()}, s.v);
-    append_to(all, standard_forward({.q = q.view(),
-                                     .k = k.view(),
-                                     .v = v.view(),
-                                     .o = p.o,  // its dtype
-                                     .lse = {},
-                                     .mask = p.mask,
-                                     .scale = p.scale,
-                                     .softcap = p.softcap,
-                                     .sinks = p.sinks}));
-  }
-  return all;
-}
-
-ForwardValues plain_decode(const DecodeTensors& t) {
-  const core::DecodeProblem p = t.problem();
-  ForwardValues all;
-  for (std::int64_t b = 0; b < p.batch(); ++b) {
-    const SequenceValues s = t.sequence(b);
-    const std::int64_t rows = p.q_len() * p.q_heads(), d = p.head_dim();
-    ForwardValues one{std::vector<double>(static_cast<std::size_t>(rows * d)), {}};
-    for (std::int64_t row = 0; row < rows; ++row) one.lse.push_back(plain_row(p, s, row, &one.o[row * d]));
-    append_to(all, one);
-  }
-  return all;
+Allowance allowance_of_lse(const DecodeCase& c) {
+  // Queries are rounded ahead of a Hadamard matrix, and behind it, where kernels have fp16: of a few rows the
+  // two errors of the standard implementation may cancel.
+  return {.noise = c.eight_bit.hadamard && c.dtype == TANDEM_BF16 ? 4e-4 : 0};
 }
 
 }  // namespace tandem::test

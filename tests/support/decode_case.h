@@ -16,6 +16,9 @@ namespace tandem::test {
 struct DecodeCase {
   tandem_dtype dtype = TANDEM_BF16;
   std::int64_t q_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64, new_len = 0;
+  /// 0: as queries and keys; else of values and outputs, which where they are fewer may be the keys' first.
+  std::int64_t value_dim = 0;
+  bool values_in_keys = false;
   std::vector<std::int32_t> lengths = {1};  ///< one a sequence; may be negative or above the capacity
   std::int64_t capacity = 64;               ///< of a sequence, at least new_len; a multiple of page_size
   std::int64_t page_size = 0;               ///< 0: contiguous
@@ -30,15 +33,23 @@ struct DecodeCase {
   tandem_decode_kernel kernel = TANDEM_DECODE_AUTO;
   bool lse = true;
   bool sinks = false;
+  /// Scores fall with distance, by slopes of each head, or of each sequence and head.
+  bool slopes = false, slopes_by_sequence = false;
+  bool tree = false;  ///< of drafts
+  bool qv = false;    ///< queries have a second part, which meets the values
   /// A cache of 8 bits, and its scales: of each token and head, or shared but where sequences or heads have
-  /// their own; `scaled` false: none.
+  /// their own; `scaled` false: none. `hadamard`: keys are kept times the matrix of the case's seed.
   struct EightBit {
     bool on = false, per_token = false, scaled = true, by_sequence = false, by_head = false;
+    bool int8 = false, hadamard = false;
+
+    tandem_dtype dtype() const { return int8 ? TANDEM_INT8 : TANDEM_E4M3; }
   } eight_bit = {};
   Layout q = {}, cache = {}, added = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;
 
-  tandem_dtype cache_dtype() const { return eight_bit.on ? TANDEM_E4M3 : dtype; }
+  std::int64_t value_columns() const { return value_dim > 0 ? value_dim : head_dim; }
+  tandem_dtype cache_dtype() const { return eight_bit.on ? eight_bit.dtype() : dtype; }
   std::int64_t batch() const { return static_cast<std::int64_t>(lengths.size()); }
   /// Tokens in the cache before the step, brought within its capacity.
   std::int64_t length(std::int64_t b) const;
@@ -50,11 +61,20 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
 /// strides that TMA takes, page sizes that are powers of two.
 DecodeCase random_decode_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t head_dim);
 
-/// Makes the cache one of 8 bits, with any scales.
+/// Adds one or more of chunks, slopes and a tree.
+void draw_chunks_slopes_and_tree(DecodeCase& c, Random& random);
+
+/// Makes the cache one of 8 bits, with any scales, and a Hadamard matrix or none.
 void draw_eight_bit_cache(DecodeCase& c, Random& random);
 
-/// What one sequence attends with: rows of head_dim, keys and queries rotated; keys as the cache's dtype
-/// holds them.
+/// Values of their own head dim, which a second part of the queries meets.
+void give_second_part(DecodeCase& c, std::int64_t value_dim);
+
+/// Makes values the first columns of the keys. What the step appends is not rotated then.
+void put_values_into_keys(DecodeCase& c, std::int64_t value_dim);
+
+/// What one sequence attends with: rows of head_dim (values: value_columns), keys and queries rotated; keys
+/// as the cache's dtype holds them. With qv it stands behind queries, and values behind keys.
 struct SequenceValues {
   std::int64_t keys;
   std::vector<double> q;     ///< q_len x q_heads rows
@@ -84,10 +104,17 @@ struct DecodeTensors {
   double scale(const HostTensor& scales, std::int64_t b, const Place& at, std::int64_t head) const;
 
   DecodeCase setup;
-  HostTensor q, k_cache, v_cache, k_new, v_new, o, lse, cos, sin;
+  /// Where values are.
+  const HostTensor& values() const { return setup.values_in_keys ? k_cache : v_cache; }
+  const HostTensor& new_values() const { return setup.values_in_keys ? k_new : v_new; }
+
+  HostTensor q, qv, k_cache, v_cache, k_new, v_new, o, lse, cos,
+      sin;                      ///< values that lie in keys have no tensor
   HostTensor k_scale, v_scale;  ///< of an 8-bit cache; those of tokens that a step may not read are poison
   std::vector<std::int32_t> page_table, batch_index;
-  std::vector<float> sinks;  ///< of each head, one without weight and one that outweighs all keys among them
+  std::vector<float> sinks;   ///< of each head, one without weight and one that outweighs all keys among them
+  std::vector<float> slopes;  ///< rows of them stand further apart than heads
+  std::vector<std::uint64_t> tree;
   std::int64_t page_table_stride = 0;
 };
 
@@ -111,6 +138,7 @@ struct DecodeArgs {
 
 /// What a step's output is granted beside the standard implementation's error.
 Allowance allowance_of(const DecodeCase& c);
+Allowance allowance_of_lse(const DecodeCase& c);
 
 /// The same-precision standard implementation: queries rotated and rounded, then standard_forward.
 ForwardValues standard_decode(const DecodeTensors& tensors);

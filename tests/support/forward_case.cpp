@@ -22,9 +22,9 @@ std::ostream& operator<<(std::ostream& out, const ScaleCase& s) {
 
 /// Keys and columns change places where V is transposed, and whole groups of keys are there.
 std::array<std::int64_t, 4> shape_of_v(const ForwardCase& c) {
-  if (!c.is_8_bit() || !c.eight_bit.v_transposed) return {c.batch, c.k_len, c.kv_heads, c.head_dim};
+  if (!c.is_8_bit() || !c.eight_bit.v_transposed) return {c.batch, c.k_len, c.kv_heads, c.value_columns()};
   const std::int64_t groups = (c.k_len + core::key_group - 1) / core::key_group;
-  return {c.batch, c.head_dim, c.kv_heads, groups * core::key_group};
+  return {c.batch, c.eight_bit.v_terms * c.head_dim, c.kv_heads, groups * core::key_group};
 }
 
 std::array<std::int64_t, 4> shape_of_scales(const ForwardCase& c, const ScaleCase& s, std::int64_t tokens) {
@@ -37,14 +37,17 @@ core::Scales scales_of(const ScaleCase& s, const HostTensor& values) {
   return {values.view(), s.block == 0 ? std::int64_t{1} << 30 : s.block};
 }
 
-/// Around 1, never 0.
-void fill_scales(HostTensor& scales, std::uint64_t seed) {
+/// Integers for q and k: their scales are as much smaller.
+constexpr float deviation_of_integers = 16;
+
+/// Around `middle`, never 0.
+void fill_scales(HostTensor& scales, std::uint64_t seed, float middle) {
   Random random(seed);
   const core::Tensor view = scales.view();
   for (std::int64_t b = 0; b < view.shape[0]; ++b)
     for (std::int64_t block = 0; block < view.shape[1]; ++block)
       for (std::int64_t h = 0; h < view.shape[2]; ++h)
-        scales.set(b, block, h, 0, 0.5f + static_cast<float>(random() % 1000) * 1e-3f);
+        scales.set(b, block, h, 0, middle * (0.5f + static_cast<float>(random() % 1000) * 1e-3f));
 }
 
 /// Transposed values have zeros behind the last key.
@@ -67,7 +70,8 @@ tandem_scales scales_without_tensors(const ForwardCase& c) {
           own.q.block,
           own.k.block,
           own.v.block,
-          own.v_transposed ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY};
+          own.v_transposed ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY,
+          own.v_terms};
 }
 
 /// Scales of one of `heads` numbers of heads, or of one head, or none. `block`: what any block is a multiple
@@ -95,7 +99,9 @@ void set_scalars(core::ForwardProblem& p, const ForwardCase& c) {
 
 std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
   out << core::name_of(c.dtype) << " b" << c.batch << " sq" << c.q_len << " sk" << c.k_len << " h"
-      << c.q_heads << "/" << c.kv_heads << " d" << c.head_dim << " left ";
+      << c.q_heads << "/" << c.kv_heads << " d" << c.head_dim;
+  if (c.value_dim > 0) out << " dv" << c.value_dim;
+  out << " left ";
   print_limit(out, c.mask.left);
   out << " right ";
   print_limit(out, c.mask.right);
@@ -103,10 +109,10 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
       << " turn " << c.turn << " tile " << c.block_m << "x" << c.block_n << " seed " << c.seed;
   if (c.is_8_bit()) {
     out << " to " << core::name_of(c.eight_bit.output)
-        << (c.eight_bit.v_transposed ? " v-columns" : " v-rows") << " scales q " << c.eight_bit.q << " k "
-        << c.eight_bit.k << " v " << c.eight_bit.v;
+        << (c.eight_bit.v_transposed ? " v-columns x " : " v-rows x ") << c.eight_bit.v_terms << " scales q "
+        << c.eight_bit.q << " k " << c.eight_bit.k << " v " << c.eight_bit.v;
   }
-  return out << " layouts q " << c.q << " k " << c.k << " v " << c.v << " o " << c.o << " lse "
+  return out << c.blocks << " layouts q " << c.q << " k " << c.k << " v " << c.v << " o " << c.o << " lse "
              << c.lse_layout;
 }
 
@@ -132,18 +138,23 @@ void draw_eight_bit(ForwardCase& c, Random& random) {
   EightBitCase& own = c.eight_bit;
   own.output = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
   own.v_transposed = random() % 2 == 0;
+  if (own.v_transposed && random() % 2 == 0) {
+    c.dtype = TANDEM_INT8;
+    own.v_terms = 1 + static_cast<int>(random() % 2);
+  }
   own.q = draw_scales(random, 1 + static_cast<std::int64_t>(random() % 70), {c.q_heads, c.kv_heads});
   own.k = draw_scales(random, 128, {c.kv_heads});
   own.v = draw_scales(random, 128, {c.kv_heads});
 }
 
 tandem_mask to_c(const core::Mask& mask) {
-  if (mask.is_full()) return Mask::full().c_mask();
+  const bool all_right = mask.right == core::Mask::unlimited, all_left = mask.left == core::Mask::unlimited;
+  if (all_left && all_right) return Mask::full().in_chunks(mask.chunk).c_mask();
   const auto limit = [](std::int64_t keys) {
     return keys == core::Mask::unlimited ? TANDEM_UNLIMITED : keys;
   };
-  if (mask.left == core::Mask::unlimited && mask.right == 0) return Mask::causal().c_mask();
-  return Mask::window(limit(mask.left), limit(mask.right)).c_mask();
+  if (all_left && mask.right == 0) return Mask::causal().in_chunks(mask.chunk).c_mask();
+  return Mask::window(limit(mask.left), limit(mask.right)).in_chunks(mask.chunk).c_mask();
 }
 
 ForwardArgs::ForwardArgs(const ForwardCase& c)
@@ -158,12 +169,27 @@ ForwardArgs::ForwardArgs(const ForwardCase& c)
   if (c.is_8_bit()) args.scales = &scales;
 }
 
+tandem_block_list to_c(const core::BlockList& b) {
+  return {sizeof(tandem_block_list),
+          b.q_block,
+          b.k_block,
+          b.counts,
+          b.blocks,
+          b.slots,
+          b.batch_stride,
+          b.head_stride};
+}
+
 core::ForwardProblem shapes_of(const ForwardCase& c) {
   core::ForwardProblem p{};
   p.q = p.o = {nullptr, c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, {}};
   p.k = p.v = {nullptr, c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, {}};
+  p.v.dtype = c.v_dtype();
+  p.v.shape[3] = p.o.shape[3] = c.value_columns();
   p.o.dtype = c.o_dtype();
+  p.blocks.q_block = c.blocks.q_block, p.blocks.k_block = c.blocks.k_block;
   p.quantisation.v_transposed = c.is_8_bit() && c.eight_bit.v_transposed;
+  p.quantisation.v_terms = c.is_8_bit() ? c.eight_bit.v_terms : 1;
   set_scalars(p, c);
   return p;
 }
@@ -172,18 +198,21 @@ ForwardTensors::ForwardTensors(const ForwardCase& c)
     : setup(c),
       q(c.dtype, {c.batch, c.q_len, c.q_heads, c.head_dim}, c.q),
       k(c.dtype, {c.batch, c.k_len, c.kv_heads, c.head_dim}, c.k),
-      v(c.dtype, shape_of_v(c), c.v),
-      o(c.o_dtype(), {c.batch, c.q_len, c.q_heads, c.head_dim}, c.o),
+      v(c.v_dtype(), shape_of_v(c), c.v),
+      o(c.o_dtype(), {c.batch, c.q_len, c.q_heads, c.value_columns()}, c.o),
       lse(TANDEM_FP32, {c.batch, c.q_len, c.q_heads, 1}, c.lse_layout),
       q_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.q, c.q_len)),
       k_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.k, c.k_len)),
-      v_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.v, c.k_len)) {
-  q.fill_normal(c.seed * 3);
-  k.fill_normal(c.seed * 3 + 1);
+      v_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.v, c.k_len)),
+      blocks(c.blocks, {c.batch, c.q_heads, c.q_len, c.k_len}) {
+  const float of_row = c.dtype == TANDEM_INT8 ? deviation_of_integers : 1;
+  q.fill_normal(c.seed * 3, of_row);
+  k.fill_normal(c.seed * 3 + 1, of_row);
   v.fill_normal(c.seed * 3 + 2);
   if (!c.is_8_bit()) return;
   if (c.eight_bit.v_transposed) clear_tail(v, c.k_len);
-  fill_scales(q_scale, c.seed), fill_scales(k_scale, c.seed + 1), fill_scales(v_scale, c.seed + 2);
+  fill_scales(q_scale, c.seed, 1 / of_row), fill_scales(k_scale, c.seed + 1, 1 / of_row);
+  fill_scales(v_scale, c.seed + 2, 1);
 }
 
 core::ForwardProblem ForwardTensors::problem() const {
@@ -193,10 +222,11 @@ core::ForwardProblem ForwardTensors::problem() const {
   p.v = v.view();
   p.o = o.view();
   if (setup.lse) p.lse = lse.view();
+  p.blocks = blocks.view();
   if (setup.is_8_bit()) {
     const EightBitCase& own = setup.eight_bit;
     p.quantisation = {scales_of(own.q, q_scale), scales_of(own.k, k_scale), scales_of(own.v, v_scale),
-                      own.v_transposed};
+                      own.v_transposed, own.v_terms};
   }
   set_scalars(p, setup);
   return p;
@@ -221,7 +251,7 @@ void make_scores_equal(ForwardTensors& t, float q_value, float k_value) {
   for (std::int64_t b = 0; b < t.setup.batch; ++b)
     for (std::int64_t s = 0; s < t.setup.k_len / 2; ++s)
       for (std::int64_t h = 0; h < t.setup.kv_heads; ++h)
-        for (std::int64_t e = 0; e < t.setup.head_dim; ++e) t.v.set(b, s, h, e, 1);
+        for (std::int64_t e = 0; e < t.setup.value_columns(); ++e) t.v.set(b, s, h, e, 1);
 }
 
 void offset_scores(ForwardTensors& t, float q_value, float k_value) {

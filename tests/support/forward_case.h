@@ -3,7 +3,9 @@
 
 #include <ostream>
 
+#include "core/dtype.h"
 #include "core/problem.h"
+#include "tests/support/block_list_case.h"
 #include "tests/support/host_tensor.h"
 
 namespace tandem::test {
@@ -19,12 +21,13 @@ struct ScaleCase {
 struct EightBitCase {
   tandem_dtype output = TANDEM_BF16;
   bool v_transposed = false;
+  int v_terms = 1;  ///< two only where v is transposed
   ScaleCase q = {}, k = {}, v = {};
 };
 
 /// Everything that defines a problem, its values included.
 struct ForwardCase {
-  tandem_dtype dtype = TANDEM_BF16;
+  tandem_dtype dtype = TANDEM_BF16;  ///< of q and k; v's is v_dtype()
   std::int64_t batch = 1, q_len = 1, k_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64;
   core::Mask mask = core::Mask::full();
   float scale = 0;  ///< 0: 1 / sqrt(head_dim)
@@ -36,8 +39,12 @@ struct ForwardCase {
   Layout q = {}, k = {}, v = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;  ///< of the normally distributed values
   EightBitCase eight_bit = {};
+  std::int64_t value_dim = 0;  ///< of v and o, not of 8 bits; 0: head_dim
+  BlockListCase blocks = {};
 
-  bool is_8_bit() const { return dtype == TANDEM_E4M3; }
+  std::int64_t value_columns() const { return value_dim > 0 ? value_dim : head_dim; }
+  bool is_8_bit() const { return core::is_8_bit(dtype); }
+  tandem_dtype v_dtype() const { return is_8_bit() ? TANDEM_E4M3 : dtype; }
   tandem_dtype o_dtype() const { return is_8_bit() ? eight_bit.output : dtype; }
 };
 
@@ -46,7 +53,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c);
 /// Full, causal or a window, with limits around the lengths; often one that hides all keys from some queries.
 core::Mask random_mask(Random& random, std::int64_t q_len, std::int64_t k_len);
 
-/// What a problem of 8-bit inputs has besides, and layouts that TMA can take.
+/// What a problem of 8-bit inputs has besides, and layouts that TMA can take: of what kernels are built for.
 void draw_eight_bit(ForwardCase& c, Random& random);
 
 /// The mask as callers of the C interface say it.
@@ -59,9 +66,13 @@ struct ForwardArgs {
 
   tandem_mask mask;
   tandem_study study;
-  tandem_scales scales;        ///< without tensors
-  tandem_forward_args args{};  ///< points to those above
+  tandem_scales scales;            ///< without tensors
+  tandem_block_list block_list{};  ///< without arrays
+  tandem_forward_args args{};      ///< points to those above
 };
+
+/// A list as callers of the C interface say it.
+tandem_block_list to_c(const core::BlockList& blocks);
 
 /// The case's problem without memory, for what reads shapes only.
 core::ForwardProblem shapes_of(const ForwardCase& c);
@@ -76,6 +87,7 @@ struct ForwardTensors {
   ForwardCase setup;
   HostTensor q, k, v, o, lse;
   HostTensor q_scale, k_scale, v_scale;  ///< of 8-bit inputs
+  BlockListArrays blocks;
 };
 
 /// Makes every score the same: q_value * k_value * scale. Values are 1 in the first half of the keys and 0 in

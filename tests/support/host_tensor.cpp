@@ -12,8 +12,12 @@ namespace {
 constexpr std::size_t alignment = 256;
 constexpr std::int64_t margin = 128;  // guard cells before and after all rows; keeps rows aligned for TMA
 
-/// Read as bf16, fp16 or, twice, fp32 it is a NaN; as e4m3 both halves are.
-std::uint16_t pattern_of(tandem_dtype dtype) { return dtype == TANDEM_E4M3 ? 0x7f7f : 0x7fd5; }
+/// Read as bf16, fp16 or, twice, fp32 it is a NaN; as e4m3 both halves are; of integers -128, which nobody
+/// writes.
+std::uint16_t pattern_of(tandem_dtype dtype) {
+  if (dtype == TANDEM_INT8) return 0x8080;
+  return dtype == TANDEM_E4M3 ? 0x7f7f : 0x7fd5;
+}
 
 bool holds_pattern(const std::byte* bytes, std::size_t size, std::uint16_t pattern) {
   for (std::size_t at = 0; at < size; at += 2) {
@@ -24,6 +28,7 @@ bool holds_pattern(const std::byte* bytes, std::size_t size, std::uint16_t patte
 
 double load(const std::byte* from, tandem_dtype dtype) {
   if (dtype == TANDEM_E4M3) return static_cast<float>(core::E4m3{std::to_integer<std::uint8_t>(*from)});
+  if (dtype == TANDEM_INT8) return std::to_integer<std::int8_t>(*from);
   if (dtype == TANDEM_FP32) {
     float value;
     std::memcpy(&value, from, sizeof value);
@@ -35,8 +40,9 @@ double load(const std::byte* from, tandem_dtype dtype) {
 }
 
 void store(std::byte* to, tandem_dtype dtype, float value) {
-  if (dtype == TANDEM_E4M3) {
-    *to = std::byte{core::E4m3::from(value).bits};
+  if (core::is_8_bit(dtype)) {
+    *to = dtype == TANDEM_E4M3 ? std::byte{core::E4m3::from(value).bits}
+                               : static_cast<std::byte>(core::Int8::from(value).bits);
     return;
   }
   if (dtype == TANDEM_FP32) {

@@ -12,7 +12,7 @@ namespace {
 std::array<std::int64_t, 4> shape_of_out(const QuantizeCase& c) {
   if (!c.by_column) return {c.batch, c.length, c.heads, c.head_dim};
   const std::int64_t padded = (c.length + core::key_group - 1) / core::key_group * core::key_group;
-  return {c.batch, c.head_dim, c.heads, padded};
+  return {c.batch, c.terms * c.head_dim, c.heads, padded};
 }
 
 std::array<std::int64_t, 4> shape_of_scale(const QuantizeCase& c) {
@@ -36,14 +36,28 @@ void fill(HostTensor& x, std::uint64_t seed) {
       }
 }
 
+/// Angles of position p and pair i.
+void fill_tables(QuantizeTensors& t) {
+  const std::int64_t half = t.setup.rotary_dim / 2;
+  for (std::int64_t p = 0; p < QuantizeCase::positions; ++p)
+    for (std::int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(p) * std::pow(100.0, -static_cast<double>(i) / 32);
+      t.cos.set(0, 0, p, i, static_cast<float>(std::cos(angle)));
+      t.sin.set(0, 0, p, i, static_cast<float>(std::sin(angle)));
+    }
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const QuantizeCase& c) {
   return out << core::name_of(c.dtype) << " b" << c.batch << " s" << c.length << " h" << c.heads << " d"
-             << c.head_dim << (c.by_column ? " by column" : " by key") << " scale " << c.scale.each_batch
-             << "x" << c.scale.block << "x" << c.scale.heads << (c.scale_given ? " given" : "")
-             << (c.hadamard ? " hadamard" : "") << " seed " << c.seed << " layouts x " << c.x << " out "
-             << c.out;
+             << c.head_dim << " to " << core::name_of(c.to) << (c.by_column ? " by column x " : " by key x ")
+             << c.terms << " scale " << c.scale.each_batch << "x" << c.scale.block << "x" << c.scale.heads
+             << (c.scale_given ? " given" : "") << (c.hadamard ? " hadamard" : "") << " seed " << c.seed
+             << " layouts x " << c.x << " out " << c.out << " rotary " << c.rotary_dim
+             << (c.interleaved ? " interleaved " : " halves ")
+             << (c.tables_of_dtype ? "of the dtype " : "fp32 ")
+             << (c.positions_given ? "from positions" : "");
 }
 
 QuantizeCase random_quantize_case(std::uint64_t seed) {
@@ -55,6 +69,10 @@ QuantizeCase random_quantize_case(std::uint64_t seed) {
   c.batch = up_to(2), c.length = up_to(300), c.heads = up_to(3);
   c.head_dim = 64 << random() % 3;
   c.by_column = random() % 2 == 0;
+  if (random() % 2 == 0) {
+    if (c.by_column) c.terms = 2;
+    if (!c.by_column) c.to = TANDEM_INT8;
+  }
   c.hadamard = random() % 2 == 0;
   c.scale_given = random() % 3 == 0;
   c.scale = {true, 128, c.heads};
@@ -66,15 +84,28 @@ QuantizeCase random_quantize_case(std::uint64_t seed) {
   c.x = random_tma_layout(random);
   c.out = random_tma_layout(random);
   c.out.row_gap *= 2;
+  if (!c.by_column && random() % 2 == 0) {
+    c.rotary_dim = 16 * up_to(static_cast<std::uint64_t>(c.head_dim / 16));
+    c.interleaved = random() % 2 == 0, c.tables_of_dtype = random() % 2 == 0;
+    c.positions_given = random() % 2 == 0;
+  }
   return c;
 }
 
 QuantizeTensors::QuantizeTensors(const QuantizeCase& c)
     : setup(c),
       x(c.dtype, {c.batch, c.length, c.heads, c.head_dim}, c.x),
-      out(TANDEM_E4M3, shape_of_out(c), c.out),
-      scale(TANDEM_FP32, shape_of_scale(c)) {
+      out(c.to, shape_of_out(c), c.out),
+      scale(TANDEM_FP32, shape_of_scale(c)),
+      cos(c.tables_of_dtype ? c.dtype : TANDEM_FP32, {1, 1, QuantizeCase::positions, c.rotary_dim / 2},
+          {.row_gap = 0}),
+      sin(c.tables_of_dtype ? c.dtype : TANDEM_FP32, {1, 1, QuantizeCase::positions, c.rotary_dim / 2},
+          {.row_gap = 0}) {
   fill(x, c.seed);
+  fill_tables(*this);
+  Random random(c.seed);
+  for (std::int64_t b = 0; b < c.batch; ++b)  // some before the first position, some beyond the last
+    first_positions.push_back(static_cast<std::int32_t>(random() % 250) - 20);
   if (!c.scale_given) return;
   scale.fill_normal(c.seed + 1, 0.01f);
   const core::Tensor view = scale.view();
@@ -89,21 +120,31 @@ core::QuantizeProblem QuantizeTensors::problem() const { return problem(x.view()
 core::QuantizeProblem QuantizeTensors::problem(const core::Tensor& from, const core::Tensor& to,
                                                const core::Tensor& scales) const {
   const std::int64_t block = setup.scale.block;
-  return {.x = from,
-          .out = to,
-          .by_column = setup.by_column,
-          .scale = {scales, block == 0 ? std::numeric_limits<std::int64_t>::max() : block},
-          .scale_given = setup.scale_given,
-          .hadamard = setup.hadamard,
-          .seed = setup.seed};
+  return {
+      .x = from,
+      .out = to,
+      .by_column = setup.by_column,
+      .terms = setup.terms,
+      .scale = {scales, block == 0 ? std::numeric_limits<std::int64_t>::max() : block},
+      .scale_given = setup.scale_given,
+      .hadamard = setup.hadamard,
+      .seed = setup.seed,
+      .rotary = setup.rotary_dim == 0
+                    ? core::Rotary{}
+                    : core::Rotary{cos.view().data, sin.view().data, cos.view().dtype,
+                                   QuantizeCase::positions, setup.rotary_dim, setup.interleaved},
+      .first_positions = setup.rotary_dim > 0 && setup.positions_given ? first_positions.data() : nullptr};
 }
 
 double QuantizeTensors::quantised(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) const {
-  const double element = setup.by_column ? out.at(b, i, h, core::position_of_key(s)) : out.at(b, s, h, i);
+  double element = 0;
+  for (int term = 0; term < setup.terms; ++term)
+    element += setup.by_column ? out.at(b, term * setup.head_dim + i, h, core::position_of_key(s))
+                               : out.at(b, s, h, i);
   return element * problem().scale.of(b, s, h, setup.heads);
 }
 
-tandem_quantize_args to_c(const core::QuantizeProblem& problem) {
+tandem_quantize_args to_c(const core::QuantizeProblem& problem, tandem_rotary* rotary) {
   tandem_quantize_args args{};
   args.struct_size = sizeof(args);
   args.x = problem.x;
@@ -114,6 +155,13 @@ tandem_quantize_args to_c(const core::QuantizeProblem& problem) {
   args.scale_given = problem.scale_given;
   args.hadamard = problem.hadamard;
   args.seed = problem.seed;
+  args.terms = problem.terms;
+  if (rotary != nullptr && problem.rotary.cos != nullptr) {
+    const core::Rotary& own = problem.rotary;
+    *rotary = {sizeof *rotary, own.cos, own.sin, own.dtype, own.positions, own.dim, own.interleaved ? 1 : 0};
+    args.rotary = rotary;
+    args.first_positions = problem.first_positions;
+  }
   return args;
 }
 

@@ -3,6 +3,7 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "core/quantize_problem.h"
 #include "tests/support/forward_case.h"
@@ -15,10 +16,17 @@ struct QuantizeCase {
   tandem_dtype dtype = TANDEM_BF16;
   std::int64_t batch = 1, length = 1, heads = 1, head_dim = 64;
   bool by_column = false;
+  int terms = 1;                  ///< two only by column
+  tandem_dtype to = TANDEM_E4M3;  ///< integers only by key
   ScaleCase scale = {true, 128, 1};
   bool scale_given = false, hadamard = false;
   Layout x = {}, out = {};
-  std::uint64_t seed = 1;  ///< of the values and of the signs
+  std::uint64_t seed = 1;       ///< of the values and of the signs
+  std::int64_t rotary_dim = 0;  ///< 0: no rotary embedding; only by key
+  bool interleaved = false;
+  bool tables_of_dtype = false;  ///< else fp32
+  bool positions_given = false;
+  static constexpr std::int64_t positions = 200;  ///< that the tables have
 };
 
 std::ostream& operator<<(std::ostream& out, const QuantizeCase& c);
@@ -40,10 +48,13 @@ struct QuantizeTensors {
 
   QuantizeCase setup;
   HostTensor x, out, scale;
+  HostTensor cos, sin;  ///< of rotary embedding
+  std::vector<std::int32_t> first_positions;
 };
 
-/// The arguments as callers of the C interface say them; the backend is left at its default.
-tandem_quantize_args to_c(const core::QuantizeProblem& problem);
+/// The arguments as callers of the C interface say them; the backend is left at its default. `rotary` is
+/// filled, and pointed to, where the problem has one.
+tandem_quantize_args to_c(const core::QuantizeProblem& problem, tandem_rotary* rotary = nullptr);
 
 /// Where outputs differ in any bit from `expected`, or cells outside of them were written; "" if nowhere.
 std::string quantize_failure(const QuantizeTensors& after, const QuantizeTensors& expected);

@@ -19,6 +19,8 @@ float rounded(tandem_dtype dtype, float value) {
       return static_cast<float>(core::Fp16::from(value));
     case TANDEM_E4M3:
       return static_cast<float>(core::E4m3::from(value));
+    case TANDEM_INT8:
+      return static_cast<float>(core::Int8::from(value));
     case TANDEM_FP32:
       break;
   }
@@ -29,6 +31,7 @@ float element(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_
   if (t.dtype == TANDEM_BF16) return float(core::row_of<core::Bf16>(t, b, s, h)[i]);
   if (t.dtype == TANDEM_FP16) return float(core::row_of<core::Fp16>(t, b, s, h)[i]);
   if (t.dtype == TANDEM_E4M3) return float(core::row_of<core::E4m3>(t, b, s, h)[i]);
+  if (t.dtype == TANDEM_INT8) return float(core::row_of<core::Int8>(t, b, s, h)[i]);
   return core::row_of<float>(t, b, s, h)[i];
 }
 
@@ -49,9 +52,10 @@ std::vector<float> gather_values(const core::ForwardProblem& p) {
   for (std::int64_t b = 0; b < p.batch(); ++b)
     for (std::int64_t h = 0; h < p.kv_heads(); ++h)
       for (std::int64_t s = 0; s < p.k_len(); ++s)
-        for (std::int64_t i = 0; i < p.head_dim(); ++i) {
-          const float value =
-              own.v_transposed ? element(p.v, b, i, h, core::position_of_key(s)) : element(p.v, b, s, h, i);
+        for (std::int64_t i = 0; i < p.value_dim(); ++i) {
+          const std::int64_t at = core::position_of_key(s);
+          float value = own.v_transposed ? element(p.v, b, i, h, at) : element(p.v, b, s, h, i);
+          if (own.v_terms == 2) value += element(p.v, b, p.head_dim() + i, h, at);
           values.push_back(value * own.v.of(b, s, h, p.kv_heads()));
         }
   return values;
@@ -81,9 +85,16 @@ std::vector<float> scores_of(const core::ForwardProblem& p, const Place& at, con
   const float q_scale = p.scale * own.q.of(at.batch, at.query, at.head, p.q_heads());
   std::vector<float> scores;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    if (!p.shows(at.batch, at.query, at.head, j)) {
+      scores.push_back(-std::numeric_limits<float>::infinity());
+      continue;
+    }
     const float k_scale = own.k.of(at.batch, j, at.head / p.group(), p.kv_heads());
     const float scaled = q_scale * k_scale * dot_product(p.dtype(), q, k + j * d, d);
-    scores.push_back(p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled);
+    const float slope = p.slopes.given() ? p.slopes.of(at.batch, at.head) : 0.0f;
+    const std::int64_t distance = std::abs(at.query + p.k_len() - p.q_len() - j);
+    scores.push_back((p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled) -
+                     slope * static_cast<float>(distance));
   }
   return scores;
 }
@@ -96,14 +107,14 @@ float by_code(float x) {
 
 /// A weight, at most 1, as the factor of P V. 8-bit ones are rounded as they are made, 256 times as large.
 float rounded_probability(tandem_dtype dtype, float weight, float sum) {
-  if (dtype == TANDEM_E4M3) return rounded(dtype, weight * 256) / 256 / sum;
+  if (core::is_8_bit(dtype)) return rounded(TANDEM_E4M3, weight * 256) / 256 / sum;
   return rounded(dtype, weight / sum);
 }
 
 /// Writes the output row and returns the log-sum-exp. `sink`: -inf where there is none.
 float attend(const core::ForwardProblem& p, std::vector<float> weights, float sink, const float* v,
              core::KeyRange keys, double* o) {
-  const std::int64_t d = p.head_dim();
+  const std::int64_t d = p.value_dim();
   const float infinity = std::numeric_limits<float>::infinity();
   float row_max = sink;
   for (const float s : weights) row_max = std::isnan(row_max) || s <= row_max ? row_max : s;
@@ -127,8 +138,8 @@ float attend(const core::ForwardProblem& p, std::vector<float> weights, float si
 
 ForwardValues standard_forward(const core::ForwardProblem& p) {
   const std::vector<float> q = gather(p.q), k = gather(p.k), v = gather_values(p);
-  const std::int64_t d = p.head_dim(), rows = p.batch() * p.q_len() * p.q_heads();
-  ForwardValues out{std::vector<double>(rows * d), std::vector<double>(rows)};
+  const std::int64_t d = p.head_dim(), dv = p.value_dim(), rows = p.batch() * p.q_len() * p.q_heads();
+  ForwardValues out{std::vector<double>(rows * dv), std::vector<double>(rows)};
   for (std::int64_t b = 0; b < p.batch(); ++b)
     for (std::int64_t h = 0; h < p.q_heads(); ++h)
       for (std::int64_t i = 0; i < p.q_len(); ++i) {
@@ -138,7 +149,7 @@ ForwardValues standard_forward(const core::ForwardProblem& p) {
         const std::int64_t row = (b * p.q_len() + i) * p.q_heads() + h;
         const float sink = p.sinks == nullptr ? -std::numeric_limits<float>::infinity() : p.sinks[h];
         out.lse[row] = attend(p, scores_of(p, {b, i, h}, q_row, k.data() + kv_row * d, keys), sink,
-                              v.data() + kv_row * d, keys, &out.o[row * d]);
+                              v.data() + kv_row * dv, keys, &out.o[row * dv]);
       }
   return out;
 }

@@ -37,6 +37,8 @@ struct VarlenCall {
     args.softcap = p.softcap;
     args.varlen = &varlen;
     args.sinks = p.sinks;
+    args.alibi_slopes = p.slopes.data, args.alibi_stride = p.slopes.stride;
+    args.tree = p.tree;
   }
   VarlenCall(const VarlenCall&) = delete;
   VarlenCall& operator=(const VarlenCall&) = delete;

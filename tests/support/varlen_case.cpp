@@ -35,28 +35,29 @@ std::vector<std::int64_t> rows_of_keys(const VarlenCase& c) {
 
 /// Rows of a tensor behind the last sequence's, which nobody may touch.
 constexpr std::int64_t spare_rows = 3;
+/// Slopes of nobody's behind a sequence's.
+constexpr std::int64_t spare_slopes = 2;
 
 Shape q_shape(const VarlenCase& c, std::int64_t columns) {
   if (c.q_packed) return {1, total(c.q_lens) + spare_rows, c.q_heads, columns};
   return {count(c), longest(c.q_lens), c.q_heads, columns};
 }
 
-Shape k_shape(const VarlenCase& c) {
+Shape k_shape(const VarlenCase& c, std::int64_t columns) {
   switch (c.keys) {
     case KeyLayout::packed:
-      return {1, total(c.k_lens) + spare_rows, c.kv_heads, c.head_dim};
+      return {1, total(c.k_lens) + spare_rows, c.kv_heads, columns};
     case KeyLayout::entries:
-      return {count(c) + (c.batch_index ? 2 : 0), longest(rows_of_keys(c)) + spare_rows, c.kv_heads,
-              c.head_dim};
+      return {count(c) + (c.batch_index ? 2 : 0), longest(rows_of_keys(c)) + spare_rows, c.kv_heads, columns};
     default:
-      return {count(c) * slots(c) + 1, c.page_size, c.kv_heads, c.head_dim};
+      return {count(c) * slots(c) + 1, c.page_size, c.kv_heads, columns};
   }
 }
 
-Shape new_shape(const VarlenCase& c) {
-  if (!c.appends()) return {1, 0, c.kv_heads, c.head_dim};
-  if (c.new_packed) return {1, total(c.new_lens) + spare_rows, c.kv_heads, c.head_dim};
-  return {count(c), c.new_lens.front(), c.kv_heads, c.head_dim};
+Shape new_shape(const VarlenCase& c, std::int64_t columns) {
+  if (!c.appends()) return {1, 0, c.kv_heads, columns};
+  if (c.new_packed) return {1, total(c.new_lens) + spare_rows, c.kv_heads, columns};
+  return {count(c), c.new_lens.front(), c.kv_heads, columns};
 }
 
 /// One fewer than there may be, so that the last position takes the nearest row.
@@ -184,7 +185,9 @@ std::int64_t draw_length(Random& random, int block) {
 
 std::ostream& operator<<(std::ostream& out, const VarlenCase& c) {
   static constexpr const char* layouts[] = {"packed", "entries", "paged"};
-  out << core::name_of(c.dtype) << " h" << c.q_heads << "/" << c.kv_heads << " d" << c.head_dim << " sq x sk";
+  out << core::name_of(c.dtype) << " h" << c.q_heads << "/" << c.kv_heads << " d" << c.head_dim;
+  if (c.value_dim > 0) out << " dv" << c.value_dim;
+  out << " sq x sk";
   for (std::size_t i = 0; i < c.q_lens.size(); ++i) out << " " << c.q_lens[i] << "x" << c.k_lens[i];
   out << (c.q_packed ? " q packed" : " q entries") << ", keys " << layouts[static_cast<int>(c.keys)];
   if (c.keys == KeyLayout::paged) out << " by " << c.page_size;
@@ -197,9 +200,10 @@ std::ostream& operator<<(std::ostream& out, const VarlenCase& c) {
   if (c.rotary_dim > 0)
     out << " rotary " << c.rotary_dim << (c.interleaved ? " interleaved " : " halves ")
         << (c.rotary_of_dtype ? "of the dtype" : "fp32");
-  return out << " left " << c.mask.left << " right " << c.mask.right << " softcap " << c.softcap
-             << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "") << (c.batch_index ? " indexed" : "")
-             << " seed " << c.seed;
+  return out << " left " << c.mask.left << " right " << c.mask.right << " chunk " << c.mask.chunk
+             << " softcap " << c.softcap << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "")
+             << (c.slopes ? c.slopes_by_sequence ? " slopes by sequence" : " slopes" : "")
+             << (c.tree ? " tree" : "") << (c.batch_index ? " indexed" : "") << " seed " << c.seed;
 }
 
 /// Entries that stand somewhere, new keys, angles.
@@ -238,29 +242,33 @@ VarlenCase draw_varlen_case(Random& random, const VarlenBlocks& blocks) {
   c.mask = random_mask(random, longest(c.q_lens), longest(c.k_lens));
   c.lse = random() % 4 != 0;
   c.sinks = random() % 3 == 0;
+  if (random() % 3 == 0)
+    c.mask.chunk = 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(2 * blocks.block_n));
   draw_caches(random, c);
   if (random() % 3 == 0) c.rotary_dim = 16 * static_cast<std::int64_t>(1 + random() % 4);
   c.interleaved = random() % 2 == 0;
   c.rotary_of_dtype = random() % 2 == 0;
+  c.slopes = random() % 3 == 0, c.slopes_by_sequence = random() % 2 == 0;
+  c.tree = random() % 3 == 0;
   return c;
 }
 
 VarlenTensors::VarlenTensors(const VarlenCase& c)
     : setup(c),
       q(c.dtype, q_shape(c, c.head_dim)),
-      k(c.dtype, k_shape(c)),
-      v(c.dtype, k_shape(c)),
-      o(c.dtype, q_shape(c, c.head_dim)),
+      k(c.dtype, k_shape(c, c.head_dim)),
+      v(c.dtype, k_shape(c, c.value_columns())),
+      o(c.dtype, q_shape(c, c.value_columns())),
       lse(TANDEM_FP32, q_shape(c, 1)),
-      k_new(c.dtype, new_shape(c)),
-      v_new(c.dtype, new_shape(c)),
+      k_new(c.dtype, new_shape(c, c.head_dim)),
+      v_new(c.dtype, new_shape(c, c.value_columns())),
       cos(c.rotary_of_dtype ? c.dtype : TANDEM_FP32, table_shape(c), {.row_gap = 0}),
       sin(c.rotary_of_dtype ? c.dtype : TANDEM_FP32, table_shape(c), {.row_gap = 0}),
       cu_seqlens_q(cumulated(c.q_lens)),
-      k_before_(c.dtype, k_shape(c)),
-      v_before_(c.dtype, k_shape(c)),
-      k_after_(c.dtype, k_shape(c)),
-      v_after_(c.dtype, k_shape(c)),
+      k_before_(c.dtype, k_shape(c, c.head_dim)),
+      v_before_(c.dtype, k_shape(c, c.value_columns())),
+      k_after_(c.dtype, k_shape(c, c.head_dim)),
+      v_after_(c.dtype, k_shape(c, c.value_columns())),
       rotated_q_(TANDEM_FP32, q_shape(c, c.head_dim)),
       rounded_q_(c.dtype, q_shape(c, c.head_dim)) {
   Random random(c.seed);
@@ -298,6 +306,16 @@ VarlenTensors::VarlenTensors(const VarlenCase& c)
     sinks.push_back(h == 1   ? 200.f
                     : h == 2 ? -std::numeric_limits<float>::infinity()
                              : 2.f + 3.f * normal(random));
+  // As models have them, 2^(-8 h / heads) and the like; one that grows with distance, and none.
+  const std::int64_t rows_of_slopes = !c.slopes ? 0 : c.slopes_by_sequence ? count(c) : 1;
+  for (std::int64_t i = 0; i < rows_of_slopes * (c.q_heads + spare_slopes); ++i)
+    slopes.push_back(i % 5 == 3   ? -0.01f
+                     : i % 5 == 4 ? 0.f
+                                  : std::exp2(-static_cast<float>(1 + random() % 8)));
+  // Any bits at all, and words of 0, which hide nothing.
+  const core::Tensor queries = q.view();
+  for (std::int64_t i = 0; c.tree && i < queries.shape[0] * queries.shape[1]; ++i)
+    tree.push_back(random() % 6 == 0 ? 0 : random() | random());
   if (c.keys != KeyLayout::paged) return;
   // Slots of pages that are not in use may hold anything.
   for (std::int64_t i = 0; i < count(c); ++i) {
@@ -323,21 +341,21 @@ void VarlenTensors::fill_keys(Random& random) {
     fill_row(v_new, from, random);
     for (std::int64_t h = 0; h < setup.kv_heads; ++h) {
       const std::vector<double> key = rotated(*this, k_new, from, h, position_of(setup, i, row));
-      for (std::int64_t e = 0; e < setup.head_dim; ++e) {
+      for (std::int64_t e = 0; e < setup.head_dim; ++e)
         k_after_.set(to.entry, to.row, h, e, static_cast<float>(key[static_cast<std::size_t>(e)]));
+      for (std::int64_t e = 0; e < setup.value_columns(); ++e)
         v_after_.set(to.entry, to.row, h, e, static_cast<float>(v_new.at(from.entry, from.row, h, e)));
-      }
     }
   });
   for_each_row(setup.k_lens, [&](std::int64_t i, std::int64_t row) {
     const auto sequence = static_cast<std::size_t>(i);
     if (row >= setup.k_lens[sequence] - setup.new_len(sequence)) return;
     const Place at = k_place(*this, i, row);
-    for (std::int64_t h = 0; h < setup.kv_heads; ++h)
-      for (std::int64_t e = 0; e < setup.head_dim; ++e) {
-        k_after_.copy_element(k, {at.entry, at.row, h, e});
+    for (std::int64_t h = 0; h < setup.kv_heads; ++h) {
+      for (std::int64_t e = 0; e < setup.head_dim; ++e) k_after_.copy_element(k, {at.entry, at.row, h, e});
+      for (std::int64_t e = 0; e < setup.value_columns(); ++e)
         v_after_.copy_element(v, {at.entry, at.row, h, e});
-      }
+    }
   });
   std::ranges::copy(k.storage(), k_before_.storage().begin());
   std::ranges::copy(v.storage(), v_before_.storage().begin());
@@ -386,6 +404,8 @@ core::ForwardProblem VarlenTensors::problem() const {
   p.scale = 1.0f / std::sqrt(static_cast<float>(setup.head_dim));
   p.softcap = setup.softcap;
   if (setup.sinks) p.sinks = sinks.data();
+  if (setup.tree) p.tree = tree.data();
+  if (setup.slopes) p.slopes = {slopes.data(), setup.slopes_by_sequence ? setup.q_heads + spare_slopes : 0};
   const auto pointer = [](const std::vector<std::int32_t>& words) {
     return words.empty() ? nullptr : words.data();
   };
@@ -421,7 +441,7 @@ VarlenValues varlen_values(const VarlenTensors& t) {
   for_each_row(t.setup.q_lens, [&](std::int64_t i, std::int64_t row) {
     const Place at = q_place(t, i, row);
     for (std::int64_t h = 0; h < t.setup.q_heads; ++h) {
-      for (std::int64_t e = 0; e < t.setup.head_dim; ++e)
+      for (std::int64_t e = 0; e < t.setup.value_columns(); ++e)
         values.result.o.push_back(t.o.at(at.entry, at.row, h, e));
       values.result.lse.push_back(t.lse.at(at.entry, at.row, h, 0));
     }

@@ -30,6 +30,10 @@ struct VarlenCase {
   float softcap = 0;
   bool lse = true;
   bool sinks = false;
+  /// Scores fall with distance, by slopes of each head, or of each sequence and head.
+  bool slopes = false, slopes_by_sequence = false;
+  std::int64_t value_dim = 0;  ///< of v and o; 0: head_dim
+  bool tree = false;           ///< of drafts, where sequences have no more than 64 queries
   /// So many of each sequence's last keys are appended by the call; empty: nothing is. Keys are not packed
   /// then, and where new ones are not packed either, all sequences have as many.
   std::vector<std::int64_t> new_lens = {};
@@ -43,6 +47,7 @@ struct VarlenCase {
   bool batch_index = false;
   std::uint64_t seed = 1;
 
+  std::int64_t value_columns() const { return value_dim > 0 ? value_dim : head_dim; }
   bool appends() const { return !new_lens.empty(); }
   std::int64_t padding_of(std::size_t sequence) const { return padding.empty() ? 0 : padding[sequence]; }
   std::int64_t new_len(std::size_t sequence) const { return appends() ? new_lens[sequence] : 0; }
@@ -77,7 +82,8 @@ struct VarlenTensors {
   std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, cu_seqlens_new, leftpad,
       batch_index;
   std::int64_t pages_per_sequence = 0;
-  std::vector<float> sinks;
+  std::vector<float> sinks, slopes;
+  std::vector<std::uint64_t> tree;
 
  private:
   HostTensor k_before_, v_before_;               ///< the caches before the call

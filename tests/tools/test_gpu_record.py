@@ -145,6 +145,15 @@ class GpuRecordTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual([record["sanitizers"][tool]["repeated"] for tool in ("memcheck", "racecheck")], [0, 1])
 
+    def test_a_process_in_which_racecheck_loses_a_launch_is_begun_again(self):
+        lost_once = ("[ $tool != racecheck ] || [ -e {0} ] || {{ touch {0}; SANITIZER_ERRORS=1; echo '========= Internal Sanitizer "
+                     "Error: Detected a failure to track a kernel launch.'; }}\n").format(self.root / "lost")
+        self.program("path/compute-sanitizer", SANITIZER.replace('"$@"\n', lost_once + '"$@"\n'))
+        done, record = self.make("--sanitize")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual([record["sanitizers"][tool]["repeated"] for tool in ("memcheck", "racecheck")], [0, 1])
+        self.assertEqual(record["sanitizers"]["racecheck"]["errors"], 0)
+
     def test_refuses_binaries_built_from_other_sources(self):
         self.write("src/forward/kernel.cu", "newer than the binary")
         done = self.run_tool("--bin", self.root / "bin")

@@ -53,7 +53,7 @@ class At:
         outer, _, name = name.rpartition("::")
         found = []
         for file in sources():
-            if prefix and prefix not in (pathlib.Path(file).stem, pathlib.Path(file).parent.name, file[4:-2]):
+            if prefix and prefix not in (pathlib.Path(file).stem, pathlib.Path(file).parent.name, file[4:].rpartition(".")[0]):
                 continue
             around = regions(file).get(outer, []) if outer else None
             for span in regions(file).get(name, []):

@@ -156,6 +156,7 @@ class Workshop:
         again = {o for o in self.objects[test] if not OTHER_HEAD_DIM.search(o.rsplit("/", 1)[-1])}
         stale = {o for o in again if not self._is_new(o, "coverage")}
         if stale or not report.exists():
+            report.unlink(missing_ok=True)  # an older one's is of another program
             if failures := self._compile_all(stale, folder, COVERED):
                 raise RuntimeError(f"the unmutated kernels do not build: {failures[0]}")
             program.parent.mkdir(parents=True, exist_ok=True)

@@ -7,22 +7,23 @@
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="tandem", dtype=torch.bfloat16)
 
 Serves prefill and decoding with their caches, static ones too, training, left and right padding, sliding windows,
-softcap, grouped heads, learnable sinks, encoders, sequences that are packed into one row (by their position_ids). What it
-does not serve raises NotImplementedError and names it: dropout, holes in a padding mask, other masks. Keys of sequences that
+chunked attention (Llama 4), softcap, grouped heads, learnable sinks, encoders, sequences that are packed into one row (by
+their position_ids). What it does not serve raises NotImplementedError and names it: dropout, holes in a padding mask, packed
+sequences in chunks, gradients of padded sequences that are longer than a chunk, other masks. Keys of sequences that
 are padded on the left are copied once a layer.
 """
 
 import torch
 
-from .._flash import Options, attend, in_one_head_dim
+from .._flash import Options, attend, in_served_head_dims, records
 from .._flash_cache import MOST_STEP_QUERIES, STEP_HEAD_DIMS
 from ..torch import attention_varlen, decode
 
 NAME = "tandem"
 # Transformers' functions that masks are made of, by their qualified names: those whose meaning reaches the kernels by
 # other ways (is_causal, sliding_window), and what joins them.
-PACKED = "packed_sequence_mask_function"
-KNOWN_MASKS = ("causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay", PACKED)
+PACKED, CHUNKED = "packed_sequence_mask_function", "chunked_overlay"
+KNOWN_MASKS = ("causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay", PACKED, CHUNKED)
 JOINS = ("and_masks", "remap_positions_for_packed_sequence")
 
 
@@ -60,12 +61,19 @@ def _check_mask_function(function):
             raise NotImplementedError(f"Tandem does not serve attention masks made by {_name_of(part)}")
 
 
+def _inside(function, name):
+    """What the closures of a mask's parts of that name hold."""
+    return [_contents(part) for part in _parts(function) if _name_of(part) == name]
+
+
 def _packed_starts(function):
     """Where the sequences begin that are packed into the rows of a batch: int32, 1 x 1 x (sequences + 1) x 1, over all rows;
     None where none are. Reads their number on the host."""
-    ids = [own for part in _parts(function) if _name_of(part) == PACKED for own in _contents(part).values()]
+    ids = [own for contents in _inside(function, PACKED) for own in contents.values()]
     if not ids:
         return None
+    if _inside(function, CHUNKED):
+        raise NotImplementedError("Tandem does not serve packed sequences with chunked attention")
     begins = torch.ones_like(ids[0], dtype=torch.bool)
     begins[:, 1:] = ids[0][:, 1:] != ids[0][:, :-1]
     starts = begins.flatten().nonzero().flatten()
@@ -78,8 +86,21 @@ def _is_causal(function):
     return not bool(function(zero, zero, zero, one))
 
 
+def _chunk_begin(function, q_offset, kv_offset, is_padded):
+    """The first key in the first query's chunk, from which on chunks are counted as from the first key of all: a number,
+    or int64, b, where chunks begin behind each sequence's padding. 0 where there are none."""
+    found = [] if function is None else _inside(function, CHUNKED)
+    if not found:
+        return 0
+    size, padding = found[0]["chunk_size"], found[0]["left_padding"] if is_padded else 0
+    before = (q_offset - padding) // size * size
+    if not isinstance(before, torch.Tensor):
+        return max(before - kv_offset, 0)
+    return (padding + before.clamp(min=0) - kv_offset).clamp(min=0)
+
+
 def key_ranges(*, batch_size, kv_length, q_length=None, q_offset=0, kv_offset=0, mask_function=None,
-               attention_mask=None, cache_position=None, **_):
+               attention_mask=None, cache_position=None, device=None, **_):
     """What Transformers hands to attention_forward as its mask, made once for all layers: None where all keys count, or
     int32, b x 1 x 1 x 1, the number of keys that count, or b x 1 x 1 x 2, the first and the end of them, or what
     _packed_starts says. Of four dimensions, because that is how Transformers knows a mask that is made already."""
@@ -93,17 +114,21 @@ def key_ranges(*, batch_size, kv_length, q_length=None, q_offset=0, kv_offset=0,
             return starts
     seen = q_offset + q_length - kv_offset  # keys up to the last query's own
     causal = mask_function is None or _is_causal(mask_function)
-    if attention_mask is None:
-        if not isinstance(seen, torch.Tensor) and (seen == kv_length or not causal):
-            return None
-        ends = torch.as_tensor(seen if causal else kv_length).clamp(max=kv_length)
-        return ends.to(torch.int32).expand(batch_size, 1, 1, 1).contiguous()
-    return _ranges_of(attention_mask.bool()[:, kv_offset:kv_offset + kv_length], seen if causal else None, kv_length)
+    begin = _chunk_begin(mask_function, q_offset, kv_offset, attention_mask is not None)
+    if attention_mask is not None:
+        return _ranges_of(attention_mask.bool()[:, kv_offset:kv_offset + kv_length], begin, seen if causal else None,
+                          kv_length)
+    from_first = not isinstance(begin, torch.Tensor) and begin == 0
+    if from_first and not isinstance(seen, torch.Tensor) and (seen == kv_length or not causal):
+        return None
+    end = torch.as_tensor(seen if causal else kv_length, device=device).clamp(max=kv_length)
+    range_ = end[None] if from_first else torch.stack([torch.as_tensor(begin, device=end.device), end])
+    return range_.to(torch.int32).expand(batch_size, 1, 1, -1).contiguous()
 
 
-def _ranges_of(mask, seen, kv_length):
-    """The range of each row of a padding mask. Right padding hides nothing from a causal query that counts: a range ends
-    at the last query then, so that masks stay aligned."""
+def _ranges_of(mask, chunk_begin, seen, kv_length):
+    """The range of each row of a padding mask, at a chunk's begin or behind it. Right padding hides nothing from a causal
+    query that counts: a range ends at the last query then, so that masks stay aligned."""
     place = torch.arange(mask.shape[1], device=mask.device)
     begin = mask.int().argmax(dim=1)
     last = torch.where(mask, place + 1, 0).amax(dim=1)
@@ -111,6 +136,8 @@ def _ranges_of(mask, seen, kv_length):
     if not torch.compiler.is_compiling():
         if bool(((last - begin) != mask.sum(dim=1)).any()):
             raise NotImplementedError("Tandem does not serve padding masks with holes")
+    begin = begin.clamp(min=chunk_begin)
+    if not torch.compiler.is_compiling():
         if not bool(begin.any()):
             return None if bool((end == kv_length).all()) else end.to(torch.int32)[:, None, None, None]
     return torch.stack([begin, end], dim=1).to(torch.int32)[:, None, None]
@@ -137,7 +164,7 @@ def _is_step(q, mask):
 def _attend_packed(q, k, v, starts, options):
     """b, s, h, d."""
     length, head_dim_v = q.shape[1], v.shape[-1]
-    packed = (x.flatten(0, 1) for x in in_one_head_dim(q, k, v))
+    packed = (x.flatten(0, 1) for x in in_served_head_dims(q, k, v))
     out, _ = attention_varlen(*packed, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=length,
                               max_seqlen_k=length, **options.keywords())
     return out[..., :head_dim_v].unflatten(0, q.shape[:2])
@@ -148,17 +175,28 @@ def _attend(q, k, v, mask, options):
     batch, capacity, head_dim_v = *k.shape[:2], v.shape[-1]
     if _is_step(q, mask) and q.shape[-1] == head_dim_v:
         lengths = torch.full((batch,), capacity, dtype=torch.int32, device=q.device) if mask is None else mask[:, 0]
-        return decode(q, k, v, lengths.contiguous(), **options.keywords())[0]
+        return decode(q, k, v, lengths.contiguous(), chunk=options.chunk, **options.keywords())[0]
     if mask is None:
         return attend(q, k, v, options)[0]
-    q, k, v = in_one_head_dim(q, k, v)
+    q, k, v = in_served_head_dims(q, k, v)
     lengths = {"seqused_k": mask[:, -1].contiguous()}
-    if mask.shape[1] == 2:  # keys begin behind their padding: packed, with gaps
+    if mask.shape[1] == 2 and not records(q, k, v):
+        lengths["leftpad_k"] = mask[:, 0].contiguous()
+    elif mask.shape[1] == 2:  # gradients are those of packed keys, with gaps
         begins = torch.arange(batch, device=q.device, dtype=torch.int32) * capacity + mask[:, 0]
         lengths = {"cu_seqlens_k": torch.cat([begins, torch.full_like(begins[:1], batch * capacity)]),
                    "seqused_k": mask[:, 1] - mask[:, 0], "max_seqlen_k": capacity}
         k, v = k.flatten(0, 1), v.flatten(0, 1)
-    return attention_varlen(q, k, v, **lengths, **options.keywords())[0][..., :head_dim_v]
+    return attention_varlen(q, k, v, **lengths, chunk=options.chunk, **options.keywords())[0][..., :head_dim_v]
+
+
+def _chunk_of(module, keys):
+    """The chunk's size in a layer of chunked attention, as its configuration has it; 0: none, or all keys are in one."""
+    config, layer = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    types = getattr(config, "layer_types", None)
+    if types is None or layer is None or types[layer] != "chunked_attention":
+        return 0
+    return config.attention_chunk_size if keys > config.attention_chunk_size else 0
 
 
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, *, scaling=None, sliding_window=None,
@@ -174,7 +212,7 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, *,
     left = None if sliding_window is None else sliding_window - 1  # its windows count the query's own key
     packed = attention_mask is not None and attention_mask.shape[2] > 1
     options = Options.of(q, scaling, causal, (-1 if left is None else left, -1 if left is None else left),
-                         attention_chunk=0, softcap=softcap or 0.0)
+                         attention_chunk=_chunk_of(module, k.shape[1]), softcap=softcap or 0.0)
     if s_aux is not None:
         options = options._replace(sinks=s_aux.float().contiguous())
     if packed:

@@ -73,8 +73,8 @@ def _may_follow(x):
 
 
 def _is_plain_too(x):
-    """The same of sinks, which may be absent."""
-    return x is None or (type(x) is _Tensor and not x.is_neg())
+    """The same of sinks, which may have gradients."""
+    return type(x) is _Tensor and not x.is_neg()
 
 
 def _eagerly(tensors, options, with_lse):
@@ -86,11 +86,11 @@ def _eagerly(tensors, options, with_lse):
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, deterministic=None,
-              sinks=None):
+              sinks=None, chunk=0, alibi_slopes=None, tree=None):
     """softmax(scale * q k^T + mask) v, with gradients.
 
-    q: b, sq, q_heads, d; k, v: b, sk, kv_heads, d; q_heads a multiple of kv_heads, d a multiple of 8 up to 256. Tensors
-    of one device and dtype: bfloat16 or float16; float32 too in host memory. Under autocast they become its dtype. A
+    q: b, sq, q_heads, d; k: b, sk, kv_heads, d; v: b, sk, kv_heads, dv; q_heads a multiple of kv_heads, d and dv
+    multiples of 8 up to 256, for gradients the same. Tensors of one device and dtype: bfloat16 or float16; float32 too in host memory. Under autocast they become its dtype. A
     tensor whose last dimension is not contiguous is copied.
 
     causal: the last query sees every key (bottom-right aligned). window: (left, right), the number of keys seen on
@@ -99,14 +99,20 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
     torch.use_deterministic_algorithms says). sinks (float32, q_heads): the score of one more key of each head, which has
     no value; they have gradients too.
 
-    Returns out, shape and dtype of q; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq,
+    chunk, alibi_slopes (float32, q_heads or b, q_heads) and tree (int64 words, b, sq) mean what they mean in
+    tandem.forward_varlen, and have no gradients.
+
+    Returns out, b, sq, q_heads, dv, of q's dtype; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq,
     q_heads, which has a gradient too. A query that sees no key has output 0 and log-sum-exp -inf. Raises TandemError
     with the library's message.
     """
+    if chunk or alibi_slopes is not None or tree is not None:
+        return attention_varlen(q, k, v, causal=causal, window=window, chunk=chunk, scale=scale, softcap=softcap,
+                                return_lse=return_lse, sinks=sinks, alibi_slopes=alibi_slopes, tree=tree)
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
     scale = 0.0 if scale is None else _scale(scale)
-    plain = _is_plain(q, k, v) and _is_plain_too(sinks)
-    if plain and not _records_any(q, k, v) and _may_follow(sinks):
+    plain = _is_plain(q, k, v) and (sinks is None or _is_plain_too(sinks))
+    if plain and not _records_any(q, k, v) and (sinks is None or _may_follow(sinks)):
         out, lse = _native.run_forward((q, k, v), (left, right, scale, softcap, sinks), return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
@@ -121,53 +127,73 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
 
 
 def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
-                     max_seqlen_k=0, causal=False, window=None, scale=None, softcap=0.0, return_lse=False,
-                     deterministic=None, sinks=None):
+                     max_seqlen_k=0, k_new=None, v_new=None, cu_seqlens_k_new=None, rotary=None,
+                     rotary_interleaved=False, leftpad_k=None, batch_index=None, causal=False, window=None, chunk=0,
+                     scale=None, softcap=0.0, return_lse=False, deterministic=None, sinks=None, alibi_slopes=None,
+                     tree=None):
     """Attention of sequences of different lengths as an operator: arguments and results are those of
-    tandem.forward_varlen, which says what they mean.
+    tandem.forward_varlen, which says what they mean. Appends to k and v in place where k_new and v_new are given.
 
-    Has gradients where keys are not paged; they read the lengths on the host and run one sequence after another, so
-    that no CUDA graph can capture them. A row of no sequence has gradient 0.
+    Has gradients where keys are neither paged nor in a cache (k_new, rotary, leftpad_k, batch_index), nor chunk,
+    alibi_slopes or tree is given; they read the lengths on the host and run one sequence after another, so that no CUDA graph can capture them.
+    A row of no sequence has gradient 0.
     """
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
     scale = 0.0 if scale is None else _scale(scale)
     lengths = cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
-    if (_is_plain(q, k, v) and not _records_any(q, k, v) and _may_follow(cu_seqlens_q)
-            and _may_follow(cu_seqlens_k) and _may_follow(seqused_k) and _may_follow(page_table)
-            and _may_follow(sinks)):
-        out, lse = _native.run_forward_varlen((q, k, v), (*lengths, max_seqlen_q, max_seqlen_k, left, right, scale,
-                                                          softcap, sinks), return_lse)
+    cos, sin = (None, None) if rotary is None else rotary
+    cache = k_new, v_new, cu_seqlens_k_new, leftpad_k, batch_index, cos, sin, rotary_interleaved
+    is_cached = (k_new is not None or v_new is not None or rotary is not None or leftpad_k is not None
+                 or batch_index is not None or cu_seqlens_k_new is not None or alibi_slopes is not None or tree is not None)
+    if (_is_plain(q, k, v) and not _records_any(q, k, v) and _may_follow(cu_seqlens_q) and _may_follow(cu_seqlens_k)
+            and _may_follow(seqused_k) and _may_follow(page_table) and (sinks is None or _may_follow(sinks))
+            and (not is_cached or all(map(_may_follow, (*cache[:-1], alibi_slopes, tree))))):
+        out, lse = _native.run_forward_varlen((q, k, v), lengths, cache,
+                                              (max_seqlen_q, max_seqlen_k, chunk, left, right, scale, softcap, sinks,
+                                               alibi_slopes, tree), return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
-    if deterministic is None:
-        deterministic = torch.are_deterministic_algorithms_enabled()
-    out, lse = torch.ops.tandem.forward_varlen(q, k, v, *lengths, max_seqlen_q, max_seqlen_k, left, right, scale,
-                                               float(softcap), deterministic, sinks)
+    options = left, right, scale, float(softcap)
+    if is_cached or chunk:
+        new = cache[:3]
+        own = *lengths, *cache[3:], max_seqlen_q, max_seqlen_k, chunk, *options, sinks, alibi_slopes, tree
+        if k_new is None and v_new is None:
+            out, lse = torch.ops.tandem.forward_cache(q, k, v, *own)
+        else:
+            out, lse = torch.ops.tandem.forward_append(q, k, v, *new, *own)
+    else:
+        if deterministic is None:
+            deterministic = torch.are_deterministic_algorithms_enabled()
+        out, lse = torch.ops.tandem.forward_varlen(q, k, v, *lengths, max_seqlen_q, max_seqlen_k, *options,
+                                                   deterministic, sinks)
     return (out, lse) if return_lse else out
 
 
 def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=None, batch_index=None, rotary=None,
            rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0, split_size=0,
-           return_lse=False, sinks=None):
+           return_lse=False, sinks=None, k_descale=None, v_descale=None, chunk=0, alibi_slopes=None, tree=None,
+           hadamard=None, qv=None):
     """One decoding step as an operator: arguments and results are those of tandem.decode, which says what they mean.
 
-    Appends to k_cache and v_cache in place where k_new and v_new are given. Scratch memory is kept for each stream. Has
-    no gradient. Caches of 8 bits are tandem.decode's.
+    v_cache may have another head dim than k_cache, or be its first columns. Appends to both in place where k_new and v_new
+    are given, and to k_descale and v_descale where
+    tokens have scales of their own. Scratch memory is kept for each stream. Has no gradient.
     """
-    _call.refuse_eight_bits(k_cache)
     cos, sin = (None, None) if rotary is None else rotary
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
     scale = 0.0 if scale is None else _scale(scale)
     if (_is_plain(q, k_cache, v_cache) and not _records_any(q, k_cache, v_cache) and type(lengths) is _Tensor
-            and _may_follow(page_table) and _may_follow(batch_index) and _may_follow(k_new) and _may_follow(v_new) and _may_follow(cos)
-            and _may_follow(sin) and _may_follow(sinks)):
+            and _may_follow(page_table) and _may_follow(batch_index) and _may_follow(k_new) and _may_follow(v_new)
+            and _may_follow(cos) and _may_follow(sin) and _may_follow(sinks) and _may_follow(k_descale)
+            and _may_follow(v_descale) and _may_follow(alibi_slopes) and _may_follow(tree) and _may_follow(qv)):
         out, lse = _native.run_decode((q, k_cache, v_cache, k_new, v_new),
                                       (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right,
-                                       scale, softcap, split_size, sinks), return_lse)
+                                       scale, softcap, split_size, sinks, k_descale, v_descale, chunk, alibi_slopes,
+                                       tree, hadamard is not None, hadamard or 0, qv), return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
     options = (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right, scale, float(softcap),
-               split_size, sinks)
+               split_size, sinks, k_descale, v_descale, chunk, alibi_slopes, tree, hadamard, qv)
     if k_new is None and v_new is None:
         out, lse = torch.ops.tandem.decode(q, k_cache, v_cache, *options)
     else:
@@ -175,17 +201,21 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
     return (out, lse) if return_lse else out
 
 
-def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None):
-    """x in 8 bits and its scales as an operator: arguments and results are those of tandem.quantize. Has no gradient."""
+def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, dtype=torch.float8_e4m3fn, terms=1, rotary=None,
+             rotary_interleaved=False, first_positions=None):
+    """x in 8 bits and its scales as an operator: arguments and results are those of tandem.quantize, dtype torch.int8 or
+    torch.float8_e4m3fn. Has no gradient."""
+    cos, sin = (None, None) if rotary is None else rotary
+    options = (by_column, block, hadamard, dtype == torch.int8, terms, cos, sin, rotary_interleaved, first_positions)
     if scale is None:
-        return torch.ops.tandem.quantize(x, by_column, block, hadamard)
-    return torch.ops.tandem.quantize_by(x, scale, by_column, block, hadamard), scale
+        return torch.ops.tandem.quantize(x, *options)
+    return torch.ops.tandem.quantize_by(x, scale, *options), scale
 
 
 def attention_eight_bit(q, k, v, *, q_descale=None, k_descale=None, v_descale=None, descale_block=128,
                         values_by_column=False, causal=False, window=None, scale=None, softcap=0.0, return_lse=False,
                         dtype=torch.bfloat16):
-    """Attention over float8_e4m3fn tensors as an operator: arguments and results are those of tandem.forward. dtype: of
+    """Attention over float8_e4m3fn tensors, q and k also int8, as an operator: arguments and results are those of tandem.forward. dtype: of
     out, bfloat16 or float16. Has no gradient.
 
         q8, q_scale = quantize(q, hadamard=1)

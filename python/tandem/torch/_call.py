@@ -10,10 +10,12 @@ import ctypes
 
 import torch
 
-from .._library import (BACKENDS, DTYPES, MASK_WINDOW, UNLIMITED, BackwardArgs, Cache, DecodeArgs, ForwardArgs, Mask,
-                        Rotary, TandemError, check, library)
+from .._arrays import arrays_of
+from .._library import (BACKENDS, DTYPES, MASK_WINDOW, UNLIMITED, BackwardArgs, Cache, CacheScales, DecodeArgs,
+                        ForwardArgs, Mask, Rotary, TandemError, check, library)
+from .._options import as_int64, as_slopes, as_tree
 from .._pack import Packer
-from ._native import empty_lse
+from ._native import empty_lse, empty_out
 
 CODES = {getattr(torch, name): code for name, code in DTYPES.items()}
 ABSENT = (0, 0, *8 * (0,))  # the fields of a tensor that there is none of
@@ -83,12 +85,12 @@ def _functions(name):
     return run((f"tandem_{name}", lib)), query((f"tandem_{name}_workspace", lib))
 
 
-_MASK = Packer(Mask, "window_right")
+_MASK = Packer(Mask, "chunk")
 
 
-def _mask(field, mask):
+def _mask(field, mask, chunk=0):
     """The group of a mask; none where every query sees every key."""
-    return {} if mask == (UNLIMITED, UNLIMITED) else {field: (_MASK, (MASK_WINDOW, *mask))}
+    return {} if mask == (UNLIMITED, UNLIMITED) and not chunk else {field: (_MASK, (MASK_WINDOW, *mask, chunk))}
 
 
 def _invalid(message):
@@ -160,7 +162,7 @@ def forward(q, k, v, mask, scale, softcap, *, with_lse=True, sinks=None):
     if sinks is not None:
         _check_sinks(q, sinks)
     prepared = _prepared.pop(key, None)
-    out = torch.empty_like(q)
+    out = empty_out(q, v)
     lse = empty_lse(q) if with_lse and q.dim() == 4 else None
     if prepared is None:
         prepared = _prepare_forward({"q": q, "k": k, "v": v, "out": out}, lse, sinks, (mask, scale, softcap))
@@ -220,9 +222,11 @@ def backward(tensors, lse, dlse, options, sinks=None):
     return gradients + of_sinks
 
 
-_DECODE, _CACHE, _ROTARY = Packer(DecodeArgs, "sinks"), Packer(Cache, "batch_index"), Packer(Rotary, "interleaved")
-_D = {name: getattr(DecodeArgs, name).offset // 8 for name in ("q", "k_new", "v_new", "o", "lse", "sinks")}
+_DECODE, _CACHE, _ROTARY = Packer(DecodeArgs, "qv"), Packer(Cache, "batch_index"), Packer(Rotary, "interleaved")
+_SCALES = Packer(CacheScales, "hadamard")
+_D = {name: getattr(DecodeArgs, name).offset // 8 for name in ("q", "k_new", "v_new", "o", "lse", "sinks", "alibi_slopes", "tree", "qv")}
 _D_CACHE = {name: getattr(Cache, name).offset // 8 for name in ("k", "v", "page_table", "lengths", "batch_index")}
+_D_SCALES = {name: getattr(CacheScales, name).offset // 8 for name in ("k", "v")}
 _D_ROTARY = {name: getattr(Rotary, name).offset // 8 for name in ("cos", "sin")}
 
 
@@ -245,17 +249,44 @@ def _check_rotary(q, cos, sin):
                        f"float32 or q's dtype on {q.device} are needed")
 
 
-def refuse_eight_bits(cache):
-    """The operator has no scales: without them a cache of 8 bits would be taken for what its bits say."""
-    if cache.dtype.itemsize == 1:
-        raise TandemError("TANDEM_UNSUPPORTED", f"k_cache is {cache.dtype}; tandem.decode takes caches of 8 bits, with "
-                                                "k_descale and v_descale")
+def _scale_fields(name, x, cache):
+    """The C interface's tensor of a cache's scales: b, heads, or those of the cache's first three dimensions."""
+    if x is None:
+        return ABSENT
+    if x.dim() not in (2, 3) or x.dtype != torch.float32 or x.device != cache.device:
+        raise _invalid(f"{name} has {x.dim()} dimensions, is {str(x.dtype).removeprefix('torch.')} on {x.device}; 2 (b, "
+                       f"heads) or 3 (as the cache: entries or pages, tokens, heads) of float32 on {cache.device} are needed")
+    four = (lambda sizes: (*sizes, 1)) if x.dim() == 3 else (lambda sizes: (sizes[0], 1, sizes[1], 1))
+    return (x.data_ptr(), CODES[x.dtype], *four(x.shape), *four(x.stride()))
 
 
-def _prepare_decode(tensors, numbers, rotary, options):
-    mask, scale, softcap, split_size = options
+def _scale_group(tensors, k_descale, v_descale, hadamard):
+    """The scales of a cache, and its Hadamard matrix, as a group of fields; none where there are none."""
+    given = [x for x in (k_descale, v_descale) if x is not None]
+    if not given and hadamard is None:
+        return {}
+    if len({x.dim() for x in given}) > 1:
+        raise _invalid("k_descale and v_descale have different numbers of dimensions")
+    fields = [field for name, x in (("k_descale", k_descale), ("v_descale", v_descale))
+              for field in _scale_fields(name, x, tensors["k"])]
+    per_token, seed = any(x.dim() == 3 for x in given), 0 if hadamard is None else as_int64("hadamard", hadamard) % 2**64
+    return {DecodeArgs.scales: (_SCALES, (*fields, int(per_token), seed, int(hadamard is not None)))}
+
+
+def _biases(q, slopes, tree):
+    """The fields of ALiBi's slopes and of a tree, behind those of scales."""
+    for name, x in (("alibi_slopes", slopes), ("tree", tree)):
+        if x is not None and x.device != q.device:
+            raise _invalid(f"{name} is on {x.device}; it has to be on {q.device}")
+    arrays = arrays_of(q)
+    fields = as_slopes(arrays, slopes, q.shape[0], q.shape[2])
+    return fields.get("alibi_slopes", 0), fields.get("alibi_stride", 0), as_tree(arrays, tree, q.shape[:2]) or 0
+
+
+def _prepare_decode(tensors, numbers, rotary, extras, options):
+    mask, scale, softcap, split_size, chunk, hadamard = options
+    _, *descales, slopes, tree = extras
     _check(tensors)
-    refuse_eight_bits(tensors["k"])
     q, batch = tensors["q"], tensors["q"].shape[0]
     least = {"lengths": (batch,), "page_table": (0 if "batch_index" in numbers else batch, 1), "batch_index": (batch,)}
     for name, x in numbers.items():
@@ -263,7 +294,9 @@ def _prepare_decode(tensors, numbers, rotary, options):
     table = numbers.get("page_table")
     paging = (0, 0, 0) if table is None else (table.data_ptr(), table.stride(0), table.shape[1])
     index = numbers["batch_index"].data_ptr() if "batch_index" in numbers else 0
-    groups = {DecodeArgs.cache: (_CACHE, (*_fields(tensors["k"]), *_fields(tensors["v"]), *paging, 0, index))}
+    # Whether values lie in the keys counts for the workspace.
+    caches = [(tensors[name].data_ptr(), *_fields(tensors[name])[1:]) for name in ("k", "v")]
+    groups = {DecodeArgs.cache: (_CACHE, (*caches[0], *caches[1], *paging, 0, index))}
     if rotary is not None:
         cos, sin, interleaved = rotary
         _check_rotary(q, cos, sin)
@@ -271,10 +304,11 @@ def _prepare_decode(tensors, numbers, rotary, options):
         tables = cos.data_ptr(), sin.data_ptr(), CODES[cos.dtype]
         groups[DecodeArgs.rotary] = (_ROTARY, (*tables, *sizes, int(interleaved)))
     new = [(tensors[name].data_ptr(), *_fields(tensors[name])[1:]) if name in tensors else ABSENT
-           for name in ("k_new", "v_new")]
+           for name in ("k_new", "v_new", "qv")]
     fields = (_backend(q.device), *_fields(q), 0, *new[0], *new[1], 0, *_fields(tensors["o"]), *_fields(tensors["lse"]),
-              0, scale, softcap, split_size, 0, 0, 0)
-    return _Prepared("decode", _DECODE, fields, groups | _mask(DecodeArgs.mask, mask))
+              0, scale, softcap, split_size, 0, 0, 0, 0, *_biases(q, slopes, tree), *new[2])
+    return _Prepared("decode", _DECODE, fields,
+                     groups | _mask(DecodeArgs.mask, mask, chunk) | _scale_group(tensors, *descales, hadamard))
 
 
 def _check_rows(numbers):
@@ -285,33 +319,43 @@ def _check_rows(numbers):
                        f"{rows - 1}")
 
 
-def decode(tensors, numbers, rotary, sinks, options, scratch):
+def decode(tensors, numbers, rotary, extras, options, scratch):
     """out, b, sq, q_heads, d, and its log-sum-exp, b, sq, q_heads.
 
-    tensors: q, k and v of the cache, and k_new and v_new where they are appended, by their names. numbers: lengths, and
-    page_table and batch_index where there are any. rotary: cos, sin and whether pairs are neighbours, or None. sinks: as
-    in forward. options: mask, scale, softcap as in forward, split_size. scratch: makes memory that was zero before its first use.
+    tensors: q, k and v of the cache, k_new and v_new where they are appended, and qv if there is one, by their names. numbers: lengths, and
+    page_table and batch_index where there are any. rotary: cos, sin and whether pairs are neighbours, or None. extras: sinks,
+    as in forward, k_descale, v_descale, alibi_slopes and tree, each or None. options: mask, scale, softcap as in forward,
+    split_size, chunk, the seed of a Hadamard matrix or None. scratch: makes memory that was zero before its first use.
     """
     layout = tuple((name, x.dtype, x.device, x.shape, x.stride()) for name, x in (tensors | numbers).items())
     turning = rotary and (rotary[0].shape, rotary[0].dtype, rotary[2])
-    key = layout, turning, sinks is None, options
+    sinks, *descales, slopes, tree = extras
+    scaling = tuple(x if x is None else (x.dtype, x.device, x.shape, x.stride()) for x in extras[1:])
+    in_keys = [tensors[k].data_ptr() == tensors[v].data_ptr() for k, v in (("k", "v"), ("k_new", "v_new")) if v in tensors]
+    key = layout, turning, sinks is None, scaling, options, *in_keys
     prepared = _prepared.pop(key, None)
     q = tensors["q"]
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    out = q.new_empty((*q.shape[:-1], tensors["v"].shape[-1]))
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     if len(numbers) == 3 and q.device.type == "cpu":
         _check_rows(numbers)
     if prepared is None:
-        prepared = _prepare_decode(tensors | {"o": out, "lse": lse[..., None]}, numbers, rotary, options)
+        prepared = _prepare_decode(tensors | {"o": out, "lse": lse[..., None]}, numbers, rotary, extras, options)
     words = prepared.words
     if sinks is not None:
         _check_sinks(q, sinks)
         words[_D["sinks"]] = sinks.data_ptr()
-    for name, x in (("q", q), ("o", out), ("lse", lse), *((n, tensors[n]) for n in ("k_new", "v_new") if n in tensors)):
+    for name, x in (("alibi_slopes", slopes), ("tree", tree)):
+        if x is not None:
+            words[_D[name]] = x.data_ptr()
+    for name, x in (("q", q), ("o", out), ("lse", lse), *((n, tensors[n]) for n in ("k_new", "v_new", "qv") if n in tensors)):
         words[_D[name]] = x.data_ptr()
     cache = prepared.groups[DecodeArgs.cache]
     for name, x in (("k", tensors["k"]), ("v", tensors["v"]), *numbers.items()):
         words[cache + _D_CACHE[name]] = x.data_ptr()
+    for name, x in zip("kv", descales):
+        if x is not None:
+            words[prepared.groups[DecodeArgs.scales] + _D_SCALES[name]] = x.data_ptr()
     if rotary is not None:
         turn = prepared.groups[DecodeArgs.rotary]
         words[turn + _D_ROTARY["cos"]], words[turn + _D_ROTARY["sin"]] = rotary[0].data_ptr(), rotary[1].data_ptr()

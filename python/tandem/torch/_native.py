@@ -115,6 +115,13 @@ def empty_lse(q):
     return torch.empty_strided((b, s, h), (h * s, 1, s), dtype=torch.float32, device=q.device)
 
 
+def empty_out(q, v):
+    """Of q's shape with v's last dimension."""
+    if q.shape[-1] == v.shape[-1]:
+        return _empty_like(q)
+    return q.new_empty((*q.shape[:-1], v.shape[-1]))
+
+
 def run_forward(tensors, options, with_lse):
     """tensors: q, k, v; options: keys to the left and to the right, scale, softcap, sinks or None."""
     q, k, v = tensors
@@ -122,37 +129,59 @@ def run_forward(tensors, options, with_lse):
         return _NOTHING
     out, lse = _empty_like(q), empty_lse(q) if with_lse else None
     status = forward(q, k, v, out, lse, *options)
+    if status == NOT_HERE and q.shape[-1:] != v.shape[-1:]:
+        out = empty_out(q, v)
+        status = forward(q, k, v, out, lse, *options)
     if status != 0:
         return _refused(status)
     return out, lse
 
 
-def run_forward_varlen(tensors, options, with_lse):
-    """options: cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_seqlen_q, max_seqlen_k, and those of run_forward."""
+NO_CACHE = (*(None,) * 7, False)  # nothing of what attention_varlen says of caches
+
+
+def run_forward_varlen(tensors, lengths, cache, options, with_lse):
+    """lengths: cu_seqlens_q, cu_seqlens_k, seqused_k, page_table; cache: k_new, v_new, cu_seqlens_k_new, leftpad_k,
+    batch_index, cos, sin, interleaved; options: max_seqlen_q, max_seqlen_k, chunk, those of run_forward, alibi_slopes or
+    None, tree or None."""
     q, k, v = tensors
     if forward_varlen is None or not _is_here(q):
         return _NOTHING
     out = _empty_like(q, memory_format=_contiguous)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if with_lse else None
-    status = forward_varlen(q, k, v, out, lse, *options)
+    status = forward_varlen(q, k, v, out, lse, *lengths, *cache, *options)
+    if status == NOT_HERE and q.shape[-1:] != v.shape[-1:]:
+        out = empty_out(q, v)
+        status = forward_varlen(q, k, v, out, lse, *lengths, *cache, *options)
     if status != 0:
         return _refused(status)
+    if cache[0] is not None:
+        torch.autograd.graph.increment_version((k, v))
     return out, lse
+
+
+def written_by_a_step(k_cache, v_cache, k_descale, v_descale):
+    """What appending writes to: the caches, and scales of each token."""
+    return [k_cache, v_cache, *(x for x in (k_descale, v_descale) if x is not None and x.dim() == 3)]
 
 
 def run_decode(tensors, options, with_lse):
     """tensors: q, k_cache, v_cache, k_new, v_new; options: lengths, page_table, batch_index, cos, sin, interleaved, those of
-    run_forward but the sinks, split_size, sinks. A step that a CUDA graph captures has scratch memory of its own, and goes the other way."""
+    run_forward but the sinks, split_size, sinks, k_descale, v_descale, chunk, alibi_slopes, tree,
+    whether there is a Hadamard matrix, its seed, qv. A step that a CUDA graph captures has scratch memory of its own, and goes the other way."""
     q, k_cache, v_cache, k_new, _ = tensors
     if decode is None or not _is_here(q) or (q.is_cuda and torch.cuda.is_current_stream_capturing()):
         return _NOTHING
     out = _empty_like(q, memory_format=_contiguous)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if with_lse else None
     status = decode(*tensors, out, lse, *options)
+    if status == NOT_HERE and q.shape[-1:] != v_cache.shape[-1:]:
+        out = q.new_empty((*q.shape[:-1], v_cache.shape[-1]))
+        status = decode(*tensors, out, lse, *options)
     if status != 0:
         return _refused(status)
     if k_new is not None:
-        torch.autograd.graph.increment_version((k_cache, v_cache))
+        torch.autograd.graph.increment_version(written_by_a_step(k_cache, v_cache, *options[12:14]))
     return out, lse
 
 

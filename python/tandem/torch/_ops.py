@@ -14,8 +14,12 @@ from . import _call, _native
 
 LIBRARY = torch.library.Library("tandem", "DEF")
 MASK = "SymInt left, SymInt right, float scale, float softcap"
-CACHE = ("Tensor lengths, Tensor? page_table, Tensor? batch_index, Tensor? cos, Tensor? sin, bool interleaved, "
-         f"{MASK}, SymInt split_size, Tensor? sinks=None")
+STEP = ("Tensor lengths, Tensor? page_table, Tensor? batch_index, Tensor? cos, Tensor? sin, bool interleaved, "
+        f"{MASK}, SymInt split_size, Tensor? sinks=None")
+CACHE = ("Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? page_table, Tensor? leftpad_k, "
+         "Tensor? batch_index, Tensor? cos, Tensor? sin, bool interleaved, SymInt max_seqlen_q, SymInt max_seqlen_k, "
+         f"SymInt chunk, {MASK}, Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? tree=None")
+BIASES = "SymInt chunk=0, Tensor? alibi_slopes=None, Tensor? tree=None"
 
 
 def _define(name, schema):
@@ -30,11 +34,19 @@ _define("backward", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, T
         f"{MASK}, bool deterministic) -> (Tensor, Tensor, Tensor)")
 _define("backward_with_sinks", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
         f"{MASK}, bool deterministic, Tensor sinks) -> (Tensor, Tensor, Tensor, Tensor)")
-_define("decode", f"(Tensor q, Tensor k_cache, Tensor v_cache, {CACHE}) -> (Tensor, Tensor)")
-_define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
+_define("forward_cache", f"(Tensor q, Tensor k, Tensor v, {CACHE}) -> (Tensor, Tensor)")
+_define("forward_append", "(Tensor q, Tensor(a!) k, Tensor(b!) v, Tensor k_new, Tensor v_new, Tensor? cu_seqlens_k_new, "
         f"{CACHE}) -> (Tensor, Tensor)")
-_define("quantize", "(Tensor x, bool by_column, SymInt block, int? hadamard) -> (Tensor, Tensor)")
-_define("quantize_by", "(Tensor x, Tensor scale, bool by_column, SymInt block, int? hadamard) -> Tensor")
+_define("decode", f"(Tensor q, Tensor k_cache, Tensor v_cache, {STEP}, Tensor? k_descale=None, Tensor? v_descale=None, "
+        f"{BIASES}, int? hadamard=None, Tensor? qv=None) -> (Tensor, Tensor)")
+# Scales of a sequence or head are not written, only those of each token.
+_define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
+        f"{STEP}, Tensor(c!)? k_descale=None, Tensor(d!)? v_descale=None, {BIASES}, "
+        "int? hadamard=None, Tensor? qv=None) -> (Tensor, Tensor)")
+QUANTISED = ("bool by_column, SymInt block, int? hadamard, bool integers=False, int terms=1, Tensor? cos=None, "
+             "Tensor? sin=None, bool interleaved=False, Tensor? first_positions=None")
+_define("quantize", f"(Tensor x, {QUANTISED}) -> (Tensor, Tensor)")
+_define("quantize_by", f"(Tensor x, Tensor scale, {QUANTISED}) -> Tensor")
 _define("forward_eight_bit", "(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
         f"SymInt descale_block, bool values_by_column, {MASK}, ScalarType dtype) -> (Tensor, Tensor)")
 _define("merge", "(Tensor o_parts, Tensor lse_parts, ScalarType dtype) -> (Tensor, Tensor)")
@@ -65,7 +77,8 @@ def _window(*sides):
 def _forward_varlen(q, k, v, *rest):
     cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_q, max_k, left, right, scale, softcap, _, *sinks = rest
     sinks = sinks[0] if sinks else None
-    here = _native.run_forward_varlen((q, k, v), (*rest[:10], sinks), True)
+    here = _native.run_forward_varlen((q, k, v), rest[:4], _native.NO_CACHE,
+                                      (max_q, max_k, 0, *rest[6:10], sinks, None, None), True)
     if here[0] is not None:
         return here
     return tandem.forward_varlen(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), cu_seqlens_q=cu_seqlens_q,
@@ -78,6 +91,9 @@ def _backward(dout, dlse, *rest):
     """Of backward, and of backward_with_sinks where the sinks are last."""
     q, k, v, out, lse, left, right, scale, softcap, deterministic, *sinks = rest
     sinks = sinks[0] if sinks else None
+    if q.shape[-1] != v.shape[-1]:
+        raise NotImplementedError(f"Tandem has no gradients where v has another head dim than q: {v.shape[-1]} and "
+                                  f"{q.shape[-1]}; pad the smaller ones with zeros")
     here = _native.run_backward((q, k, v, out, dout), (lse, dlse), (left, right, scale, softcap, deterministic), sinks)
     if here is not None:
         return here
@@ -86,27 +102,61 @@ def _backward(dout, dlse, *rest):
     return tuple(_call.backward(tensors, lse, dlse, ((left, right), scale, softcap, deterministic), sinks))
 
 
+def _forward_cache(q, k, v, *rest, new=(None, None, None)):
+    *lengths, leftpad, index, cos, sin, interleaved, max_q, max_k, chunk, left, right, scale, softcap = rest[:16]
+    sinks, slopes, tree = (*rest[16:], None, None, None)[:3]
+    here = _native.run_forward_varlen((q, k, v), lengths, (*new, leftpad, index, cos, sin, interleaved),
+                                      (max_q, max_k, chunk, left, right, scale, softcap, sinks, slopes, tree), True)
+    if here[0] is not None:
+        return here
+    cu_seqlens_q, cu_seqlens_k, seqused_k, page_table = lengths
+    k_new, v_new, cu_seqlens_k_new = new
+    if k_new is not None:
+        torch.autograd.graph.increment_version((k, v))
+    return tandem.forward_varlen(rows_contiguous(q), k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+                                 seqused_k=seqused_k, page_table=page_table, max_seqlen_q=max_q, max_seqlen_k=max_k,
+                                 k_new=None if k_new is None else rows_contiguous(k_new),
+                                 v_new=None if v_new is None else rows_contiguous(v_new),
+                                 cu_seqlens_k_new=cu_seqlens_k_new, rotary=None if cos is None else (cos, sin),
+                                 rotary_interleaved=interleaved, leftpad_k=leftpad, batch_index=index,
+                                 window=_window(left, right), chunk=chunk, scale=scale or None, softcap=softcap,
+                                 return_lse=True, sinks=sinks, alibi_slopes=slopes, tree=tree)
+
+
+def _forward_append(q, k, v, *rest):
+    return _forward_cache(q, k, v, *rest[3:], new=rest[:3])
+
+
 def _step(q, k_cache, v_cache, lengths, *options, **new):
-    page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size, *sinks = options
+    page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size, *rest = options
+    sinks, k_descale, v_descale, chunk, slopes, tree, hadamard, qv = (
+        *rest, *(None, None, None, 0, None, None, None, None)[len(rest):])
     numbers = {"lengths": lengths, "page_table": page_table, "batch_index": batch_index}
-    return _call.decode({"q": rows_contiguous(q), "k": k_cache, "v": v_cache, **new},
+    second = {} if qv is None else {"qv": rows_contiguous(qv)}
+    return _call.decode({"q": rows_contiguous(q), "k": k_cache, "v": v_cache, **new, **second},
                         {name: x for name, x in numbers.items() if x is not None},
-                        None if cos is None else (cos, sin, interleaved), sinks[0] if sinks else None,
-                        ((left, right), scale, softcap, split_size), _scratch.of(q.device))
+                        None if cos is None else (cos, sin, interleaved), (sinks, k_descale, v_descale, slopes, tree),
+                        ((left, right), scale, softcap, split_size, chunk, hadamard), _scratch.of(q.device))
 
 
 def _decode_append(q, k_cache, v_cache, *rest):
     k_new, v_new, lengths, *options = rest
-    torch.autograd.graph.increment_version((k_cache, v_cache))
+    descales = (*options[11:13], None, None)[:2]
+    torch.autograd.graph.increment_version(_native.written_by_a_step(k_cache, v_cache, *descales))
     return _step(q, k_cache, v_cache, lengths, *options, k_new=rows_contiguous(k_new), v_new=rows_contiguous(v_new))
 
 
-def _quantize(x, by_column, block, hadamard):
-    return tandem.quantize(rows_contiguous(x), by_column=by_column, block=block, hadamard=hadamard)
+def _quantize(x, by_column, block, hadamard, *finer, scale=None):
+    # Those at the end that have their default do not come.
+    integers, terms, cos, sin, interleaved, first_positions = (*finer, *(False, 1, None, None, False, None)[len(finer):])
+    return tandem.quantize(rows_contiguous(x), scale=scale, by_column=by_column, block=block, hadamard=hadamard,
+                           dtype="int8" if integers else "float8_e4m3fn", terms=terms,
+                           rotary=None if cos is None else (cos, sin), rotary_interleaved=interleaved,
+                           first_positions=first_positions)
 
 
-def _quantize_by(x, scale, by_column, block, hadamard):
-    return tandem.quantize(rows_contiguous(x), scale=scale, by_column=by_column, block=block, hadamard=hadamard)[0]
+def _quantize_by(x, scale, *options):
+    return _quantize(x, *options, scale=scale)[0]
 
 
 def _forward_eight_bit(q, k, v, *rest):
@@ -148,6 +198,8 @@ _scratch = _Scratch()
 for device in ("CPU", "CUDA"):
     LIBRARY.impl("forward", _forward, device)
     LIBRARY.impl("forward_varlen", _forward_varlen, device)
+    LIBRARY.impl("forward_cache", _forward_cache, device)
+    LIBRARY.impl("forward_append", _forward_append, device)
     LIBRARY.impl("backward", _backward, device)
     LIBRARY.impl("backward_with_sinks", _backward, device)
     LIBRARY.impl("decode", _step, device)
@@ -163,12 +215,15 @@ for device in ("CPU", "CUDA"):
 
 @torch.library.register_fake("tandem::forward", lib=LIBRARY)
 def _(q, k, v, *options, sinks=None):
-    return torch.empty_like(rows_contiguous(q)), _call.empty_lse(q)
+    return _native.empty_out(rows_contiguous(q), v), _call.empty_lse(q)
 
 
-@torch.library.register_fake("tandem::forward_varlen", lib=LIBRARY)
-def _(q, *rest, sinks=None):
-    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:-1], dtype=torch.float32)
+def _fake_varlen(q, k, v, *rest, **extras):
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+for name in ("forward_varlen", "forward_cache", "forward_append"):
+    torch.library.register_fake(f"tandem::{name}", _fake_varlen, lib=LIBRARY)
 
 
 @torch.library.register_fake("tandem::backward", lib=LIBRARY)
@@ -181,29 +236,30 @@ def _(dout, dlse, *rest):
     return *(torch.empty_like(rows_contiguous(x)) for x in rest[:3]), torch.empty_like(rest[-1])
 
 
-def _fake_step(q, *rest, sinks=None):
-    return torch.empty_like(q, memory_format=torch.contiguous_format), q.new_empty(q.shape[:3], dtype=torch.float32)
+def _fake_step(q, k_cache, v_cache, *rest, **extras):
+    return q.new_empty((*q.shape[:-1], v_cache.shape[-1])), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 torch.library.register_fake("tandem::decode", _fake_step, lib=LIBRARY)
 torch.library.register_fake("tandem::decode_append", _fake_step, lib=LIBRARY)
 
 
-def _fake_eight_bits(x, by_column):
+def _fake_eight_bits(x, by_column, _block, _hadamard, integers=False, terms=1, *_rotary):
     b, s, h, d = x.shape
-    return x.new_empty((b, d, h, (s + 15) // 16 * 16) if by_column else x.shape, dtype=torch.float8_e4m3fn)
+    shape = (b, (2 if terms == 2 else 1) * d, h, (s + 15) // 16 * 16) if by_column else x.shape
+    return x.new_empty(shape, dtype=torch.int8 if integers else torch.float8_e4m3fn)
 
 
 @torch.library.register_fake("tandem::quantize", lib=LIBRARY)
-def _(x, by_column, block, hadamard):
+def _(x, by_column, block, *options):
     b, s, h, _ = x.shape
     blocks = (s + block - 1) // block if block else 1
-    return _fake_eight_bits(x, by_column), x.new_empty((b, blocks, h), dtype=torch.float32)
+    return _fake_eight_bits(x, by_column, block, *options), x.new_empty((b, blocks, h), dtype=torch.float32)
 
 
 @torch.library.register_fake("tandem::quantize_by", lib=LIBRARY)
-def _(x, scale, by_column, block, hadamard):
-    return _fake_eight_bits(x, by_column)
+def _(x, scale, *options):
+    return _fake_eight_bits(x, *options)
 
 
 @torch.library.register_fake("tandem::forward_eight_bit", lib=LIBRARY)
@@ -290,6 +346,8 @@ torch.library.register_autograd("tandem::forward_varlen", _differentiate_varlen,
 for name in ("backward", "backward_with_sinks"):
     _no_derivative(name, "Tandem has no double backward")
 _no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
+_no_derivative("forward_cache", "caches are for inference, and chunk, alibi_slopes and tree have none; use "
+               "tandem.torch.attention or attention_varlen without")
 for name in ("quantize", "quantize_by", "forward_eight_bit"):
     _no_derivative(name, "8 bits are for inference; use tandem.torch.attention")
 _no_derivative("merge", "only attention itself has a backward pass")
@@ -326,6 +384,6 @@ def _autocast(name, device, key):
     return cast
 
 
-for name in ("forward", "forward_varlen"):
+for name in ("forward", "forward_varlen", "forward_cache"):
     LIBRARY.impl(name, _autocast(name, "cuda", torch._C.DispatchKey.AutocastCUDA), "AutocastCUDA")
     LIBRARY.impl(name, _autocast(name, "cpu", torch._C.DispatchKey.AutocastCPU), "AutocastCPU")

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <cuda.h>
 #include <cudaTypedefs.h>
-#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -51,21 +50,6 @@ void bind_context() {
   cudaGetLastError();
 }
 
-/// Whether the current device can reach the memory. The driver says so at once; the runtime asks it for more.
-bool is_reachable(const void* address) {
-  static const auto attribute =
-      driver_function<PFN_cuPointerGetAttribute_v4000>("cuPointerGetAttribute", 4000);
-  CUdeviceptr reached = 0;
-  const auto driver_knows = [&] {
-    return attribute != nullptr && attribute(&reached, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                             reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS;
-  };
-  if (driver_knows()) return reached != 0;
-  bind_context();
-  if (driver_knows()) return reached != 0;
-  return pointer_attributes(address).devicePointer != nullptr;
-}
-
 /// Asks the runtime.
 Status query_current_device(Device* device) {
   int count = 0;
@@ -89,21 +73,16 @@ Status query_current_device(Device* device) {
   return {};
 }
 
-/// Asks about each device once: its answers do not change, and every call of the library needs them.
+/// Asks about a device once in a row: its answers do not change, and every call of the library needs them.
 Status current_device(Device* device) {
-  static std::mutex mutex;
-  static std::map<int, Device> known;
+  thread_local Device known{-1, 0, 0, 0};
   int ordinal = 0;
-  if (cudaGetDevice(&ordinal) == cudaSuccess) {
-    const std::lock_guard lock(mutex);
-    if (const auto found = known.find(ordinal); found != known.end()) {
-      *device = found->second;
-      return {};
+  if (cudaGetDevice(&ordinal) != cudaSuccess || ordinal != known.ordinal)
+    if (Status s = query_current_device(&known); !s.ok()) {
+      known.ordinal = -1;
+      return s;
     }
-  }
-  if (Status s = query_current_device(device); !s.ok()) return s;
-  const std::lock_guard lock(mutex);
-  known.emplace(device->ordinal, *device);
+  *device = known;
   return {};
 }
 
@@ -180,6 +159,21 @@ Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorM
   return {};
 }
 
+bool is_reachable(const void* address) {
+  // The driver says so at once; the runtime asks it for more.
+  static const auto attribute =
+      driver_function<PFN_cuPointerGetAttribute_v4000>("cuPointerGetAttribute", 4000);
+  CUdeviceptr reached = 0;
+  const auto driver_knows = [&] {
+    return attribute != nullptr && attribute(&reached, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                             reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS;
+  };
+  if (driver_knows()) return reached != 0;
+  bind_context();
+  if (driver_knows()) return reached != 0;
+  return pointer_attributes(address).devicePointer != nullptr;
+}
+
 Status check_memory(const char* name, const void* address) {
   if (address == nullptr || is_reachable(address)) return {};
   return {TANDEM_INVALID_ARGUMENT, std::string(name) +
@@ -236,7 +230,7 @@ core::Status allow_shared_bytes(const void* kernel, int ordinal, int bytes) {
   return {};
 }
 
-core::Status enqueue(const char* name, const Launch& launch, void** parameters, void* stream) {
+core::Status enqueue(const char* name, const Launch& launch, const void* arguments, void* stream) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -247,6 +241,7 @@ core::Status enqueue(const char* name, const Launch& launch, void** parameters, 
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &early;
   config.numAttrs = launch.early ? 1 : 0;
+  void* parameters[] = {const_cast<void*>(arguments)};
   const cudaError_t error = cudaLaunchKernelExC(&config, launch.handle, parameters);
   return error == cudaSuccess ? Status{} : device_error(std::string("the launch of ") + name, error);
 }

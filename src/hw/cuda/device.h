@@ -6,6 +6,7 @@
 
 #include "core/problem.h"
 #include "core/status.h"
+#include "hw/launch.h"
 #include "hw/tensor_map.h"
 #include "hw/types.h"
 
@@ -29,6 +30,9 @@ DeviceDescription describe_device();
 /// Whether the address is device or managed memory; pinned host memory is not, though the GPU can reach it.
 bool is_device_memory(const void* address);
 
+/// Whether the current device can reach the memory.
+bool is_reachable(const void* address);
+
 /// OK if the GPU can reach what the argument `name` points to, or it is null.
 core::Status check_memory(const char* name, const void* address);
 
@@ -39,15 +43,9 @@ core::Status encode(const char* name, const core::Tensor& tensor, BoxRows box, T
 /// runtime once for each kernel and device, since that costs as much as a launch.
 core::Status allow_shared_bytes(const void* kernel, int ordinal, int bytes);
 
-/// A kernel on its way into a stream.
-struct Launch {
-  const void* handle;
-  int blocks, threads, shared_bytes;
-  bool early;  ///< may begin before the kernel ahead of it in the stream has ended; it waits by itself
-};
-
 /// `name` is the kernel's, for errors.
-core::Status enqueue(const char* name, const Launch& launch, void** parameters, void* stream);
+/// `arguments`: the struct that is its one parameter.
+core::Status enqueue(const char* name, const Launch& launch, const void* arguments, void* stream);
 
 /// A failed call of the runtime as a status. Clears the runtime's last error: what we report must not surface
 /// again in the caller's next check.

@@ -1,5 +1,6 @@
 #include "hw/sim/matrix.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -48,11 +49,15 @@ Chunk Chunk::of(Operand operand, const void* bytes) {
     std::memcpy(chunk.values, values, sizeof values);
     return chunk;
   }
-  static const auto table = [] {
-    std::array<float, 256> values;
-    for (int i = 0; i < 256; ++i) values[i] = static_cast<float>(core::E4m3{static_cast<std::uint8_t>(i)});
+  using Table = std::array<float, 256>;
+  const auto table_of = [](auto value_of) {
+    Table values;
+    for (int i = 0; i < 256; ++i) values[i] = static_cast<float>(value_of(static_cast<std::uint8_t>(i)));
     return values;
-  }();
+  };
+  static const Table e4m3 = table_of([](std::uint8_t bits) { return core::E4m3{bits}; });
+  static const Table int8 = table_of([](std::uint8_t bits) { return std::bit_cast<core::Int8>(bits); });
+  const Table& table = operand == Operand::e4m3 ? e4m3 : int8;
   Chunk chunk{16, {}};
   for (int i = 0; i < 16; ++i) chunk.values[i] = table[static_cast<const std::uint8_t*>(bytes)[i]];
   return chunk;
@@ -218,6 +223,21 @@ __attribute__((target_clones("avx2", "default"))) void multiply_e4m3(
         add_e4m3(halves, exponents, rows, q, i, sums);
         std::memcpy(own + i, &sums, bytes);
       }
+    }
+  }
+}
+
+// fp32 holds the sum of 32 products of int8 exactly.
+void multiply_int8(const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]) {
+  static float sums[warpgroup_size][128];
+  float* own[warpgroup_size];
+  for (int t = 0; t < warpgroup_size; ++t) std::fill_n(own[t] = sums[t], n / 2, 0.f);
+  for (const MatrixOperands& half : halves) multiply(half, n, own);
+  for (int t = 0; t < warpgroup_size; ++t) {
+    for (int i = 0; i < n / 2; ++i) {
+      float& accumulator = accumulators[t][i];
+      const auto sum = static_cast<std::uint32_t>(static_cast<std::int32_t>(sums[t][i]));
+      accumulator = std::bit_cast<float>(std::bit_cast<std::uint32_t>(accumulator) + sum);
     }
   }
 }

@@ -1,5 +1,5 @@
 // The arithmetic of one WGMMA: D (64 x n) += A (64 x 16) B (16 x n), on fragments as the threads hold them;
-// of e4m3 operands, whose K is 32, in two halves.
+// of 8-bit operands, whose K is 32, in two halves.
 #pragma once
 
 #include <cstdint>
@@ -31,5 +31,7 @@ void multiply(const MatrixOperands& operands, int n, float* const (&accumulators
 /// The same of e4m3 operands, to the bit as the chip adds (docs/simulator.md, Numbers): all 32 products and
 /// the accumulator are cut 13 bits below the largest exponent among them, and so is their sum.
 void multiply_e4m3(const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]);
+/// The same of int8 operands: accumulators are s32, in the bits of floats.
+void multiply_int8(const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]);
 
 }  // namespace tandem::hw::sim

@@ -114,7 +114,7 @@ template <Operand operand, int n, Major b_major>
 TANDEM_SIM_INLINE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
                                 Accumulate accumulate) {
   static_assert(n % 8 == 0 && n >= 8 && n <= 256);
-  static_assert(is_16_bit(operand) || b_major == Major::k);
+  static_assert(is_16_bit(operand) || (operand == Operand::e4m3 && b_major == Major::k));
   sim::wgmma({operand, n, Major::k, b_major, true, accumulate, {0}, b}, accumulators, a);
 }
 
@@ -214,6 +214,20 @@ TANDEM_SIM_INLINE std::uint32_t pack_bytes(float x0, float x1, float x2, float x
     return std::isnan(x) ? 0u : static_cast<std::uint32_t>(std::clamp(std::nearbyint(x), 0.f, 255.f));
   };
   return byte(x0) | byte(x1) << 8 | byte(x2) << 16 | byte(x3) << 24;
+}
+TANDEM_SIM_INLINE std::uint32_t pack_int8(float x0, float x1, float x2, float x3) {
+  const auto byte = [](float x) {
+    return std::uint32_t{static_cast<std::uint8_t>(core::Int8::from(x).bits)};
+  };
+  return byte(x0) | byte(x1) << 8 | byte(x2) << 16 | byte(x3) << 24;
+}
+template <std::uint32_t order>
+TANDEM_SIM_INLINE void unpack_int8(std::uint32_t (&pairs)[2], std::uint32_t word) {
+  const auto half = [word](std::uint32_t digit) {
+    const auto element = static_cast<std::int8_t>(word >> 8 * (order >> 4 * digit & 3u));
+    return std::uint32_t{core::Fp16::from(element).bits};
+  };
+  for (std::uint32_t i = 0; i < 2; ++i) pairs[i] = half(2 * i) | half(2 * i + 1) << 16;
 }
 template <std::uint32_t selector>
 TANDEM_SIM_INLINE std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high) {

@@ -132,8 +132,10 @@ void execute(MatrixUnit& unit) {
   }
   if (is_16_bit(flight.product.operand)) {
     multiply(steps[0], flight.product.n, flight.accumulators);
-  } else {
+  } else if (flight.product.operand == Operand::e4m3) {
     multiply_e4m3(steps, flight.product.n, flight.accumulators);
+  } else {
+    multiply_int8(steps, flight.product.n, flight.accumulators);
   }
   unit.products.pop_front();
   ++unit.first;

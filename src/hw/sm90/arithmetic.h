@@ -96,6 +96,32 @@ TANDEM_DEVICE std::uint32_t pack_bytes(float x0, float x1, float x2, float x3) {
   return word;
 }
 
+TANDEM_DEVICE std::uint32_t pack_int8(float x0, float x1, float x2, float x3) {
+  std::uint32_t word;
+  asm("{\n.reg .s32 a, b, c, d;\n.reg .b32 upper;\n"
+      "cvt.rni.s32.f32 a, %1;\ncvt.rni.s32.f32 b, %2;\ncvt.rni.s32.f32 c, %3;\ncvt.rni.s32.f32 d, %4;\n"
+      "max.s32 a, a, -127;\nmax.s32 b, b, -127;\nmax.s32 c, c, -127;\nmax.s32 d, d, -127;\n"
+      "cvt.pack.sat.s8.s32.b32 upper, d, c, 0;\n"
+      "cvt.pack.sat.s8.s32.b32 %0, b, a, upper;\n}\n"
+      : "=r"(word)
+      : "f"(x0), "f"(x1), "f"(x2), "f"(x3));
+  return word;
+}
+
+template <std::uint32_t order>
+TANDEM_DEVICE void unpack_int8(std::uint32_t (&pairs)[2], std::uint32_t word) {
+  // As the low half of the mantissa of 1024 + 128 + the number, less 1152 in both halves of a word.
+  constexpr std::uint32_t thousands = 0x64646464, bias = 0xe480e480;
+  const std::uint32_t biased = word ^ 0x80808080u;
+  TANDEM_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const std::uint32_t selector = 0x4040 | (order >> 8 * i & 15u) | (order >> (8 * i + 4) & 15u) << 8;
+    asm("add.rn.f16x2 %0, %1, %2;\n"
+        : "=r"(pairs[i])
+        : "r"(__byte_perm(biased, thousands, selector)), "r"(bias));
+  }
+}
+
 template <std::uint32_t selector>
 TANDEM_DEVICE std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high) {
   return __byte_perm(low, high, selector);

@@ -71,12 +71,12 @@ using WgmmaTail = std::conditional_t<is_16_bit(operand), WgmmaMajors<majors...>,
 template <int n>
 struct Wgmma;
 
-#define TANDEM_ACCUMULATORS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define TANDEM_ACCUMULATORS_8(d, i) TANDEM_ACCUMULATORS_4(d, i), TANDEM_ACCUMULATORS_4(d, i + 4)
-#define TANDEM_ACCUMULATORS_16(d, i) TANDEM_ACCUMULATORS_8(d, i), TANDEM_ACCUMULATORS_8(d, i + 8)
-#define TANDEM_ACCUMULATORS_32(d, i) TANDEM_ACCUMULATORS_16(d, i), TANDEM_ACCUMULATORS_16(d, i + 16)
-#define TANDEM_ACCUMULATORS_64(d, i) TANDEM_ACCUMULATORS_32(d, i), TANDEM_ACCUMULATORS_32(d, i + 32)
-#define TANDEM_ACCUMULATORS_128(d, i) TANDEM_ACCUMULATORS_64(d, i), TANDEM_ACCUMULATORS_64(d, i + 64)
+#define TANDEM_ACCUMULATORS_4(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
+#define TANDEM_ACCUMULATORS_8(c, d, i) TANDEM_ACCUMULATORS_4(c, d, i), TANDEM_ACCUMULATORS_4(c, d, i + 4)
+#define TANDEM_ACCUMULATORS_16(c, d, i) TANDEM_ACCUMULATORS_8(c, d, i), TANDEM_ACCUMULATORS_8(c, d, i + 8)
+#define TANDEM_ACCUMULATORS_32(c, d, i) TANDEM_ACCUMULATORS_16(c, d, i), TANDEM_ACCUMULATORS_16(c, d, i + 16)
+#define TANDEM_ACCUMULATORS_64(c, d, i) TANDEM_ACCUMULATORS_32(c, d, i), TANDEM_ACCUMULATORS_32(c, d, i + 32)
+#define TANDEM_ACCUMULATORS_128(c, d, i) TANDEM_ACCUMULATORS_64(c, d, i), TANDEM_ACCUMULATORS_64(c, d, i + 64)
 
 #define TANDEM_NAMES_4 "%0, %1, %2, %3"
 #define TANDEM_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -98,29 +98,30 @@ struct Wgmma;
 #define TANDEM_NAMES_120 TANDEM_NAMES_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define TANDEM_NAMES_128 TANDEM_NAMES_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 
-// Operands 0 ... COUNT - 1 are the accumulators; I0 ... I7 name the inputs behind them, as PTX needs them
+// The lists' c is how a register is taken: "+f" as a float, "+r" as an integer. Operands 0 ... COUNT - 1 are
+// the accumulators; I0 ... I7 name the inputs behind them, as PTX needs them
 // spelled. The predicate is scale-d: whether D is added. The two ones are scale-a and scale-b (no negation),
 // then come trans-a, trans-b.
-#define TANDEM_LIST_4(d) TANDEM_ACCUMULATORS_4(d, 0)
-#define TANDEM_LIST_8(d) TANDEM_ACCUMULATORS_8(d, 0)
-#define TANDEM_LIST_16(d) TANDEM_ACCUMULATORS_16(d, 0)
-#define TANDEM_LIST_24(d) TANDEM_ACCUMULATORS_16(d, 0), TANDEM_ACCUMULATORS_8(d, 16)
-#define TANDEM_LIST_32(d) TANDEM_ACCUMULATORS_32(d, 0)
-#define TANDEM_LIST_36(d) TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_4(d, 32)
-#define TANDEM_LIST_40(d) TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_8(d, 32)
-#define TANDEM_LIST_48(d) TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_16(d, 32)
-#define TANDEM_LIST_56(d) \
-  TANDEM_ACCUMULATORS_32(d, 0), TANDEM_ACCUMULATORS_16(d, 32), TANDEM_ACCUMULATORS_8(d, 48)
-#define TANDEM_LIST_64(d) TANDEM_ACCUMULATORS_64(d, 0)
-#define TANDEM_LIST_68(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_4(d, 64)
-#define TANDEM_LIST_72(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_8(d, 64)
-#define TANDEM_LIST_80(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_16(d, 64)
-#define TANDEM_LIST_88(d) \
-  TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_16(d, 64), TANDEM_ACCUMULATORS_8(d, 80)
-#define TANDEM_LIST_96(d) TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_32(d, 64)
-#define TANDEM_LIST_112(d) \
-  TANDEM_ACCUMULATORS_64(d, 0), TANDEM_ACCUMULATORS_32(d, 64), TANDEM_ACCUMULATORS_16(d, 96)
-#define TANDEM_LIST_128(d) TANDEM_ACCUMULATORS_128(d, 0)
+#define TANDEM_LIST_4(c, d) TANDEM_ACCUMULATORS_4(c, d, 0)
+#define TANDEM_LIST_8(c, d) TANDEM_ACCUMULATORS_8(c, d, 0)
+#define TANDEM_LIST_16(c, d) TANDEM_ACCUMULATORS_16(c, d, 0)
+#define TANDEM_LIST_24(c, d) TANDEM_ACCUMULATORS_16(c, d, 0), TANDEM_ACCUMULATORS_8(c, d, 16)
+#define TANDEM_LIST_32(c, d) TANDEM_ACCUMULATORS_32(c, d, 0)
+#define TANDEM_LIST_36(c, d) TANDEM_ACCUMULATORS_32(c, d, 0), TANDEM_ACCUMULATORS_4(c, d, 32)
+#define TANDEM_LIST_40(c, d) TANDEM_ACCUMULATORS_32(c, d, 0), TANDEM_ACCUMULATORS_8(c, d, 32)
+#define TANDEM_LIST_48(c, d) TANDEM_ACCUMULATORS_32(c, d, 0), TANDEM_ACCUMULATORS_16(c, d, 32)
+#define TANDEM_LIST_56(c, d) \
+  TANDEM_ACCUMULATORS_32(c, d, 0), TANDEM_ACCUMULATORS_16(c, d, 32), TANDEM_ACCUMULATORS_8(c, d, 48)
+#define TANDEM_LIST_64(c, d) TANDEM_ACCUMULATORS_64(c, d, 0)
+#define TANDEM_LIST_68(c, d) TANDEM_ACCUMULATORS_64(c, d, 0), TANDEM_ACCUMULATORS_4(c, d, 64)
+#define TANDEM_LIST_72(c, d) TANDEM_ACCUMULATORS_64(c, d, 0), TANDEM_ACCUMULATORS_8(c, d, 64)
+#define TANDEM_LIST_80(c, d) TANDEM_ACCUMULATORS_64(c, d, 0), TANDEM_ACCUMULATORS_16(c, d, 64)
+#define TANDEM_LIST_88(c, d) \
+  TANDEM_ACCUMULATORS_64(c, d, 0), TANDEM_ACCUMULATORS_16(c, d, 64), TANDEM_ACCUMULATORS_8(c, d, 80)
+#define TANDEM_LIST_96(c, d) TANDEM_ACCUMULATORS_64(c, d, 0), TANDEM_ACCUMULATORS_32(c, d, 64)
+#define TANDEM_LIST_112(c, d) \
+  TANDEM_ACCUMULATORS_64(c, d, 0), TANDEM_ACCUMULATORS_32(c, d, 64), TANDEM_ACCUMULATORS_16(c, d, 96)
+#define TANDEM_LIST_128(c, d) TANDEM_ACCUMULATORS_128(c, d, 0)
 
 #define TANDEM_WGMMA(N, COUNT, I0, I1, I2, I3, I4, I5, I6, I7)                                               \
   template <>                                                                                                \
@@ -131,7 +132,7 @@ struct Wgmma;
                    ", 0;\n"                                                                                  \
                    "wgmma.mma_async.sync.aligned.m64n" #N I3 " {" TANDEM_NAMES_##COUNT                       \
                    "}, " I0 ", " I1 ", p, 1, 1" I4 ";\n}\n"                                                  \
-                   : TANDEM_LIST_##COUNT(d)                                                                  \
+                   : TANDEM_LIST_##COUNT("+f", d)                                                            \
                    : "l"(a), "l"(b), "r"(add), "C"(WgmmaTypes<operand>::ptx),                                \
                      "C"(WgmmaTail<operand, a_major, b_major>::ptx));                                        \
     }                                                                                                        \
@@ -141,7 +142,7 @@ struct Wgmma;
                    ", 0;\n"                                                                                  \
                    "wgmma.mma_async.sync.aligned.m64n" #N I6 " {" TANDEM_NAMES_##COUNT                       \
                    "}, {" I0 ", " I1 ", " I2 ", " I3 "}, " I4 ", p, 1, 1" I7 ";\n}\n"                        \
-                   : TANDEM_LIST_##COUNT(d)                                                                  \
+                   : TANDEM_LIST_##COUNT("+f", d)                                                            \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add),                           \
                      "C"(WgmmaTypes<operand>::ptx), "C"(WgmmaTail<operand, b_major>::ptx));                  \
     }                                                                                                        \
@@ -167,18 +168,45 @@ TANDEM_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134", "
 
 #undef TANDEM_WGMMA
 
+/// The same of int8: no negation, no majors.
+template <int n>
+struct IntegerWgmma;
+
+#define TANDEM_WGMMA_INT8(N, COUNT, I0, I1, I2)                                                         \
+  template <>                                                                                           \
+  struct IntegerWgmma<N> {                                                                              \
+    TANDEM_DEVICE static void ss(std::int32_t (&d)[N / 2], std::uint64_t a, std::uint64_t b, int add) { \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I2                                               \
+                   ", 0;\n"                                                                             \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" TANDEM_NAMES_##COUNT        \
+                   "}, " I0 ", " I1 ", p;\n}\n"                                                         \
+                   : TANDEM_LIST_##COUNT("+r", d)                                                       \
+                   : "l"(a), "l"(b), "r"(add));                                                         \
+    }                                                                                                   \
+  };
+
+TANDEM_WGMMA_INT8(8, 4, "%4", "%5", "%6")
+TANDEM_WGMMA_INT8(128, 64, "%64", "%65", "%66")
+
+#undef TANDEM_WGMMA_INT8
+
 template <Operand operand, int n, Major b_major, Major a_major>
 TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                             Accumulate accumulate) {
   static_assert(is_16_bit(operand) || (a_major == Major::k && b_major == Major::k));
-  Wgmma<n>::template ss<operand, a_major, b_major>(accumulators, a.bits, b.bits,
-                                                   static_cast<int>(accumulate));
+  if constexpr (operand == Operand::int8) {
+    IntegerWgmma<n>::ss(reinterpret_cast<std::int32_t(&)[n / 2]>(accumulators), a.bits, b.bits,
+                        static_cast<int>(accumulate));
+  } else {
+    Wgmma<n>::template ss<operand, a_major, b_major>(accumulators, a.bits, b.bits,
+                                                     static_cast<int>(accumulate));
+  }
 }
 
 template <Operand operand, int n, Major b_major>
 TANDEM_DEVICE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
                             Accumulate accumulate) {
-  static_assert(is_16_bit(operand) || b_major == Major::k);
+  static_assert(is_16_bit(operand) || (operand == Operand::e4m3 && b_major == Major::k));
   Wgmma<n>::template rs<operand, b_major>(accumulators, a, b.bits, static_cast<int>(accumulate));
 }
 

@@ -1,0 +1,184 @@
+// tandem quantize: tensors of a safetensors file in 8 bits, with their scales.
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "call.h"
+#include "element.h"
+#include "layers.h"
+#include "options.h"
+#include "place.h"
+#include "report.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr std::int64_t key_group = 16;
+
+struct QuantizeOptions {
+  std::string file, output;
+  LayerNames names{"q", "k", "v", ""};
+  std::string layout = "bshd", backend = "auto", dtype;
+  std::int64_t block = 128;
+  std::uint64_t seed = 1;
+  bool hadamard = false, by_column = false, int8 = false;
+  int terms = 1;
+};
+
+/// What one tensor has become, back on the host.
+struct Quantised {
+  StoredTensor bits, scale;
+  std::int64_t blocks;
+};
+
+std::vector<std::byte> fetched(Place& place, const Buffer& buffer, std::int64_t bytes) {
+  std::vector<std::byte> host(static_cast<std::size_t>(bytes));
+  if (bytes > 0) place.download(host.data(), buffer.data(), host.size());
+  return host;
+}
+
+tandem_tensor dense(tandem_dtype dtype, const Shape& shape, const Buffer& memory) {
+  return {memory.data(),
+          dtype,
+          {shape[0], shape[1], shape[2], shape[3]},
+          {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
+}
+
+Quantised quantised(const std::string& name, const HostTensor& x, bool is_value,
+                    const QuantizeOptions& options) {
+  const auto [b, s, h, d] = x.shape;
+  const bool by_column = is_value && options.by_column;
+  const std::int64_t blocks = options.block == 0 ? 1 : (s + options.block - 1) / options.block;
+  const int terms = by_column ? options.terms : 1;
+  const Shape shape =
+      by_column ? Shape{b, terms * d, h, (s + key_group - 1) / key_group * key_group} : x.shape;
+  const bool int8 = options.int8 && !is_value;
+  const tandem_backend backend = resolve_backend(parse_backend(options.backend), x.dtype);
+  const std::unique_ptr<Place> place = make_place(backend);
+  const std::unique_ptr<Buffer> input = uploaded(*place, x.storage);
+  const Buffer bits(*place, static_cast<std::size_t>(count_of(shape)) + 1);
+  const std::int64_t scale_bytes = b * blocks * h * static_cast<std::int64_t>(sizeof(float));
+  const Buffer scale(*place, static_cast<std::size_t>(scale_bytes) + 1);
+  tandem_quantize_args args{};
+  args.struct_size = sizeof args;
+  args.backend = backend == TANDEM_BACKEND_REFERENCE ? TANDEM_BACKEND_CPU : backend;
+  args.x = x.view(input->data());
+  args.out = dense(int8 ? TANDEM_INT8 : TANDEM_E4M3, shape, bits);
+  args.layout = by_column ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY;
+  args.scale = dense(TANDEM_FP32, {b, blocks, h, 1}, scale);
+  args.block = options.block;
+  args.hadamard = options.hadamard && !is_value ? 1 : 0;
+  args.seed = options.seed;
+  args.terms = terms;
+  require(tandem_quantize(&args, place->stream()), Exit::bad_input);
+  return {{name,
+           int8 ? "I8" : "F8_E4M3",
+           {shape[0], shape[1], shape[2], shape[3]},
+           fetched(*place, bits, count_of(shape))},
+          {name + "_scale", "F32", {b, blocks, h}, fetched(*place, scale, scale_bytes)},
+          blocks};
+}
+
+HostTensor read_as(const SafetensorsFile& file, const std::string& name, const QuantizeOptions& options) {
+  const Layout layout = options.layout == "bhsd" ? Layout::bhsd() : Layout::bshd();
+  HostTensor tensor = read_tensor(file, name, layout);
+  if (options.dtype.empty() || parse_dtype(options.dtype) == tensor.dtype) return tensor;
+  return HostTensor::from_dense(parse_dtype(options.dtype), tensor.shape, layout, tensor.to_dense());
+}
+
+Exit run_quantize(const QuantizeOptions& options) {
+  std::error_code error;
+  if (std::filesystem::equivalent(options.file, options.output, error))
+    throw Failure(Exit::usage, "-o " + options.output + " is the input file; choose another");
+  if (options.terms == 2 && !options.by_column)
+    throw Failure(Exit::usage, "--terms 2 is for values by column; add --by-column");
+  const SafetensorsFile file(options.file);
+  const std::vector<std::string> layers = find_layers(file, options.names);
+  SafetensorsWriter writer(options.output);
+  std::vector<StoredTensor> tensors;
+  Table table({"tensor", "b x s x h x d", "scales"});
+  Progress progress(layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (const std::string& pattern : {options.names.q, options.names.k, options.names.v}) {
+      const std::string name = name_in_layer(pattern, layers[i]);
+      progress.show(i, name);
+      const HostTensor x = read_as(file, name, options);
+      Quantised result = quantised(name, x, pattern == options.names.v, options);
+      const auto [b, s, h, d] = x.shape;
+      const auto number = [](std::int64_t n) { return std::to_string(n); };
+      table.add({name, number(b) + "x" + number(s) + "x" + number(h) + "x" + number(d),
+                 number(b) + "x" + number(result.blocks) + "x" + number(h)});
+      tensors.push_back(std::move(result.bits));
+      tensors.push_back(std::move(result.scale));
+    }
+  }
+  progress.clear();
+  table.print(std::cout);
+  std::vector<NamedTensor> named;
+  for (const StoredTensor& tensor : tensors)
+    named.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+  writer.write(named, {{"tandem", tandem_version()},
+                       {"block", std::to_string(options.block)},
+                       {"hadamard", options.hadamard ? std::to_string(options.seed) : "none"},
+                       {"values", options.by_column ? "by column" : "by key"},
+                       {"terms", std::to_string(options.terms)}});
+  return Exit::ok;
+}
+
+void add_quantize_options(CLI::App& command, QuantizeOptions& options) {
+  command.add_option("FILE", options.file, "Input, a safetensors file")->required();
+  command.add_option("-o,--output", options.output, "Output, a safetensors file")
+      ->type_name("FILE")
+      ->required();
+  const auto name = [&command](const char* flag, std::string& value, const char* text) {
+    command.add_option(flag, value, text)->type_name("NAME")->capture_default_str();
+  };
+  name("--q", options.names.q, "Queries; {} stands for the layer's number and takes all layers");
+  name("--k", options.names.k, "Keys");
+  name("--v", options.names.v, "Values");
+  command.add_option("--layout", options.layout, "Order of the dimensions in the input")
+      ->check(CLI::IsMember({"bshd", "bhsd"}))
+      ->type_name("LAYOUT")
+      ->capture_default_str();
+  command.add_option("--block", options.block, "Tokens that share a scale; 0: all. On Hopper 128")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("TOKENS")
+      ->capture_default_str();
+  command.add_flag("--hadamard", options.hadamard,
+                   "Multiply rows of q and k by a Hadamard matrix with random signs");
+  command.add_option("--seed", options.seed, "Of these signs")
+      ->check(seed_validator())
+      ->capture_default_str();
+  command.add_flag("--by-column", options.by_column, "Write v by column, as the faster kernels take it");
+  command.add_flag("--int8", options.int8, "Write q and k as int8, whose scores are finer");
+  command
+      .add_option("--terms", options.terms, "Of v by column: 2 keep what rounding to one e4m3 number leaves")
+      ->check(CLI::Range(1, 2))
+      ->capture_default_str();
+  command.add_option("--dtype", options.dtype, "Convert q, k, v first (default: as in the file)")
+      ->check(dtype_validator())
+      ->type_name("DTYPE");
+  command.add_option("--backend", options.backend, "auto: hopper where it can run (not for fp32), else cpu")
+      ->check(backend_validator())
+      ->type_name("BACKEND")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, Exit& result) {
+  CLI::App* command =
+      app.add_subcommand("quantize", "q, k and v of a safetensors file in 8 bits, with scales");
+  const auto options = std::make_shared<QuantizeOptions>();
+  add_quantize_options(*command, *options);
+  command->footer(
+      "Writes each tensor in 8 bits (F8_E4M3, or I8) by its name, in the order b, s, h, d, and beside it "
+      "NAME_scale,\n"
+      "fp32, b, blocks, h: what its elements are multiplied by.");
+  command->callback([options, &result] { result = run_quantize(*options); });
+}
+
+}  // namespace tandem::cli

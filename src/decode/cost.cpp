@@ -1,0 +1,155 @@
+#include "decode/cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "core/stream_k.h"
+
+namespace tandem::decode {
+namespace {
+
+using core::DecodeProblem;
+
+/// What one warpgroup takes where nobody is in its way.
+struct TilePrice {
+  int head_dim, query_rows;
+  double stream_us;  ///< to begin a stream: its queries have to come
+  double block_us;   ///< for a block of keys that is there: products and softmax, one after another
+};
+// The numbers of this file were fitted to 2,331 measurements of 323 drawn shapes on an H200: every tile, with
+// several shares (docs/decode.md). Those of head dims 512 and 576 were not measured: they are what its
+// products take at the rate of the others'.
+constexpr std::array tile_prices{
+    TilePrice{64, 8, 0.73, 0.68},  TilePrice{64, 16, 0.73, 0.80},  TilePrice{64, 32, 1.06, 1.28},
+    TilePrice{128, 8, 0.73, 0.89}, TilePrice{128, 16, 0.73, 1.08}, TilePrice{128, 32, 1.05, 1.33},
+    TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 0.73, 0.90},  TilePrice{256, 16, 0.73, 1.05},
+    TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
+    TilePrice{576, 16, 1.1, 1.20}, TilePrice{576, 32, 2.0, 1.60}};
+/// Of a block of 64 keys where the others of the head dim have 128.
+constexpr double half_block = 0.63;
+
+/// Bytes a microsecond: from memory, from L2, and of one multiprocessor.
+constexpr double memory_rate = 4.56e6, l2_rate = 8.24e6, sm_rate = 95e3;
+/// From L2 where rows are no whole sectors of 32 bytes, as of head dims 40 and 72: what such steps reached.
+constexpr double odd_row_rate = 3.5e6;
+/// The same of a block that streams from memory, once the stages that were fetched ahead are used up. Not
+/// seen from head dim 256 on.
+constexpr double stream_rate = 50e3;
+constexpr std::int64_t blocks_ahead = 2;
+/// Of a launch; of a partial result of 1024 numbers.
+constexpr double launch_us = 4.05, partial_us = 0.65;
+/// Of a merge in the kernel: at all, and for each round of loads.
+constexpr double merge_us = 0.34, round_us = 1.10;
+/// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
+constexpr double idle_combine_us = 1.8, combine_us = 4.7, combine_round_us = 1.4;
+
+/// Of all sequences, that a team visits one after another.
+std::int64_t streams_in_turn(const DecodeProblem& problem, const DecodeVariant& variant,
+                             const TeamShape& shape) {
+  return problem.batch() * (streams_of(problem, variant) / shape.team_blocks);
+}
+
+/// That of the widest tile where a kernel has none.
+TilePrice price_of(const DecodeVariant& variant) {
+  const TilePrice* price = nullptr;
+  for (const TilePrice& p : tile_prices)
+    if (p.head_dim == variant.head_dim && (price == nullptr || price->query_rows < variant.query_rows))
+      price = &p;
+  const bool halved = variant.head_dim == 128 && variant.query_rows <= 16 && variant.block_n == 64;
+  return {price->head_dim, price->query_rows, price->stream_us, price->block_us * (halved ? half_block : 1)};
+}
+
+/// How streams that are equally long are shared out.
+struct Cut {
+  std::int64_t units;   ///< of a stream
+  std::int64_t blocks;  ///< that have a share
+  std::int64_t share;   ///< units of the longest one
+  bool whole;           ///< no stream is cut
+  bool even;            ///< nor begun where another ends
+
+  double streams_begun() const {
+    const double streams = static_cast<double>(share) / static_cast<double>(units);
+    return even ? std::max(1., streams) : 1 + streams;
+  }
+  std::int64_t parts() const {
+    if (whole) return 1;
+    if (even) return units / share;
+    return share < units ? ceil_div(units, share) + 1 : 2;
+  }
+};
+
+Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const TeamShape& shape,
+           std::int64_t least_share) {
+  Cut cut{};
+  cut.units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
+  const std::int64_t in_turn = streams_in_turn(problem, variant, shape);
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // more is refused
+  const auto total = static_cast<int>(std::min(in_turn * cut.units, most));
+  const core::Shares shares(total, core::Divisor(shape.teams), core::Divisor(static_cast<int>(least_share)));
+  cut.blocks = std::int64_t{shares.blocks()} * shape.team_blocks;
+  cut.share = shares.begin(1);
+  const bool equal = cut.share * shares.blocks() == total;
+  cut.whole = equal && cut.share % cut.units == 0;
+  cut.even = cut.whole || (equal && cut.units % cut.share == 0);
+  return cut;
+}
+
+/// What it takes to bring the parts of cut streams together.
+double merging_us(const DecodeVariant& variant, const Cut& cut) {
+  constexpr int parts_in_flight = 16;
+  const auto groups = static_cast<double>(ceil_div(cut.parts(), parts_in_flight));
+  if (variant.merges_apart()) {
+    if (cut.whole) return cut.units > 1 ? idle_combine_us : 0;
+    return combine_us + combine_round_us * groups;
+  }
+  if (cut.whole) return 0;
+  const double numbers = variant.query_rows * variant.value_dim;
+  const double rounds =
+      std::max(1., numbers / 4 / DecodeVariant::consumer_threads / (variant.resident == 1 ? 2 : 1));
+  constexpr double uneven_share = 0.67;  // of that: not all blocks merge
+  return (merge_us + round_us * rounds * groups) * (cut.even ? 1 : uneven_share) +
+         partial_us * numbers / 1024 * (cut.even ? 1 : 2);
+}
+
+}  // namespace
+
+double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
+               std::int64_t share) {
+  if (grid.blocks() == 0) return 0;
+  const Cut cut = cut_of(problem, variant, grid.usual, share);
+  const TilePrice price = price_of(variant);
+  const bool padded = problem.key_columns() < variant.head_dim;  // rows that are no whole lines of L2
+  const double columns = static_cast<double>(problem.key_columns()) * (variant.values_in_keys() ? 1 : 2);
+  const double bytes = columns * variant.block_n * (variant.eight_bit() ? 1 : 2) * (padded ? 1.35 : 1);
+  const auto blocks = static_cast<double>(cut.blocks);
+  const auto row_tiles = static_cast<double>(streams_of(problem, variant) / problem.kv_heads());
+  constexpr std::int64_t sector = 32;
+  const bool odd_rows = problem.key_columns() * (variant.eight_bit() ? 1 : 2) % sector != 0;
+  const double first_us = std::max({price.block_us, blocks / row_tiles * bytes / memory_rate,
+                                    blocks * bytes / (odd_rows ? odd_row_rate : l2_rate), bytes / sm_rate});
+  const double later_us =
+      variant.head_dim >= 256 ? first_us : std::max(first_us, bytes / row_tiles / stream_rate);
+  const auto first = static_cast<double>(std::min(cut.share, blocks_ahead));
+  return launch_us + price.stream_us * cut.streams_begun() + first_us * first +
+         later_us * (static_cast<double>(cut.share) - first) + merging_us(variant, cut);
+}
+
+std::int64_t best_share(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
+                        std::int64_t usual) {
+  constexpr std::int64_t most_keys = 1536;  // of a stream whose cut counts
+  const std::int64_t units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
+  if (grid.blocks() == 0 || problem.capacity() > most_keys) return usual;
+  const std::int64_t in_turn = streams_in_turn(problem, variant, grid.usual);
+  std::int64_t best = usual;
+  double least = step_us(problem, variant, grid, usual);
+  for (const std::int64_t share :
+       {ceil_div(in_turn, grid.usual.teams) * units, units, ceil_div(units, 2), ceil_div(units, 4)}) {
+    if (share <= usual) continue;
+    const double us = step_us(problem, variant, grid, share);
+    if (us < least) best = share, least = us;
+  }
+  return best;
+}
+
+}  // namespace tandem::decode

@@ -1,0 +1,122 @@
+// tandem quantize, run as a user runs it.
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "element.h"
+#include "safetensors.h"
+#include "tensor.h"
+#include "tests/cli/process.h"
+
+namespace tandem::test {
+namespace {
+
+using cli::HostTensor;
+using cli::SafetensorsFile;
+using testing::HasSubstr;
+
+constexpr std::int64_t tokens = 150, heads = 2, columns = 64;
+
+/// The same of each name.
+std::vector<float> save(const std::string& path, const std::vector<std::string>& names) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(tokens * heads * columns);
+  for (float& value : values) value = normal(random);
+  const auto x =
+      HostTensor::from_dense(TANDEM_FP32, {1, tokens, heads, columns}, cli::Layout::bshd(), values);
+  std::vector<cli::NamedTensor> named;
+  for (const std::string& name : names)
+    named.push_back({name, "F32", {1, tokens, heads, columns}, x.storage});
+  cli::write_safetensors(path, named, {});
+  return values;
+}
+
+float of_e4m3(std::byte byte) {
+  const int bits = std::to_integer<int>(byte), exponent = bits >> 3 & 15, mantissa = bits & 7;
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return bits >= 128 ? -magnitude : magnitude;
+}
+
+std::vector<float> loaded(const SafetensorsFile& file, const std::string& name) {
+  const cli::TensorEntry& entry = file.header().tensors.at(name);
+  const std::vector<std::byte> bytes = file.read(entry);
+  std::vector<float> values;
+  if (entry.dtype == "F8_E4M3") {
+    for (const std::byte byte : bytes) values.push_back(of_e4m3(byte));
+  } else {
+    values.resize(bytes.size() / sizeof(float));
+    cli::decode(TANDEM_FP32, bytes.data(), values);
+  }
+  return values;
+}
+
+class Quantize : public testing::Test {
+ protected:
+  Outcome quantize(std::vector<std::string> more) {
+    more.insert(more.begin(), {"quantize", in, "-o", out});
+    return run_tool(more);
+  }
+  ScratchFolder scratch;
+  std::string in = scratch.file("in.safetensors"), out = scratch.file("out.safetensors");
+};
+
+TEST_F(Quantize, WritesEachTensorAndItsScalesForAllLayers) {
+  const std::vector<float> x = save(in, {"l.0.q", "l.0.k", "l.0.v", "l.1.q", "l.1.k", "l.1.v"});
+  const Outcome done = quantize({"--q", "l.{}.q", "--k", "l.{}.k", "--v", "l.{}.v"});
+  ASSERT_EQ(done.exit_code, 0) << done;
+  EXPECT_THAT(done.out, HasSubstr("l.1.v"));
+  const SafetensorsFile file(out);
+  EXPECT_EQ(file.header().tensors.size(), 12u);
+  EXPECT_EQ(file.header().tensors.at("l.1.k").dtype, "F8_E4M3");
+  EXPECT_EQ(file.header().tensors.at("l.1.k_scale").shape, (std::vector<std::int64_t>{1, 2, heads}));
+  const std::vector<float> bits = loaded(file, "l.1.k"), scale = loaded(file, "l.1.k_scale");
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t token = i / (heads * columns), head = i / columns % heads;
+    const float back = bits[i] * scale[token / 128 * heads + head];
+    ASSERT_NEAR(back, x[i], std::fabs(x[i]) / 16 + 1e-4) << "element " << i;
+  }
+}
+
+TEST_F(Quantize, ValuesByColumnAndOneScaleForAllTokens) {
+  save(in, {"q", "k", "v"});
+  const Outcome done = quantize({"--by-column", "--block", "0", "--hadamard"});
+  ASSERT_EQ(done.exit_code, 0) << done;
+  const SafetensorsFile file(out);
+  EXPECT_EQ(file.header().tensors.at("v").shape, (std::vector<std::int64_t>{1, columns, heads, 160}));
+  EXPECT_EQ(file.header().tensors.at("v_scale").shape, (std::vector<std::int64_t>{1, 1, heads}));
+  EXPECT_EQ(file.header().metadata.at("hadamard"), "1");
+  EXPECT_NE(loaded(file, "q"), loaded(file, "v"));
+}
+
+TEST_F(Quantize, IntegersAndTwoTerms) {
+  const std::vector<float> x = save(in, {"q", "k", "v"});
+  const Outcome done = quantize({"--int8", "--by-column", "--terms", "2"});
+  ASSERT_EQ(done.exit_code, 0) << done;
+  const SafetensorsFile file(out);
+  EXPECT_EQ(file.header().tensors.at("k").dtype, "I8");
+  EXPECT_EQ(file.header().tensors.at("v").dtype, "F8_E4M3");
+  EXPECT_EQ(file.header().tensors.at("v").shape, (std::vector<std::int64_t>{1, 2 * columns, heads, 160}));
+  const std::vector<std::byte> bits = file.read(file.header().tensors.at("k"));
+  const std::vector<float> scale = loaded(file, "k_scale");
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t token = i / (heads * columns), head = i / columns % heads;
+    const float unit = scale[token / 128 * heads + head];
+    const float back = static_cast<float>(std::to_integer<std::int8_t>(bits[i])) * unit;
+    ASSERT_NEAR(back, x[i], 0.501f * unit) << "element " << i;
+  }
+  EXPECT_EQ(quantize({"--terms", "2"}).exit_code, 2) << "by key there is one";
+}
+
+TEST_F(Quantize, NamesWhatIsMissing) {
+  save(in, {"q", "k"});
+  const Outcome refused = quantize({});
+  EXPECT_EQ(refused.exit_code, 3) << refused;
+  EXPECT_THAT(refused.err, HasSubstr("'v'"));
+  EXPECT_EQ(run_tool({"quantize", in, "-o", in}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,191 @@
+// Decode's cost model: how its prices move with the step, and that it chooses what measured best.
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <vector>
+
+#include "decode/cost.h"
+#include "decode/plan.h"
+#include "tests/sim/decode_plan_cases.h"
+
+namespace tandem::test {
+namespace {
+
+using core::DecodeProblem;
+using decode::DecodeVariant;
+
+constexpr int multiprocessors = 132;
+
+double us(const DecodeProblem& p, const DecodeVariant& v, std::int64_t share) {
+  return decode::step_us(p, v, decode::grid_shape(p, v, multiprocessors), share);
+}
+
+/// The kernels that the model may choose for head dim 128 in bf16.
+std::vector<DecodeVariant> kernels_of_128() {
+  std::vector<DecodeVariant> found;
+  for (const DecodeVariant& v : decode::all_variants())
+    if (v.algorithm == decode::Algorithm::shared_p && v.head_dim == 128 && v.operand == hw::Operand::bf16)
+      found.push_back(v);
+  return found;
+}
+
+TEST(DecodeCost, ALongerStreamInWholeSharesCostsMoreByItsBlocksAlone) {
+  for (const DecodeVariant& v : kernels_of_128()) {
+    const auto whole_us = [&v](std::int64_t units) {
+      return us(problem_of({.batch = multiprocessors / 2, .capacity = units * v.block_n}), v, units);
+    };
+    // The first two are fetched ahead; one alone is never cut.
+    const double third = whole_us(3) - whole_us(2);
+    EXPECT_GT(third, 0);
+    EXPECT_NEAR(whole_us(7) - whole_us(6), third, 1e-9);
+    EXPECT_GT(whole_us(2), whole_us(1));
+  }
+}
+
+TEST(DecodeCost, MoreThanARoundOfStreamsCostsAnotherRound) {
+  for (const DecodeVariant& v : kernels_of_128()) {
+    const auto of_batch = [&v](std::int64_t batch) {
+      return us(problem_of({.batch = batch, .capacity = 4 * v.block_n}), v,
+                batch > multiprocessors * v.resident ? 8 : 4);
+    };
+    const std::int64_t round = std::int64_t{multiprocessors} * v.resident;
+    EXPECT_GT(of_batch(2 * round), 1.5 * of_batch(round));
+    EXPECT_LE(of_batch(round / 2), of_batch(round));
+  }
+}
+
+TEST(DecodeCost, CutStreamsCostMoreThanWholeOnesOfTheSameShare) {
+  for (const DecodeVariant& v : kernels_of_128()) {
+    const DecodeProblem whole = problem_of({.batch = 66, .group = v.query_rows, .capacity = 4 * v.block_n});
+    const DecodeProblem halves = problem_of({.batch = 33, .group = v.query_rows, .capacity = 8 * v.block_n});
+    const DecodeProblem uneven = problem_of({.batch = 44, .group = v.query_rows, .capacity = 6 * v.block_n});
+    EXPECT_LT(us(whole, v, 4), us(halves, v, 4));
+    EXPECT_LT(us(whole, v, 4), us(uneven, v, 4));
+    // Partial results and merges grow with rows.
+    const double merging = us(halves, v, 4) - us(whole, v, 4);
+    EXPECT_GT(merging, v.query_rows <= 16 ? 1 : 2);
+    EXPECT_LT(merging, 8);
+  }
+}
+
+TEST(DecodeCost, NothingCostsNothing) {
+  DecodeProblem p = problem_of({.batch = 0});
+  for (const DecodeVariant& v : kernels_of_128()) EXPECT_EQ(us(p, v, 1), 0);
+}
+
+TEST(DecodeCost, RowsThatArePaddedCostMoreThanTheirBytes) {
+  for (const DecodeVariant& v : kernels_of_128()) {
+    const double full = us(problem_of({.batch = 132, .kv_heads = 8, .capacity = 1 << 16}), v, 1);
+    const double padded =
+        us(problem_of({.batch = 132, .kv_heads = 8, .head_dim = 96, .capacity = 1 << 16}), v, 1);
+    EXPECT_GE(padded, full * 0.99) << "three quarters of the bytes, at 1.35 times the price";
+    EXPECT_LE(padded, full * 1.05);
+  }
+}
+
+TEST(DecodeCost, RowsThatAreNoWholeSectorsComeSlowly) {
+  for (const DecodeVariant& v : decode::all_variants()) {
+    if (v.algorithm != decode::Algorithm::shared_p || v.head_dim != 64) continue;
+    const auto long_us = [&v](std::int64_t head_dim) {
+      return us(problem_of({.batch = 64, .kv_heads = 8, .head_dim = head_dim, .capacity = 1 << 15}), v, 1);
+    };
+    EXPECT_GT(long_us(40), long_us(48)) << "80 bytes, 96 bytes";
+    EXPECT_GT(long_us(56), 1.4 * long_us(48));
+  }
+}
+
+/// A step, and what its kernels took on an H200 by the best share: {query rows, resident, us}.
+struct Measured {
+  Shape shape;
+  struct Time {
+    int query_rows, resident;
+    double us;
+  };
+  std::vector<Time> times;
+};
+
+// bench/drawn.py's shapes with every kernel; docs/decode.md.
+const std::vector<Measured>& measured_steps() {
+  static const std::vector<Measured> steps = {
+      {{.batch = 55, .group = 5, .kv_heads = 8, .head_dim = 64, .capacity = 102},
+       {{8, 1, 12.4}, {8, 2, 9.2}}},
+      {{.batch = 47, .group = 4, .kv_heads = 12, .head_dim = 64, .capacity = 96},
+       {{8, 1, 14.6}, {8, 2, 11.3}}},
+      {{.batch = 5, .group = 16, .kv_heads = 8, .head_dim = 64, .capacity = 628},
+       {{8, 1, 7.5}, {8, 2, 8.1}, {16, 1, 8.4}, {16, 2, 8.8}}},
+      {{.batch = 35, .group = 12, .kv_heads = 8, .head_dim = 64, .capacity = 26452},
+       {{8, 1, 608.0}, {8, 2, 469.3}, {16, 1, 425.6}, {16, 2, 432.1}}},
+      {{.batch = 118, .group = 32, .kv_heads = 8, .head_dim = 64, .capacity = 2287},
+       {{8, 1, 404.2}, {8, 2, 259.5}, {16, 1, 246.6}, {16, 2, 177.0}, {32, 2, 149.7}}},
+      {{.batch = 51, .group = 48, .kv_heads = 8, .head_dim = 64, .capacity = 274},
+       {{16, 1, 54.2}, {16, 2, 34.9}, {32, 2, 38.0}}},
+      {{.batch = 17, .group = 64, .kv_heads = 1, .head_dim = 64, .capacity = 29567},
+       {{16, 1, 99.4}, {16, 2, 68.5}, {32, 2, 53.0}}},
+      {{.batch = 15, .group = 6, .kv_heads = 8, .head_dim = 128, .capacity = 390},
+       {{8, 1, 12.3}, {8, 2, 11.5}}},
+      {{.batch = 9, .group = 1, .kv_heads = 8, .head_dim = 128, .capacity = 1711},
+       {{8, 1, 21.9}, {8, 2, 22.9}}},
+      {{.batch = 8, .group = 16, .kv_heads = 8, .head_dim = 128, .capacity = 627},
+       {{8, 1, 10.1}, {8, 2, 11.9}, {16, 1, 10.7}, {16, 2, 13.5}}},
+      {{.batch = 2, .group = 16, .kv_heads = 1, .head_dim = 128, .capacity = 14466},
+       {{8, 1, 16.0}, {8, 2, 20.3}, {16, 1, 20.4}, {16, 2, 29.8}}},
+      {{.batch = 25, .group = 28, .kv_heads = 4, .head_dim = 128, .capacity = 1111},
+       {{16, 1, 28.6}, {16, 2, 23.0}, {32, 2, 31.1}}},
+      {{.batch = 82, .group = 28, .kv_heads = 4, .head_dim = 128, .capacity = 9521},
+       {{8, 1, 734.5}, {8, 2, 672.8}, {16, 1, 438.9}, {16, 2, 391.9}, {32, 2, 400.4}}},
+      {{.batch = 2, .group = 32, .kv_heads = 1, .head_dim = 128, .capacity = 193},
+       {{8, 1, 6.2}, {8, 2, 6.8}, {16, 1, 6.7}, {16, 2, 7.4}, {32, 2, 9.1}}},
+      {{.batch = 5, .group = 56, .kv_heads = 4, .head_dim = 128, .capacity = 342},
+       {{16, 1, 8.2}, {16, 2, 9.9}, {32, 2, 12.9}, {64, 1, 14.0}}},
+      {{.batch = 77, .group = 96, .kv_heads = 1, .head_dim = 128, .capacity = 7132},
+       {{16, 1, 229.6}, {16, 2, 210.7}, {32, 2, 155.1}, {64, 1, 179.4}}},
+      {{.batch = 9, .group = 128, .kv_heads = 8, .head_dim = 128, .capacity = 5611},
+       {{16, 1, 215.3}, {16, 2, 191.9}, {32, 2, 139.2}, {64, 1, 127.4}}},
+      {{.batch = 5, .group = 256, .kv_heads = 1, .head_dim = 128, .capacity = 33715},
+       {{16, 1, 167.7}, {16, 2, 156.2}, {32, 2, 107.9}, {64, 1, 96.9}}},
+      {{.batch = 9, .group = 16, .kv_heads = 8, .head_dim = 256, .capacity = 129},
+       {{8, 1, 14.9}, {16, 1, 10.6}}},
+      {{.batch = 2, .group = 32, .kv_heads = 2, .head_dim = 256, .capacity = 155},
+       {{8, 1, 7.4}, {16, 1, 8.0}, {32, 1, 11.1}}},
+      {{.batch = 10, .group = 28, .kv_heads = 4, .head_dim = 256, .capacity = 23215},
+       {{8, 1, 408.4}, {16, 1, 251.9}, {32, 1, 243.6}}},
+      {{.batch = 16, .group = 64, .kv_heads = 2, .head_dim = 256, .capacity = 135},
+       {{16, 1, 9.4}, {32, 1, 16.0}}},
+      {{.batch = 37, .group = 64, .kv_heads = 4, .head_dim = 256, .capacity = 5447},
+       {{16, 1, 419.7}, {32, 1, 288.9}}},
+  };
+  return steps;
+}
+
+TEST(DecodeCost, TheKernelThatIsChosenTookAtMostATenthLongerThanTheBest) {
+  for (const Measured& step : measured_steps()) {
+    const DecodeProblem p = problem_of(step.shape);
+    const DecodeVariant& v = *decode::choose_variant(p);
+    double best = step.times.front().us, chosen = 0;
+    for (const Measured::Time& time : step.times) {
+      best = std::min(best, time.us);
+      if (time.query_rows == v.query_rows && time.resident == v.resident) chosen = time.us;
+    }
+    SCOPED_TRACE(testing::Message() << "head dim " << p.head_dim() << ", batch " << p.batch() << ", "
+                                    << p.kv_heads() << " heads of " << step.shape.group << " rows, "
+                                    << p.capacity() << " keys: " << v.query_rows << " rows, " << v.resident);
+    ASSERT_GT(chosen, 0) << "was not measured";
+    EXPECT_LE(chosen, 1.1 * best);
+  }
+}
+
+TEST(DecodeCost, AShareOfWholeStreamsIsTakenWhereStreamsAreFewAndShort) {
+  const auto share = [](const Shape& x) {
+    const DecodeProblem p = problem_of(x);
+    const DecodeVariant& v = *decode::choose_variant(p);
+    return std::int64_t{decode::make_record(p, v, multiprocessors, nullptr).arguments.even_share.value()} *
+           v.block_n;
+  };
+  EXPECT_GE(share({.batch = 9, .group = 16, .kv_heads = 8, .head_dim = 256, .capacity = 129}), 129)
+      << "10.6 us; cut where shares end it took 22.7";
+  EXPECT_GE(share({.batch = 4, .group = 4, .kv_heads = 8, .capacity = 160}), 160) << "6.4 us; cut in two 6.8";
+  EXPECT_LT(share({.batch = 9, .kv_heads = 8, .capacity = 1711}), 1711) << "21.9 us; whole 29.2";
+  EXPECT_LT(share({.batch = 1, .group = 4, .kv_heads = 8, .capacity = 8192}), 512);
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,449 @@
+// Decode's plan: of drawn steps, which kernel serves, its grid and what it is told, against a model of its
+// own; and what is refused, at its limit and one beyond.
+#include <algorithm>
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <map>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "decode/cost.h"
+#include "decode/plan.h"
+#include "tests/sim/decode_plan_cases.h"
+
+namespace tandem::test {
+namespace {
+
+using core::DecodeProblem;
+using decode::Algorithm;
+using decode::DecodeVariant;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// The step by the words of stream_k.h.
+struct Model {
+  const DecodeProblem& p;
+
+  bool in_keys() const { return p.v_cache.shape[3] < p.q.shape[3]; }
+  std::int64_t rows() const { return p.q_len() * p.q_heads() / p.kv_heads(); }
+  std::int64_t streams(const DecodeVariant& v) const { return p.kv_heads() * ceil_div(rows(), v.query_rows); }
+  std::int64_t unit(const DecodeVariant& v) const { return p.split_size > 0 ? p.split_size : v.block_n; }
+  std::int64_t units(const DecodeVariant& v) const {
+    return p.batch() * streams(v) * std::max<std::int64_t>(1, ceil_div(p.capacity(), unit(v)));
+  }
+
+  /// Kernels of the step's kind and least head dim, narrow ones first; those with two blocks of a
+  /// multiprocessor where a narrow tile has one as well, apart.
+  std::vector<DecodeVariant> kernels(bool twins) const {
+    const Algorithm algorithm = p.eight_bit()                          ? Algorithm::eight_bit
+                                : p.kernel == TANDEM_DECODE_PLAIN      ? Algorithm::plain
+                                : p.kernel == TANDEM_DECODE_REGISTER_P ? Algorithm::register_p
+                                                                       : Algorithm::shared_p;
+    std::vector<DecodeVariant> found;
+    for (const DecodeVariant& v : decode::all_variants()) {
+      const bool twin = v.resident == 2 && v.query_rows <= 16;
+      if (v.algorithm == algorithm && (v.operand == hw::Operand::bf16) == (p.dtype() == TANDEM_BF16) &&
+          v.head_dim >= p.q.shape[3] && v.value_dim >= p.o.shape[3] &&
+          (v.value_dim < v.head_dim) == in_keys() && v.two_part_keys == p.has_qv() &&
+          v.token_scales == p.scales.per_token && twin == twins &&
+          (v.element == decode::Element::int8) == (p.k_cache.dtype == TANDEM_INT8) &&
+          (v.element == decode::Element::int8 || v.hadamard == p.scales.hadamard))
+        found.push_back(v);
+    }
+    if (found.empty()) return found;
+    const auto least = std::ranges::min(found, {}, &DecodeVariant::head_dim).head_dim;
+    std::erase_if(found, [least](const DecodeVariant& v) { return v.head_dim != least; });
+    std::ranges::sort(found, {}, &DecodeVariant::query_rows);
+    return found;
+  }
+
+  /// Whether the cost model chooses: it knows the kernels, and the batch may have a say.
+  bool has_prices() const { return p.kernel == TANDEM_DECODE_AUTO && p.split_size == 0 && !p.eight_bit(); }
+
+  /// Without prices: by rows alone, and for 8 bits by what there is to read.
+  DecodeVariant chosen_by_rows() const {
+    std::vector<DecodeVariant> usual = kernels(false);
+    if (p.kernel == TANDEM_DECODE_AUTO)
+      std::erase_if(usual, [](const DecodeVariant& v) { return v.query_rows > 32; });
+    DecodeVariant found = usual.back();
+    for (auto v = usual.rbegin(); v != usual.rend(); ++v)
+      if (v->query_rows >= rows()) found = *v;
+    if (p.kernel != TANDEM_DECODE_AUTO || found.query_rows < rows()) return found;
+    const bool short_streams = p.split_size == 0 && 2 * p.capacity() * p.head_dim() <= 512 * 1024 &&
+                               p.batch() * streams(found) >= 264;
+    if (!p.eight_bit() || (!short_streams && units(found) <= 8 * 132)) return found;
+    for (const DecodeVariant& twin : kernels(true))
+      if (twin.query_rows == found.query_rows) return twin;
+    return found;
+  }
+
+  /// With prices: of the tiles of which up to four have room for all rows, or 64, none costs less.
+  void expect_chosen_by_price(const DecodeVariant& chosen) const {
+    std::vector<DecodeVariant> all = kernels(false);
+    const std::vector<DecodeVariant> twins = kernels(true);
+    all.insert(all.end(), twins.begin(), twins.end());
+    const auto serves = [this](const DecodeVariant& v) {
+      const int least = rows() <= 32 ? 8 : 16;
+      return v.query_rows >= least && (v.query_rows < 2 * rows() || v.query_rows == 8);
+    };
+    if (std::ranges::none_of(all, serves)) {  // there is none of 8 rows
+      EXPECT_EQ(chosen.query_rows, 16);
+      return;
+    }
+    EXPECT_TRUE(serves(chosen));
+    for (const DecodeVariant& v : all) {
+      if (serves(v)) {
+        EXPECT_LE(decode::estimated_us(p, chosen), decode::estimated_us(p, v))
+            << "of " << v.query_rows << " rows, " << v.resident;
+      }
+    }
+  }
+};
+
+template <typename Check>
+void for_each_draw(Check check) {
+  for (std::uint64_t seed = 1; seed <= 600 && !testing::Test::HasFailure(); ++seed) {
+    const DecodeProblem p = draw_problem(seed);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": batch " << p.batch() << ", " << p.q_len()
+                                    << " queries, heads " << p.q_heads() << "/" << p.kv_heads()
+                                    << ", head dim " << p.head_dim() << "/" << p.value_dim() << ", capacity "
+                                    << p.capacity() << ", page size " << p.page_size() << ", split "
+                                    << p.split_size << ", kernel " << p.kernel);
+    check(p, *decode::choose_variant(p));
+  }
+}
+
+TEST(DecodePlans, TheKernelHasRoomForTheRowsAndIsOfTheCachesKind) {
+  std::map<int, int> wide, resident;
+  for_each_draw([&](const DecodeProblem& p, const DecodeVariant& v) {
+    if (Model{p}.has_prices()) {
+      Model{p}.expect_chosen_by_price(v);
+    } else {
+      EXPECT_EQ(v, Model{p}.chosen_by_rows()) << "rows " << v.query_rows << " resident " << v.resident;
+    }
+    ++wide[v.query_rows], ++resident[v.resident];
+  });
+  EXPECT_EQ(wide.size(), 4U);  // 8, 16, 32, 64
+  EXPECT_GT(resident[2], 50);
+}
+
+TEST(DecodePlans, LimitsBetweenKernelsOfEightBitsAreWhereTheModelHasThem) {
+  const auto resident = [](Shape x) {
+    x.eight_bit = true;
+    const DecodeProblem p = problem_of(x);
+    EXPECT_EQ(*decode::choose_variant(p), Model{p}.chosen_by_rows());
+    return decode::choose_variant(p)->resident;
+  };
+  EXPECT_EQ(resident({.batch = 264, .capacity = 2048}), 2);
+  EXPECT_EQ(resident({.batch = 263, .capacity = 512}), 1) << "fewer streams";
+  EXPECT_EQ(resident({.batch = 1, .capacity = 8 * 132 * 128}), 1);
+  EXPECT_EQ(resident({.batch = 1, .capacity = 8 * 132 * 128 + 1}), 2);
+}
+
+TEST(DecodePlans, AGridHasWholeTeamsWhereTheyLeaveLittleOver) {
+  int apart = 0, differ = 0;
+  for_each_draw([&](const DecodeProblem& p, const DecodeVariant& v) {
+    for (const int multiprocessors : {1, 7, 78, 132, 144}) {
+      const std::int64_t resident = std::min(multiprocessors, 132) * v.resident;
+      const std::int64_t streams = Model{p}.streams(v), units = Model{p}.units(v);
+      const decode::GridShape grid = decode::grid_shape(p, v, multiprocessors);
+      const std::int64_t teams = resident / streams;
+      const bool whole = 10 * teams * streams >= 9 * resident;
+      EXPECT_EQ(grid.usual.team_blocks, whole ? streams : 1);
+      EXPECT_EQ(grid.usual.teams, whole ? std::min(units / streams, teams) : std::min(units, resident));
+      EXPECT_LE(grid.blocks(), resident);
+      apart += whole ? 0 : 1;
+      const bool may_differ = whole && p.split_size == 0 && v.algorithm != Algorithm::plain &&
+                              v.query_rows <= 16 && v.resident == 1;
+      if (!grid.differs()) {
+        EXPECT_EQ(grid.of_long_step.teams, may_differ ? teams : grid.usual.teams);
+      } else {
+        ++differ;
+        EXPECT_TRUE(may_differ);
+        EXPECT_EQ(streams % grid.of_long_step.team_blocks, 0);
+        EXPECT_EQ(grid.of_long_step.teams, resident / grid.of_long_step.team_blocks);
+        EXPECT_GE(100 * grid.of_long_step.blocks(), 102 * grid.usual.blocks());
+      }
+      for (std::int64_t team = 1; may_differ && team < streams; ++team) {
+        if (streams % team == 0) {
+          EXPECT_LT(100 * (resident / team * team), 102 * grid.of_long_step.blocks());
+        }
+      }
+    }
+  });
+  EXPECT_GT(apart, 100);
+  EXPECT_GT(differ, 20);
+}
+
+TEST(DecodePlans, AWorkspaceHasPartialsOfEachBlockOrFixedSplit) {
+  for_each_draw([](const DecodeProblem& p, const DecodeVariant& v) {
+    const std::int64_t partials = p.split_size > 0 ? Model{p}.units(v) : 2 * 132 * v.resident;
+    const auto bytes = static_cast<std::size_t>(4096 + partials * v.query_rows * (v.value_dim + 2) * 4);
+    EXPECT_EQ(decode::workspace_bytes(p, v), bytes);
+    EXPECT_EQ(decode::workspace_bytes(p), bytes);
+    EXPECT_EQ(decode::plan_bytes(p), static_cast<std::size_t>(4 * (2 + 2 * 264)));
+  });
+}
+
+bool is_of(const core::TensorView& view, const core::Tensor& tensor) {
+  return view.data == tensor.data && view.batch_stride == tensor.stride[0] &&
+         view.row_stride == tensor.stride[1] && view.head_stride == tensor.stride[2];
+}
+
+void expect_tensors(const decode::DecodeArguments& args, const DecodeProblem& p) {
+  EXPECT_TRUE(is_of(args.q, p.q) && is_of(args.o, p.o) && is_of(args.lse, p.lse));
+  EXPECT_TRUE(is_of(args.k_new, p.k_new) && is_of(args.v_new, p.v_new));
+  EXPECT_TRUE(is_of(args.k_cache, p.k_cache) && is_of(args.v_cache, p.v_cache));
+  EXPECT_TRUE(is_of(args.k_scale, p.scales.k) && is_of(args.v_scale, p.scales.v));
+  EXPECT_EQ(args.hadamard.on, p.scales.hadamard);
+  for (int column = 0; column < 256 && args.hadamard.on; ++column)
+    EXPECT_EQ((args.hadamard.signs[column / 32] >> column % 32 & 1) != 0,
+              core::changes_sign(p.scales.seed, column));
+  EXPECT_EQ(args.hadamard.to_unit,
+            p.scales.hadamard ? 1.f / std::sqrt(static_cast<float>(p.head_dim())) : 0.f);
+  EXPECT_EQ(args.lengths, p.lengths);
+  EXPECT_EQ(args.sinks, p.sinks);
+  EXPECT_EQ(args.rotary.cos, p.rotary.cos);
+  EXPECT_EQ(args.rotary.sin, p.rotary.sin);
+  EXPECT_EQ(args.pages.table, p.page_table);
+  EXPECT_EQ(args.pages.batch_index, p.batch_index);
+  EXPECT_EQ(args.pages.table_stride, p.page_table_stride);
+  EXPECT_EQ(args.pages.pages, p.pages());
+  const std::int64_t box = p.paged() ? std::min<std::int64_t>(64, p.page_size()) : 64;
+  EXPECT_EQ(1 << args.pages.box_shift, box);
+  EXPECT_EQ(decode::box_rows(p), box);
+  EXPECT_EQ(std::uint32_t{1} << args.pages.page_shift,
+            p.paged() ? static_cast<std::uint32_t>(p.page_size()) : std::uint32_t{1} << 31);
+}
+
+/// Units that a block has at least where all streams are as long: of what leaves streams whole, or in two or
+/// four parts, that which costs least; but as usual where the step may be long, or splits are fixed.
+void expect_even_share(std::int64_t share, const DecodeProblem& p, const DecodeVariant& v,
+                       const decode::DecodeArguments& args) {
+  const std::int64_t usual = p.split_size > 0 ? 1 : std::max(1, 128 / v.block_n);
+  const std::int64_t units = std::max<std::int64_t>(1, ceil_div(p.capacity(), v.block_n));
+  const decode::GridShape grid = decode::grid_shape(p, v, 132);
+  if (p.split_size > 0 || p.capacity() > 1536 || p.batch() * units >= args.long_step) {
+    EXPECT_EQ(share, usual);
+    return;
+  }
+  const std::int64_t in_turn = p.batch() * (Model{p}.streams(v) / grid.usual.team_blocks);
+  bool found = false;
+  for (const std::int64_t other :
+       {usual, ceil_div(in_turn, grid.usual.teams) * units, units, ceil_div(units, 2), ceil_div(units, 4)}) {
+    if (other < usual) continue;
+    found = found || other == share;
+    EXPECT_LE(decode::step_us(p, v, grid, share), decode::step_us(p, v, grid, other)) << other;
+  }
+  EXPECT_TRUE(found) << share;
+}
+
+void expect_numbers(const decode::DecodeArguments& args, const DecodeProblem& p, const DecodeVariant& v,
+                    const decode::GridShape& grid) {
+  const Model model{p};
+  const std::int64_t streams = model.streams(v);
+  const auto mask = p.mask.narrowed<std::int32_t>();
+  EXPECT_EQ(args.units.mask.left, mask.left);
+  EXPECT_EQ(args.units.mask.right, mask.right);
+  EXPECT_EQ(args.units.q_len, p.q_len());
+  EXPECT_EQ(args.units.new_len, p.new_len());
+  EXPECT_EQ(args.units.capacity, p.capacity());
+  EXPECT_EQ(args.units.unit.value(), model.unit(v));
+  EXPECT_EQ(args.batch, p.batch());
+  EXPECT_EQ(args.blocks, grid.blocks());
+  for (const auto& [teams, shape] :
+       {std::pair{args.teams, grid.usual}, std::pair{args.long_teams, grid.of_long_step}}) {
+    EXPECT_EQ(teams.team_blocks.value(), shape.team_blocks);
+    EXPECT_EQ(teams.count.value(), shape.teams);
+    EXPECT_EQ(teams.streams_per_block * shape.team_blocks, streams);
+  }
+  const std::int64_t block_bytes =
+      std::int64_t{model.in_keys() ? 1 : 2} * v.block_n * v.head_dim * (p.eight_bit() ? 1 : 2);
+  EXPECT_EQ(args.long_step, grid.differs()
+                                ? ceil_div((6 << 20) / block_bytes * grid.of_long_step.blocks(), streams)
+                                : std::numeric_limits<int>::max());
+  EXPECT_EQ(args.rows, model.rows());
+  EXPECT_EQ(args.head_dim, p.q.shape[3]);
+  EXPECT_EQ(args.value_dim, p.o.shape[3]);
+  EXPECT_EQ(args.group.value(), p.q_heads() / p.kv_heads());
+  EXPECT_EQ(args.row_tiles.value() * p.kv_heads(), streams);
+  EXPECT_EQ(args.fixed_splits, p.split_size > 0);
+  EXPECT_EQ(args.overhead, p.split_size > 0 ? 0 : (64 * 1024 + block_bytes / 2) / block_bytes);
+  EXPECT_EQ(args.min_share.value(), p.split_size > 0 ? 1 : std::max(1, 128 / v.block_n));
+  expect_even_share(args.even_share.value(), p, v, args);
+  EXPECT_EQ(args.merges_apart, p.split_size == 0 && v.query_rows > 16 && v.algorithm != Algorithm::plain &&
+                                   p.capacity() > v.block_n);
+  EXPECT_EQ(args.policy,
+            model.rows() > v.query_rows ? hw::CachePolicy::normal : hw::CachePolicy::evict_first);
+  EXPECT_FLOAT_EQ(args.scale_log2, (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e_v<float>);
+  EXPECT_FLOAT_EQ(args.score_to_cap, p.softcap > 0 ? p.scale / p.softcap : 0);
+}
+
+TEST(DecodePlans, AKernelIsToldWhatTheProblemSays) {
+  for_each_draw([](DecodeProblem p, const DecodeVariant& v) {
+    p.plan = at<void>(16);
+    auto* workspace = at<char>(17);
+    const decode::GridShape grid = decode::grid_shape(p, v, 132);
+    const auto record = decode::make_record(p, v, 132, workspace);
+    EXPECT_EQ(record.variant, v);
+    EXPECT_EQ(record.blocks, grid.blocks());
+    expect_tensors(record.arguments, p);
+    expect_numbers(record.arguments, p, v, grid);
+    EXPECT_EQ(static_cast<const void*>(record.arguments.plan), p.plan);
+    EXPECT_EQ(reinterpret_cast<char*>(record.arguments.counters), workspace);
+    EXPECT_EQ(reinterpret_cast<char*>(record.arguments.partials), workspace + 4096);
+    ASSERT_EQ(record.map_count, Model{p}.in_keys() ? 1U : 2U);
+    using Arguments = decode::DecodeArguments;
+    for (const auto& [i, name, cache, map] :
+         {std::tuple{0, "cache.k", &p.k_cache, &Arguments::k}, {1, "cache.v", &p.v_cache, &Arguments::v}}) {
+      if (static_cast<std::size_t>(i) == record.map_count) break;
+      EXPECT_STREQ(record.maps[i].name, name);
+      EXPECT_EQ(record.maps[i].tensor.data, cache->data);
+      EXPECT_EQ(record.maps[i].box.rows, decode::box_rows(p));
+      EXPECT_EQ(record.maps[i].box.heads, 1);
+      EXPECT_TRUE(record.maps[i].map == map);
+    }
+    const auto planning = decode::make_plan_record(p, v, 132, at<void>(18));
+    EXPECT_EQ(planning.blocks, 1);
+    EXPECT_EQ(planning.arguments.plan, at<std::int32_t>(18));
+    EXPECT_EQ(planning.arguments.step.plan, nullptr) << "what the problem has is of another call";
+    expect_tensors(planning.arguments.step, p);
+    expect_numbers(planning.arguments.step, p, v, grid);
+  });
+}
+
+TEST(DecodePlans, WhereTilesAreWideTheCombineKernelHasBlocksForEachPlaceButTheFirstTeams) {
+  int apart = 0;
+  for_each_draw([&](const DecodeProblem& p, const DecodeVariant& v) {
+    const auto step = decode::make_record(p, v, 132, at<void>(17));
+    const auto combine = decode::make_combine_record(step);
+    const decode::GridShape grid = decode::grid_shape(p, v, 132);
+    const std::int64_t slices = v.query_rows * v.value_dim / 4 / 128;
+    const bool merges = step.arguments.merges_apart && grid.usual.teams > 1;
+    EXPECT_EQ(combine.blocks, merges ? (grid.blocks() - grid.usual.team_blocks) * slices : 0);
+    if (combine.blocks == 0) return;
+    ++apart;
+    EXPECT_EQ(combine.variant, (decode::CombineVariant{v.operand, v.value_dim, v.query_rows}));
+    EXPECT_EQ(combine.map_count, 0U);
+    expect_tensors(combine.arguments.step, p);
+    expect_numbers(combine.arguments.step, p, v, grid);
+  });
+  EXPECT_GT(apart, 50);
+}
+
+TEST(DecodePlans, WithoutAnyPageMapsAreOfTheQueries) {
+  DecodeProblem p = problem_of({.capacity = 16, .page_size = 16});
+  p.k_cache.shape[0] = p.v_cache.shape[0] = 0;
+  const auto record = decode::make_record(p, *decode::choose_variant(p), 132, nullptr);
+  ASSERT_EQ(record.map_count, 2U);
+  EXPECT_TRUE(record.maps[0].map == &decode::DecodeArguments::k);
+  EXPECT_TRUE(record.maps[1].map == &decode::DecodeArguments::v);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_STREQ(record.maps[i].name, "q");
+    EXPECT_EQ(record.maps[i].tensor.data, p.q.data);
+    EXPECT_EQ(record.maps[i].box.rows, 1);
+  }
+  put_values_into_keys(p, 64);
+  EXPECT_EQ(decode::make_record(p, *decode::choose_variant(p), 132, nullptr).map_count, 1U);
+}
+
+/// Memory of a launch, in words: name, role, bytes.
+std::vector<std::string> memory(const core::TensorList& list) {
+  static constexpr const char* roles[] = {"input", "output", "updated"};
+  std::vector<std::string> all;
+  for (const core::ListedTensor& t : list) {
+    std::int64_t bytes = t.region.element_bytes;
+    for (const std::int64_t size : t.region.shape) bytes *= size;
+    all.push_back(t.address_name() + " " + roles[static_cast<int>(t.role)] + " " + std::to_string(bytes));
+  }
+  return all;
+}
+
+TEST(DecodePlans, TheMemoryOfEachLaunchIsWhatItTouches) {
+  DecodeProblem p = problem_of({.batch = 5});
+  std::vector<std::string> expected = memory(tensors_of(p));
+  expected.push_back("workspace updated " + std::to_string(decode::workspace_bytes(p)));
+  EXPECT_EQ(memory(decode::memory_of_step(p, at<void>(17))), expected);
+  p.plan = at<void>(16);
+  expected.emplace_back("plan input 2120");
+  EXPECT_EQ(memory(decode::memory_of_step(p, at<void>(17))), expected);
+  EXPECT_THAT(memory(decode::memory_of_planning(p, at<void>(18))),
+              ElementsAre("cache.lengths input 20", "plan output 2120"));
+  EXPECT_THAT(memory(decode::memory_of_clearing(at<void>(17))), ElementsAre("workspace output 1056"));
+  const auto clearing = decode::make_clear_record(at<void>(17));
+  EXPECT_EQ(clearing.blocks, 1);
+  EXPECT_EQ(clearing.arguments.counters, at<std::uint32_t>(17));
+  EXPECT_EQ(clearing.arguments.count, 264);
+}
+
+std::string message_of(const DecodeProblem& problem) {
+  return std::string(decode::supported(problem).message());
+}
+
+TEST(DecodePlans, TakesAsManyKeysAsPositionsCanBeCounted) {
+  EXPECT_EQ(message_of(problem_of({.capacity = 1 << 28})), "");
+  EXPECT_THAT(message_of(problem_of({.capacity = (1 << 28) + 1})),
+              HasSubstr("the cache's capacity is 268435457; the Hopper backend takes at most 2^28 keys"));
+  // 2^21 units of each stream, and 1 more of what it costs besides: one for each 64 KB.
+  const Shape shape{.batch = 511, .capacity = 1 << 28};
+  const DecodeVariant v = *decode::choose_variant(problem_of(shape));
+  ASSERT_EQ(v.block_n, 128);
+  ASSERT_EQ(v.stream_overhead(), 1);
+  EXPECT_EQ(message_of(problem_of(shape)), "");
+  EXPECT_THAT(message_of(problem_of({.batch = 512, .capacity = 1 << 28})),
+              HasSubstr("(capacity in key blocks + 1) is " + std::to_string((std::int64_t{1} << 30) + 512)));
+  DecodeProblem p = problem_of({.batch = 512, .capacity = 1 << 28});
+  p.split_size = 128;
+  EXPECT_THAT(message_of(p), HasSubstr("is 1073741824; the Hopper backend takes fewer than 2^30"));
+  p = problem_of({.batch = 512, .capacity = (1 << 28) - 128});
+  p.split_size = 128;
+  EXPECT_EQ(message_of(p), "");
+}
+
+TEST(DecodePlans, TakesPagesOfPowersOfTwoAndHeadDimsUpTo512) {
+  for (std::int64_t size = 1; size <= 260; ++size) {
+    const bool power = (size & (size - 1)) == 0;
+    const std::string message = message_of(problem_of({.capacity = 4 * size, .page_size = size}));
+    EXPECT_EQ(message.empty(), power) << size;
+    if (!power) {
+      EXPECT_THAT(message, HasSubstr("the page size is " + std::to_string(size) + ";"));
+    }
+  }
+  EXPECT_EQ(message_of(problem_of({.capacity = 300})), "") << "not paged";
+  EXPECT_EQ(message_of(problem_of({.head_dim = 512})), "");
+  EXPECT_THAT(message_of(problem_of({.head_dim = 520})), HasSubstr("dtype bf16 with head dim 520;"));
+  EXPECT_EQ(message_of(problem_of({.head_dim = 576, .value_dim = 512})), "");
+  EXPECT_EQ(message_of(problem_of({.head_dim = 16, .value_dim = 8})), "");
+  EXPECT_THAT(message_of(problem_of({.head_dim = 584, .value_dim = 512})), HasSubstr("with head dim 584;"));
+  EXPECT_FALSE(decode::supported(problem_of({.dtype = TANDEM_FP32})).ok());
+  EXPECT_EQ(decode::workspace_bytes(problem_of({.dtype = TANDEM_FP32})), 0U);
+  EXPECT_EQ(decode::plan_bytes(problem_of({.dtype = TANDEM_FP32})), 0U);
+}
+
+TEST(DecodePlans, TakesNoChunksSlopesOrTrees) {
+  DecodeProblem p = problem_of({});
+  p.slopes.data = at<const float>(1);
+  EXPECT_THAT(message_of(p), testing::StartsWith("alibi_slopes are given;"));
+  p.slopes.data = nullptr, p.tree = at<const std::uint64_t>(1);
+  EXPECT_THAT(message_of(p), testing::StartsWith("a tree is given;"));
+  p.tree = nullptr;
+  p.mask.chunk = 1;
+  EXPECT_THAT(message_of(p), HasSubstr("mask.chunk is 1; the Hopper backend takes no chunks"));
+}
+
+TEST(DecodePlans, TakesTablesOfAnglesAtMultiplesOf16Bytes) {
+  for (std::uintptr_t address = 4096; address <= 4112; ++address)
+    for (const bool of_cos : {false, true}) {
+      DecodeProblem p = problem_of({});
+      p.rotary = {at<void>(13), at<void>(14), TANDEM_FP32, 64, 8, true};
+      (of_cos ? p.rotary.cos : p.rotary.sin) = reinterpret_cast<const void*>(address);
+      const std::string name = of_cos ? "rotary.cos" : "rotary.sin";
+      EXPECT_EQ(message_of(p), address % 16 == 0 ? "" : name + " is not aligned to 16 bytes");
+    }
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,121 @@
+// What TMA can take of a tensor, at its limits and one beyond, and what its maps are told.
+#include "hw/tensor_map.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+namespace tandem::test {
+namespace {
+
+using core::Tensor;
+
+std::string message_of(const Tensor& tensor) { return std::string(hw::check_tensor("x", tensor).message()); }
+
+Tensor tensor_of(tandem_dtype dtype) { return {nullptr, dtype, {2, 3, 5, 64}, {64 * 5 * 3, 64 * 5, 64, 1}}; }
+
+constexpr tandem_dtype all_dtypes[] = {TANDEM_BF16, TANDEM_FP16, TANDEM_FP32, TANDEM_E4M3, TANDEM_INT8};
+
+std::int64_t bytes_of(tandem_dtype dtype) {
+  return dtype == TANDEM_FP32 ? 4 : dtype == TANDEM_E4M3 || dtype == TANDEM_INT8 ? 1 : 2;
+}
+
+TEST(CheckTensor, AddressesAreMultiplesOf16Bytes) {
+  for (std::uintptr_t address = 4096; address <= 4096 + 32; ++address) {
+    Tensor t = tensor_of(TANDEM_BF16);
+    t.data = reinterpret_cast<void*>(address);
+    const core::Status status = hw::check_tensor("x", t);
+    EXPECT_EQ(status.ok(), address % 16 == 0) << address;
+    if (status.ok()) continue;
+    EXPECT_EQ(status.code(), TANDEM_INVALID_ARGUMENT);
+    EXPECT_THAT(status.message(), testing::HasSubstr("x.data"));
+    EXPECT_THAT(status.message(), testing::HasSubstr("modulo 16 is " + std::to_string(address % 16) + ";"));
+  }
+}
+
+TEST(CheckTensor, StridesAreMultiplesOf16BytesBelow2To40) {
+  for (const tandem_dtype dtype : all_dtypes)
+    for (int i = 0; i < 3; ++i) {
+      const std::int64_t unit = 16 / bytes_of(dtype), most = (std::int64_t{1} << 40) / bytes_of(dtype);
+      for (const auto& [stride, good] : std::vector<std::pair<std::int64_t, bool>>{{0, true},
+                                                                                   {unit, true},
+                                                                                   {unit - 1, unit == 1},
+                                                                                   {unit + 1, unit == 1},
+                                                                                   {3 * unit, true},
+                                                                                   {unit / 2, false},
+                                                                                   {most - unit, true},
+                                                                                   {most, false},
+                                                                                   {most + unit, false},
+                                                                                   {-unit, false},
+                                                                                   {-1, false}}) {
+        Tensor t = tensor_of(dtype);
+        t.stride[i] = stride;
+        const std::string name = "x.stride[" + std::to_string(i) + "] is " + std::to_string(stride) + ";";
+        EXPECT_EQ(message_of(t).find(name) == std::string::npos, good) << stride << ": " << message_of(t);
+        EXPECT_EQ(message_of(t).empty(), good) << stride << ": " << message_of(t);
+        if (!good) {
+          EXPECT_THAT(message_of(t),
+                      testing::HasSubstr("multiples of " + std::to_string(unit) + " elements"));
+        }
+        t.shape[i] = 1;
+        EXPECT_EQ(message_of(t), "") << "nobody steps over one";
+        t.shape[i] = 2;
+        EXPECT_EQ(message_of(t).empty(), good) << "but over two";
+        t.shape[(i + 1) % 4] = 0;
+        EXPECT_EQ(message_of(t), "") << "nothing is loaded";
+      }
+    }
+}
+
+TEST(CheckTensor, DimensionsAreAtMost2To28) {
+  for (int i = 0; i < 3; ++i) {
+    Tensor t = tensor_of(TANDEM_BF16);
+    t.shape[i] = 1 << 28;
+    EXPECT_EQ(message_of(t), "");
+    t.shape[i] += 1;
+    EXPECT_THAT(message_of(t), testing::HasSubstr("x.shape[" + std::to_string(i) + "] is 268435457; "));
+  }
+}
+
+TEST(TensorMap, OfOneHeadHasPositionsInFrontOfHeads) {
+  for (const tandem_dtype dtype : all_dtypes) {
+    Tensor t = tensor_of(dtype);
+    t.data = reinterpret_cast<void*>(4096);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(bytes_of(dtype));
+    const std::uint32_t columns = dtype == TANDEM_FP32 ? 32 : 64;  // 8-bit elements count in pairs
+    const hw::TensorMapRequest map = hw::tensor_map_request(t, {48});
+    EXPECT_EQ(map.address, t.data);
+    EXPECT_THAT(map.dims, testing::ElementsAre(bytes == 1 ? 32 : 64, 3, 5, 2));
+    EXPECT_THAT(map.stride_bytes, testing::ElementsAre(64 * 5 * bytes, 64 * bytes, 64 * 5 * 3 * bytes));
+    EXPECT_THAT(map.box, testing::ElementsAre(columns, 48, 1, 1));
+    EXPECT_EQ(map.swizzle, dtype == TANDEM_FP32 ? hw::Swizzle::none : hw::Swizzle::bytes128);
+  }
+}
+
+TEST(TensorMap, OfSeveralHeadsHasThemInFrontOfPositions) {
+  const Tensor t = tensor_of(TANDEM_BF16);
+  const hw::TensorMapRequest map = hw::tensor_map_request(t, {64, 4});
+  EXPECT_THAT(map.dims, testing::ElementsAre(64, 5, 3, 2));
+  EXPECT_THAT(map.stride_bytes, testing::ElementsAre(2 * 64, 2 * 64 * 5, 2 * 64 * 5 * 3));
+  EXPECT_THAT(map.box, testing::ElementsAre(64, 4, 16, 1));
+  EXPECT_THAT(hw::tensor_map_request(t, {16, 64}).box, testing::ElementsAre(64, 16, 1, 1))
+      << "fewer rows than heads are of one position";
+  EXPECT_THAT(hw::tensor_map_request(t, {16, 16}).box, testing::ElementsAre(64, 16, 1, 1));
+}
+
+TEST(TensorMap, OfADimensionOfOneHasAnyValidStride) {
+  Tensor t = tensor_of(TANDEM_BF16);
+  for (int i = 0; i < 3; ++i) {
+    Tensor one = t;
+    one.shape[i] = 1, one.stride[i] = 0;
+    for (const int heads : {1, 2})
+      for (const std::uint64_t stride : hw::tensor_map_request(one, {64, heads}).stride_bytes)
+        EXPECT_TRUE(stride > 0 && stride % 16 == 0) << stride;
+    one.shape[i] = 2, one.stride[i] = 0;
+    EXPECT_THAT(hw::tensor_map_request(one, {64}).stride_bytes, testing::Contains(0)) << "shared entries";
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

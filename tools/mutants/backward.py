@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of the backward: its loops, what passes between warps, statistics and gradients."""
+
+from mutation.located import Before, Edit, Remove
+
+from .mutant import Mutant
+
+MUTANTS = [
+    # Waits on barriers
+    Mutant("backward: no wait for K", "wait", "consume_keys", Remove("consumer_wait")),
+    Mutant("backward: no wait for V", "wait", "consume_keys", Remove("consumer_wait", 2)),
+    Mutant("backward, serial: no wait for Q", "wait", "serial_block", Remove("consumer_wait")),
+    Mutant("backward, serial: no wait for dO", "wait", "serial_block", Remove("consumer_wait", 2)),
+    Mutant("backward: no wait for the first Q", "wait", "walk_pipelined", Remove("consumer_wait")),
+    Mutant("backward: no wait for the next Q", "wait", "pipelined_block", Remove("consumer_wait", 2)),
+    Mutant("backward: no wait for dO", "wait", "pipelined_block", Remove("consumer_wait")),
+    Mutant("backward, roles: no wait for the next dO", "wait", "dk_block", Remove("consumer_wait", 2), 256),
+    Mutant("backward, dQ: no wait for the queries", "wait", "consume_for_queries", Remove("consumer_wait")),
+    Mutant("backward, dQ: no wait for the next K", "wait", "dq_block", Remove("consumer_wait", 2)),
+    Mutant("backward, dQ: no wait for V", "wait", "dq_block", Remove("consumer_wait")),
+    Mutant("backward: no wait for the grid ahead", "wait", "keys_kernel", Remove("wait_for_prior_grid")),
+    # What warps hand over: dS, P, parts of dQ
+    Mutant("backward: dS read before it is there", "handover", "start_dq", Remove("wait_filled")),
+    Mutant("backward: dS overwritten while dQ's product reads it", "handover", "store_ds", Remove("wait_emptied")),
+    Mutant("backward: dS filled by one warp", "handover", "keys_kernel/init_barriers",
+           Edit("init(consumer_warps, consumer_warps)", "init(1, consumer_warps)")),
+    Mutant("backward: dS given back before dQ's product is done", "handover", "pipelined_block",
+           Before("wgmma_wait", 5, "shared.dq.ds_pipeline.release(ds_at<V>(step));")),
+    Mutant("backward: dQ's part leaves before it is there", "handover", "write_dq", Remove("wait_filled")),
+    Mutant("backward: dQ's part overwritten while it leaves", "handover", "store_dq", Remove("wait_emptied")),
+    Mutant("backward: dQ's part given back before it has left", "handover", "write_dq", Remove("wait_stores_read")),
+    Mutant("backward: dQ's part never committed", "handover", "write_dq", Remove("commit_stores")),
+    Mutant("backward, roles: P read before it is there", "handover", "dk_block", Remove("wait_filled"), 256),
+    Mutant("backward: no proxy fence before what is handed over", "handover", "Handover::fill", Remove("fence_async_proxy")),
+    Mutant("backward: handed over before all lanes have stored it", "handover", "Handover::fill", Remove("sync_warp")),
+    # Products
+    Mutant("backward, serial: scores not waited for", "wgmma", "serial_block", Edit("wgmma_wait<1>", "wgmma_wait<2>")),
+    Mutant("backward, serial: dP not waited for", "wgmma", "serial_block", Remove("wgmma_wait", 2)),
+    Mutant("backward, serial: Q and dO given back before their products are done", "wgmma", "serial_block",
+           Remove("wgmma_wait", 3)),
+    Mutant("backward, serial: dQ stored before it is complete", "wgmma", "serial_block", Remove("wgmma_wait", 4)),
+    Mutant("backward: Q given back before dK's product is done", "wgmma", "pipelined_block", Remove("wgmma_wait", 4)),
+    Mutant("backward: dQ stored before it is complete", "wgmma", "pipelined_block", Remove("wgmma_wait", 5)),
+    Mutant("backward: scores of the next block not waited for", "wgmma", "pipelined_block", Remove("wgmma_wait", 6)),
+    Mutant("backward, roles: dO given back before dV's product is done", "wgmma", "dv_block", Remove("wgmma_wait"), 256),
+    Mutant("backward, dQ: dP read before it is complete", "wgmma", "dq_block", Remove("wgmma_wait")),
+    Mutant("backward, dQ: K given back before dQ's product is done", "wgmma", "dq_block", Edit("wgmma_wait<1>", "wgmma_wait<2>")),
+    Mutant("backward: no fence before dV's product", "wgmma", "start_dv", Remove("wgmma_fence")),
+    Mutant("backward: dP's product not committed", "wgmma", "start_dp", Remove("wgmma_commit")),
+    Mutant("backward: dQ adds to the part before", "wgmma", "start_dq",
+           Edit("step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add", "hw::Accumulate::add")),
+    # Initialisation and turns
+    Mutant("backward: no fence after the barriers' initialisation", "fence", "keys_kernel/init_barriers",
+           Remove("fence_barrier_init")),
+    Mutant("backward, dQ: no barrier behind the barriers' initialisation", "sync", "init_query_barriers", Remove("sync_block")),
+    Mutant("backward: turns are never passed on", "turn", "pipelined_block", Edit("pingpong.pass()", "")),
+    # Places
+    Mutant("backward: one consumer's dS in all rows", "index", "store_ds", Edit("tile::warpgroup_rows * state.consumer", "0")),
+    Mutant("backward: dQ of one consumer's keys", "index", "start_dq", Edit("step / steps_of_tile", "0")),
+    Mutant("backward: dQ's parts are those of the first consumer", "index", "keys_producer/part_of",
+           Edit("consumer % row_blocks_a_block", "0")),
+    Mutant("backward: dQ's second panel is the first", "index", "finish_kernel",
+           Edit("+ panel) * part_elements", ") * part_elements"), 128),
+    Mutant("backward: sums of dQ are not cleared", "index", "prepare_kernel", Remove("store_global")),
+    Mutant("backward: statistics in their own order", "index", "place_of_query",
+           Edit("query % 8 / 2 * 4 + query / 8 * 2 + query % 2", "query")),
+    Mutant("backward: statistics of the first head for all", "index", "statistics_at", Edit("+ head", "")),
+    Mutant("backward: queries of the group's first head only", "index", "keys_producer/for_each_step",
+           Edit("(work.kv_head + 1) * group", "work.kv_head * group + 1")),
+    # Numbers
+    Mutant("backward: keys see as queries do", "mask", "KeyLimits::of", Edit("extent.mask.transposed()", "extent.mask")),
+    Mutant("backward: both of a thread's keys have the upper one's queries", "mask", "KeyLimits::of", Edit("key + 8 * i", "key")),
+    Mutant("backward: blocks ahead of the full ones are left out", "mask", "for_each_block",
+           Edit("masked(blocks.begin, blocks.full_begin)", "")),
+    Mutant("backward: rows that see no key have a part", "numbers", "prepare_statistics",
+           Edit("counts ? lse * std::numbers::log2e_v<float> : infinity", "lse * std::numbers::log2e_v<float>")),
+    Mutant("backward: the gradient of lse counts the other way", "numbers", "prepare_statistics", Edit("sum -=", "sum +=")),
+    Mutant("backward: dK without the scale", "numbers", "consume_keys", Edit("args.scale, state.dk", "1.f, state.dk")),
+    Mutant("backward: a cap without its derivative", "numbers", "gradients/exponentiate", Edit("scores[j] *= factor[0];", "")),
+    Mutant("backward: sinks' gradients of the other sign", "numbers", "sinks_kernel", Edit("-whole", "whole")),
+    Mutant("backward: sinks' gradients without rows that see no key", "numbers", "sinks_kernel",
+           Edit("weighted_rows(args, args.unseeing, args.unseeing_rows, sink_log2)", "0.f")),
+]
