@@ -5,8 +5,9 @@ FlashAttention-2 and, where its module flash_attn_interface is installed, FlashA
 in one process.
 
 Batches of equal lengths (32k tokens, 512 to 16k each) say what variable lengths cost; mixes are drawn by --seeds. Causal,
-bf16, hidden dimension 2048, random normal inputs. Sampled rows of every peer's output are checked once against float64.
-Rows are written as they come; the run ends in a table.
+bf16, hidden dimension 2048, random normal inputs. With --parts mixed: steps of an engine, prompts beside decoded tokens, in
+one call and in two (varlen_steps.py). Sampled rows of every peer's output are checked once against float64. Rows are
+written as they come; the run ends in a table.
 
 Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python/ on PYTHONPATH. The commit that is
 written beside the results is $TANDEM_COMMIT.
@@ -28,7 +29,8 @@ from grid import run_within_budget
 from peers import standard_attention
 from results import Results, measure, timed_columns
 from timing import Telemetry
-from varlen_cases import VARLEN_COLUMNS, equal_cases, mixed_cases
+from varlen_cases import VARLEN_COLUMNS, StepCase, equal_cases, mixed_cases, step_cases
+from varlen_steps import run_step, step_table
 
 SEED = 20261122
 SEQLENS = (512, 1024, 2048, 4096, 16384)
@@ -189,6 +191,8 @@ def table(rows):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
+    parser.add_argument("--parts", nargs="+", choices=("lengths", "mixed"), default=["lengths"],
+                        help="mixed: steps of an engine, prompts beside decoded tokens (default: lengths)")
     parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS), help="head dims")
     parser.add_argument("--seqlens", nargs="*", type=int, default=list(SEQLENS), help="of batches of equal lengths")
     parser.add_argument("--seeds", nargs="*", type=int, default=list(range(8)), help="of drawn mixes (default: 0 to 7)")
@@ -203,11 +207,21 @@ def main():
     arguments = parse_arguments()
     begin = time.monotonic()
     telemetry, results = Telemetry(), Results(arguments.output, VARLEN_COLUMNS)
-    cases = equal_cases(arguments.d, arguments.seqlens) + mixed_cases(arguments.d, arguments.seeds)
-    left_out = run_within_budget(cases, lambda case: run_case(case, arguments, telemetry, results), begin,
+    cases = {"lengths": equal_cases(arguments.d, arguments.seqlens) + mixed_cases(arguments.d, arguments.seeds),
+             "mixed": step_cases()}
+
+    def run(case):
+        if isinstance(case, StepCase):
+            run_step(case, arguments.seconds_per_case, telemetry, results)
+        else:
+            run_case(case, arguments, telemetry, results)
+    left_out = run_within_budget([case for part in arguments.parts for case in cases[part]], run, begin,
                                  arguments.budget_seconds)
     telemetry.close()
-    print(table(results.rows))
+    for make, rows in ((table, [row for row in results.rows if row["kind"] != "step"]),
+                       (step_table, [row for row in results.rows if row["kind"] == "step"])):
+        if rows:
+            print(make(rows))
     print(left_out, end="")
     return 1 if any(row["peer"] == "tandem" and not row["ms"] for row in results.rows) else 0
 

@@ -6,12 +6,46 @@ from dataclasses import dataclass
 
 from cases import HIDDEN
 
-# kind: equal (all of one length) or mix (drawn). b: sequences; tokens of all; longest of them. seed: of the draw. peer:
+# kind: equal (all of one length), mix (drawn) or step (an engine's, seed: what it consists of). b: sequences; tokens of all; longest of them. seed: of the draw. peer:
 # "fixed" is Tandem's call for one length; "pages 64" that keys lie in shuffled pages of 64 tokens. rate: TFLOP/s.
 VARLEN_COLUMNS = ["kind", "dtype", "d", "causal", "b", "hq", "hk", "tokens", "longest", "seed", "peer", "ms", "ms_min",
                   "rate", "note", "commit", "clock_mhz", "power_w"]
 EQUAL_TOKENS = 32768
 SHORTEST, LONGEST = 128, 32768
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """A step of an engine: prompts (queries of the chunk, keys with them), and the keys of decoded tokens."""
+    prompts: tuple
+    decodes: tuple
+    d: int = 128
+    hq: int = 32
+    hk: int = 8
+
+    def tera_rate(self, milliseconds):
+        pairs = sum(n * keys - n * (n - 1) / 2 for n, keys in self.prompts) + sum(self.decodes)
+        return 4 * self.hq * self.d * pairs / milliseconds * 1e-9
+
+    def columns(self):
+        keys = [n for _, n in self.prompts] + list(self.decodes)
+        return {"kind": "step", "dtype": "bf16", "d": self.d, "causal": 1, "b": len(keys), "hq": self.hq, "hk": self.hk,
+                "tokens": sum(keys), "longest": max(keys), "seed": str(self)}
+
+    def __str__(self):
+        prompts = " + ".join(f"{n} of {keys}" for n, keys in self.prompts)
+        decodes = f"{len(self.decodes)} x {min(self.decodes)}..{max(self.decodes)}" if self.decodes else ""
+        return " + ".join(part for part in (prompts, decodes) if part)
+
+
+def step_cases():
+    """Steps that decode alone, then with one and with four chunks of prompts beside."""
+    draw = random.Random(1)
+    drawn = [tuple(round(1024 * 32 ** draw.random()) for _ in range(count)) for count in (16, 64)]
+    batches = [(1024,) * 16, (4096,) * 64, (32768,) * 16, *drawn, (131072,), (131072, *(1024,) * 31)]
+    prompts = [((2048, 2048),), ((512, 4096),), ((512, 512), (1024, 3072), (2048, 2048), (777, 5000))]
+    return ([StepCase((), batch) for batch in batches] +
+            [StepCase(chunks, batch) for chunks in prompts for batch in (batches[0], batches[1], *drawn)])
 
 
 @dataclass(frozen=True)

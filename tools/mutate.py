@@ -31,10 +31,10 @@ COPIED = ("CMakeLists.txt", "cmake", "include", "src", "apps", "tests", "bench",
 HEAD_DIMS = (64, 96, 128, 192, 256)
 OTHER_GROUPS = {"Group<512>": "Group<512>", "LatentGroup<576>": "LatentGroup<latent_dim>",
                 "TwoPartGroup<576>": "TwoPartGroup<latent_dim>"}  # of decode, with head dims of their own
-TESTS_OF = {"plans": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
+TESTS_OF = {"plans": "*", "mixed": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
 FAMILIES = {  # what to draw in, and the programs that test it
-    "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test")),
-    "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test",)),
+    "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),
+    "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test", "sim_mixed_test")),
     "backward": (("src/backward",), ("sim_backward_test",)),
 }
 
@@ -55,7 +55,7 @@ def leave_out(source, head_dim):
     forward.write_text(re.sub(rf" {head_dim}\b", "", forward.read_text()))
     decode = source / "src/decode/groups.cmake"
     if f"Group<{head_dim}>" in decode.read_text():
-        decode.write_text(re.sub(rf" (Study|EightBit|Hadamard|Int8)?Group<{head_dim}>", "", decode.read_text()))
+        decode.write_text(re.sub(rf" (Study|Listed|EightBit|Hadamard|Int8)?Group<{head_dim}>", "", decode.read_text()))
         replace_once(source / "src/decode/table.h", f"  all.template operator()<{head_dim}>();\n", "")
     for group, name in OTHER_GROUPS.items():
         if f" {group}" in decode.read_text():

@@ -45,7 +45,11 @@ void choose_long_step(const Machine& machine, decode::DecodeArguments& args) {
 
 }  // namespace
 
-std::vector<DecodeVariant> decode_variants() { return launch::variants_of<decode::Family>(); }
+std::vector<DecodeVariant> decode_variants(decode::Queries queries) {
+  std::vector<DecodeVariant> variants = launch::variants_of<decode::Family>();
+  std::erase_if(variants, [queries](const DecodeVariant& v) { return v.queries != queries; });
+  return variants;
+}
 
 std::string name_of(const DecodeVariant& v) {
   static constexpr const char* algorithms[] = {" plain ", " shared-p ", " register-p ", " eight-bit "};
@@ -54,7 +58,8 @@ std::string name_of(const DecodeVariant& v) {
   if (v.values_in_keys()) name.append("/").append(std::to_string(v.value_dim));
   return name + algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) + "x" +
          std::to_string(v.block_n) + "x" + std::to_string(v.stages) + (v.resident > 1 ? " by two" : "") +
-         (v.token_scales ? " token-scales" : "") + (v.two_part_keys ? " two-part" : "") +
+         (v.lists_queries() ? " listed" : "") + (v.token_scales ? " token-scales" : "") +
+         (v.two_part_keys ? " two-part" : "") +
          (v.element == decode::Element::int8 ? " int8"
           : v.hadamard                       ? " hadamard"
                                              : "");

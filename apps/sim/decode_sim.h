@@ -14,7 +14,7 @@
 namespace tandem::sim {
 
 /// Every variant that is compiled for the simulator.
-std::vector<decode::DecodeVariant> decode_variants();
+std::vector<decode::DecodeVariant> decode_variants(decode::Queries queries = decode::Queries::uniform);
 
 /// "bf16 d64 register-p 8x64x4".
 std::string name_of(const decode::DecodeVariant& variant);

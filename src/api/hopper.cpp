@@ -1,8 +1,11 @@
 #include "api/hopper.h"
 
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "api/hopper_decode.h"
+#include "api/hopper_mixed.h"
 #include "api/hopper_route.h"
 #include "api/step_as_forward.h"
 #include "backward/launch.h"
@@ -33,7 +36,7 @@ Status check_linked(const typename Family::Variant& variant) {
                                                                : launch::check_linked<Family>(variant);
 }
 
-// ---- The forward goes one of three ways
+// ---- The forward goes one of four ways
 
 Status supports_forward(const ForwardProblem& given) {
   const ForwardProblem problem = forward::for_kernels(given);
@@ -41,8 +44,21 @@ Status supports_forward(const ForwardProblem& given) {
   return check_linked<forward::Family>(*forward::choose_variant(problem));
 }
 
+/// Variable lengths where some sequences may have few queries.
+Status run_mixed(const ForwardProblem& problem, const FewQueries& few, void* workspace, void* stream) {
+  launch::Chip chip(stream);
+  if (Status s = chip.open(memory_of_mixed(problem, few, workspace)); !s.ok()) return s;
+  MixedLaunches all = launches_of(problem, few, chip.sm_count(), workspace);
+  if (Status s = chip.run(std::move(all.append)); !s.ok()) return s;
+  if (Status s = chip.run(std::move(all.list)); !s.ok()) return s;
+  if (Status s = chip.run(std::move(all.forward)); !s.ok()) return s;
+  if (Status s = chip.run(std::move(all.step)); !s.ok()) return s;
+  return chip.run(std::move(all.combine));
+}
+
 std::size_t forward_workspace(const ForwardProblem& given) {
   const ForwardProblem problem = forward::for_kernels(given);
+  if (const auto few = few_queries_of(problem)) return mixed_workspace_bytes(problem, *few);
   const Route route = route_of(problem);
   if (route.way == Way::step) return decode::workspace_bytes(*decode::step_of(problem));
   return route.way == Way::parts ? forward::split_workspace_bytes(problem, route.splits)
@@ -51,6 +67,7 @@ std::size_t forward_workspace(const ForwardProblem& given) {
 
 Status run_forward(const ForwardProblem& given, void* workspace, void* stream) {
   const ForwardProblem problem = forward::for_kernels(given);
+  if (const auto few = few_queries_of(problem)) return run_mixed(problem, *few, workspace, stream);
   const Route route = workspace == nullptr ? Route{} : route_of(problem);
   if (route.way == Way::step)
     return decode::launch_on_any_workspace(*decode::step_of(problem), workspace, stream);

@@ -7,6 +7,7 @@
 #include <tandem/study.h>
 #include <tandem/tandem.h>
 
+#include "core/listed_queries.h"
 #include "core/mask.h"
 #include "core/problem.h"
 #include "core/rotary.h"
@@ -42,9 +43,12 @@ struct DecodeProblem {
   CacheScales scales;  ///< of an 8-bit cache
   Slopes slopes;
   const std::uint64_t* tree;  ///< a word for each query (core/tree.h); nullptr: none
+  /// The sequences, where a list on the device says which they are: q, o and lse are laid out as it says,
+  /// there are no lengths, and nothing is appended or rotated.
+  ListedQueries listed = {};
 
-  std::int64_t batch() const { return q.shape[0]; }
-  std::int64_t q_len() const { return q.shape[1]; }
+  std::int64_t batch() const { return listed.given ? listed.sequences : q.shape[0]; }
+  std::int64_t q_len() const { return listed.given ? listed.most_queries : q.shape[1]; }
   std::int64_t q_heads() const { return q.shape[2]; }
   std::int64_t head_dim() const { return q.shape[3]; }         ///< of queries and keys
   std::int64_t value_dim() const { return v_cache.shape[3]; }  ///< of values and outputs
@@ -68,7 +72,10 @@ struct DecodeProblem {
     return value_dim() < head_dim() && same_rows(v_cache, k_cache) && (!appends() || same_rows(v_new, k_new));
   }
   /// Tokens that a sequence can have.
-  std::int64_t capacity() const { return paged() ? page_size() * pages_per_sequence : page_size(); }
+  std::int64_t capacity() const {
+    if (listed.given) return listed.most_keys;
+    return paged() ? page_size() * pages_per_sequence : page_size();
+  }
 
  private:
   static bool same_rows(const Tensor& a, const Tensor& b) {

@@ -31,12 +31,14 @@ struct UnitRule {
   Divisor unit;  ///< keys of a unit
 
   /// `length` is what the device says, which may be anything.
-  constexpr SequenceUnits of(int length) const {
+  constexpr SequenceUnits of(int length) const { return of(length, q_len); }
+  /// Of a sequence that has so many queries.
+  constexpr SequenceUnits of(int length, int queries) const {
     const int most = capacity - new_len;
     length = length < 0 ? 0 : (length > most ? most : length);
     const int keys = length + new_len;
-    auto begin = mask.visible_keys(0, q_len, keys).begin;
-    auto end = mask.visible_keys(q_len - 1, q_len, keys).end;
+    auto begin = mask.visible_keys(0, queries, keys).begin;
+    auto end = mask.visible_keys(queries - 1, queries, keys).end;
     if (new_len > 0) {  // who visits a key appends it, seen or not
       begin = begin < length ? begin : length;
       end = keys;

@@ -50,11 +50,12 @@ struct DecodeArguments {
   core::TensorView o;           ///< 16-bit
   core::TensorView lse;         ///< fp32; data == nullptr: not wanted
   const std::int32_t* lengths;  ///< nullptr: all sequences fill the cache
+  const std::int32_t* listed;   ///< of variants that list queries only: core/listed_queries.h
   const float* sinks;           ///< of each query head; nullptr: none
   PageView pages;
   core::RotaryView rotary;
   core::UnitRule units;
-  int batch;
+  int batch;            ///< where queries are listed, at most
   int blocks;           ///< of the grid
   Teams teams;          ///< with one stream at a time, or all of a sequence
   Teams long_teams;     ///< of a long step

@@ -16,7 +16,7 @@ TANDEM_DEVICE void combine_kernel(const DecodeArguments& args) {
   hw::wait_for_prior_grid();
   const int team_blocks = args.teams.team_blocks.value(), own = static_cast<int>(hw::block_index());
   const int place = team_blocks + own / V.slices();
-  SplitScheduler<false> scheduler(args, place);
+  SplitScheduler<false, V.queries> scheduler(args, place);
   const WorkTile work = scheduler.next();
   if (!work.exists() || work.first_unit == work.stream_begin) return;
   const StreamParts parts = parts_of(args, scheduler, work, place);

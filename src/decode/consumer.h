@@ -146,10 +146,14 @@ struct Consumer {
   }
   TANDEM_DEVICE auto& values() { return shared.values(V.values_in_keys() ? k_at.stage : v_at.stage); }
 
+  /// Queries of the work's sequence.
+  TANDEM_DEVICE int queries_of(const WorkTile& work) const {
+    return V.lists_queries() ? work.listed.queries : args.units.q_len;
+  }
   /// Keys of the work that a row of its tile sees.
   TANDEM_DEVICE RowLimits limits_of(const WorkTile& work, int tile_row) const {
     const int token = args.group.divide(work.row_tile * V.query_rows + tile_row).quotient;
-    const auto seen = args.units.mask.visible_keys(token, args.units.q_len, work.keys);
+    const auto seen = args.units.mask.visible_keys(token, queries_of(work), work.keys);
     return {seen.begin > work.begin ? seen.begin : work.begin, seen.end < work.end ? seen.end : work.end};
   }
   /// Whether there is a key in the block at `key` that some row of the tile does not see.
@@ -201,11 +205,11 @@ struct Consumer {
         : tile_row(chunk / row_chunks), column(chunk % row_chunks * tile::chunk_columns), part(column) {
       const DecodeArguments& args = consumer.args;
       const auto [token, head] = args.group.divide(work.row_tile * V.query_rows + tile_row);
-      position = work.keys - args.units.q_len + token;
+      position = work.keys - consumer.queries_of(work) + token;
       const core::TensorView& q = part.rotated ? args.q : args.qv;
       row = static_cast<const std::uint16_t*>(q.data) +
-            q.at(work.sequence, token, work.head * args.group.value() + head);
-      exists = tile_row < rows_of_tile(args, work, V.query_rows) && column < consumer.key_columns();
+            row_of_query<V>(q, work, token, work.head * args.group.value() + head);
+      exists = tile_row < rows_of_tile<V>(args, work) && column < consumer.key_columns();
     }
   };
   TANDEM_DEVICE static int own_chunk(int i) {
@@ -218,7 +222,7 @@ struct Consumer {
   }
   TANDEM_DEVICE void place_chunk(const QueryPlace& at, const tile::Chunk& fetched) {
     tile::Chunk chunk = fetched;
-    if (at.exists && at.part.rotated)
+    if (!V.lists_queries() && at.exists && at.part.rotated)
       chunk = tile::rotated_chunk<V.operand>(chunk, at.row, at.part.column, args.rotary, at.position);
     if constexpr (V.eight_bit()) {
       place_permuted(*this, at.tile_row, at.column, chunk);
@@ -240,7 +244,7 @@ struct Consumer {
     for (int i = static_cast<int>(hw::thread_index()); i < chunks; i += DecodeVariant::consumer_threads) {
       const int own_key = first + i / row_chunks, column = i % row_chunks * tile::chunk_columns;
       tile::Chunk& v = chunk_of(values(), own_key - key, column);
-      if (own_key < work.keys && column < key_columns()) {
+      if (!V.lists_queries() && own_key < work.keys && column < key_columns()) {
         append(work, own_key, column, chunk_of(shared.k[k_at.stage], own_key - key, column), v);
       } else {
         v = tile::Chunk{};

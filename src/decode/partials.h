@@ -29,9 +29,10 @@ struct StreamParts {
 };
 
 /// `block`: whose place is asked for, of those that visit the stream.
-template <bool long_steps>
-TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const SplitScheduler<long_steps>& scheduler,
-                                   const WorkTile& work, int block) {
+template <bool long_steps, Queries queries>
+TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args,
+                                   const SplitScheduler<long_steps, queries>& scheduler, const WorkTile& work,
+                                   int block) {
   const core::Shares& shares = scheduler.shares();
   const int team_blocks = scheduler.team_blocks(), member = scheduler.member();
   const int first_team = shares.owner(work.stream_begin), last_team = shares.owner(work.stream_end - 1);
@@ -61,11 +62,11 @@ struct OutputRows {
   int rows;  ///< that exist
 
   TANDEM_DEVICE OutputRows(const DecodeArguments& arguments, const WorkTile& of)
-      : args(arguments), work(of), rows(rows_of_tile(arguments, of, V.query_rows)) {}
+      : args(arguments), work(of), rows(rows_of_tile<V>(arguments, of)) {}
 
   TANDEM_DEVICE std::int64_t offset(const core::TensorView& view, int tile_row) const {
     const auto [token, head] = args.group.divide(work.row_tile * V.query_rows + tile_row);
-    return view.at(work.sequence, token, work.head * args.group.value() + head);
+    return row_of_query<V>(view, work, token, work.head * args.group.value() + head);
   }
   /// Neighbouring elements of a row, two in a word. Kept in L2 among all the keys and values that pass
   /// through it once: the next layer reads them, and what goes to memory meanwhile holds up the reads there.
@@ -117,7 +118,7 @@ TANDEM_DEVICE void store_partial(const DecodeArguments& args, const WorkTile& wo
                                  const Result& result) {
   constexpr PartialLayout layout{V.query_rows, V.value_dim};
   float* partial = args.partials + place * layout.floats();
-  const int rows = rows_of_tile(args, work, V.query_rows);
+  const int rows = rows_of_tile<V>(args, work);
   result.for_each_row([&](int row, float reference, float sum) {
     if (row >= rows) return;
     hw::store_kept(partial + layout.statistics(row),

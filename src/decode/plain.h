@@ -83,7 +83,7 @@ TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const WorkTile& wor
 template <DecodeVariant V>
 TANDEM_DEVICE void attend_plain(Consumer<V>& consumer, const WorkTile& work, PlainResult<V>& result) {
   DecodeShared<V>& shared = consumer.shared;
-  const bool has_rows = 16 * own_warp() < rows_of_tile(consumer.args, work, V.query_rows);
+  const bool has_rows = 16 * own_warp() < rows_of_tile<V>(consumer.args, work);
 
   for (int key = work.begin; key < work.end; key += V.block_n) {  // for kv_start in range(BN, num_keys, BN)
     float scores[V.block_n / 2];

@@ -69,7 +69,8 @@ bool values_are_as_wide(const DecodeProblem& problem) { return problem.value_dim
 
 /// Whether the cost model (cost.h) knows the step's kernels, and may choose by the batch.
 bool has_prices(const DecodeProblem& problem) {
-  return problem.kernel == TANDEM_DECODE_AUTO && problem.split_size == 0 && !problem.eight_bit();
+  return problem.kernel == TANDEM_DECODE_AUTO && problem.split_size == 0 && !problem.eight_bit() &&
+         !problem.listed.given;
 }
 
 /// Without prices: the narrowest tile that has room for all rows, or else the widest; that of 32 where the
@@ -103,8 +104,10 @@ Algorithm algorithm_of(const DecodeProblem& problem) {
   return kernel == TANDEM_DECODE_SHARED_P ? Algorithm::shared_p : Algorithm::register_p;
 }
 
-/// Whether the kernel knows the cache's elements and what belongs to them; of e4m3 no more than that.
+/// Whether the kernel knows the cache's elements and what belongs to them, of e4m3 no more than that; and how
+/// queries are said.
 bool knows_elements(const DecodeVariant& variant, const DecodeProblem& problem) {
+  if (variant.lists_queries() != problem.listed.given) return false;
   if (variant.token_scales != problem.scales.per_token) return false;
   if (problem.k_cache.dtype == TANDEM_INT8) return variant.element == Element::int8;
   return variant.element == Element::e4m3 && variant.hadamard == problem.scales.hadamard;
@@ -312,6 +315,7 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.qv = core::TensorView::of(problem.qv);
   args.hadamard = core::HadamardView::of(problem.scales.hadamard, problem.scales.seed, problem.head_dim());
   args.lengths = problem.lengths;
+  args.listed = problem.listed.list;
   args.sinks = problem.sinks;
   args.pages = pages_of(problem);
   args.rotary = core::RotaryView::of(problem.rotary);
@@ -333,8 +337,10 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.group = core::Divisor(static_cast<int>(problem.group()));
   args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.query_rows)));
   args.fixed_splits = problem.split_size > 0;
-  // Where a stream has one unit none is cut.
-  args.merges_apart = variant.merges_apart() && !args.fixed_splits &&
+  // Where a stream has one unit none is cut. Of listed sequences beside others, most have one query, whose
+  // few rows are merged at once.
+  const bool may_have_few_rows = problem.listed.given && !problem.listed.alone;
+  args.merges_apart = variant.merges_apart() && !args.fixed_splits && !may_have_few_rows &&
                       most_units(problem, variant) > problem.batch() * streams_of(problem, variant);
   args.overhead = overhead_of(problem, variant);
   args.min_share = core::Divisor(min_share_of(problem, variant));
@@ -369,7 +375,9 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
 launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& step) {
   const DecodeArguments& args = step.arguments;
   launch::Record<CombineFamily> record{
-      {step.variant.operand, step.variant.value_dim, step.variant.query_rows}, 0, {args}};
+      {step.variant.operand, step.variant.value_dim, step.variant.query_rows, step.variant.queries},
+      0,
+      {args}};
   const bool may_cut = step.blocks > 0 && args.merges_apart;
   if (may_cut)
     record.blocks = (args.teams.count.value() - 1) * args.teams.team_blocks.value() * record.variant.slices();

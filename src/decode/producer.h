@@ -21,7 +21,7 @@ class BoxPages {
 
   /// Starts at the work tile's first key.
   TANDEM_DEVICE void begin(const WorkTile& work) {
-    entry_ = entry_of(pages_, work.sequence);
+    entry_ = V.lists_queries() ? work.listed.key_entry : entry_of(pages_, work.sequence);
     length_ = work.length < work.end ? work.length : work.end;
     window_key_ = work.begin;
     fetch(own_, window_key_);
@@ -80,6 +80,7 @@ struct Producer {
   DecodeShared<V>& shared;
   BoxPages<V> pages;
   Position k_at, v_at;
+  int first_row;  ///< of the entry that has the work's keys, where queries are listed
 
   /// Starts loading the block of keys or values at `key`, as soon as its stage is empty.
   TANDEM_DEVICE void load(tile::Pipeline<V.stages>& pipeline, Position& at, const hw::TensorMap& map,
@@ -95,6 +96,7 @@ struct Producer {
       const int row = box << args.pages.box_shift;
       origin.b = pages.page(first_key, round);
       origin.s = static_cast<int>(static_cast<std::uint32_t>(first_key + row) & key_in_page);
+      if constexpr (V.lists_queries()) origin.s += first_row;
       if (box < boxes) load_rows(blocks[at.stage], row, map, pipeline.full[at.stage], origin);
       hw::sync_warp();
     }
@@ -119,9 +121,10 @@ struct Producer {
 template <DecodeVariant V>
 TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
                            SplitSchedulerOf<V>& scheduler) {
-  Producer<V> producer{args, shared, BoxPages<V>(args.pages), {}, {}};
+  Producer<V> producer{args, shared, BoxPages<V>(args.pages), {}, {}, 0};
   for (WorkTile work = scheduler.next(); work.exists(); work = scheduler.next()) {
     if (work.begin < work.end) producer.pages.begin(work);
+    if constexpr (V.lists_queries()) producer.first_row = work.listed.first_key;
     for (int key = work.begin; key < work.end; key += V.block_n) {
       producer.pages.advance(key);
       const hw::BoxOrigin origin{0, key, work.head, 0};

@@ -109,6 +109,36 @@ constexpr auto variants() {
   return all;
 }
 
+/// Over queries that a list on the device says: a tile for each number of rows, whatever the batch.
+template <int head_dim>
+constexpr auto listed_recipes() {
+  using enum Algorithm;
+  if constexpr (head_dim == 64) {
+    return std::array{Recipe{shared_p, 8, 128, 3}, Recipe{shared_p, 16, 128, 3},
+                      Recipe{shared_p, 32, 128, 3, 2}};
+  } else if constexpr (head_dim == 128) {
+    return std::array{Recipe{shared_p, 8, 128, 2}, Recipe{shared_p, 16, 128, 2},
+                      Recipe{shared_p, 32, 64, 3, 2}};
+  } else {
+    static_assert(head_dim == 256);
+    return std::array{Recipe{shared_p, 8, 64, 2}, Recipe{shared_p, 16, 64, 2}, Recipe{shared_p, 32, 64, 3}};
+  }
+}
+
+template <int head_dim>
+constexpr auto listed_variants() {
+  constexpr auto lines = listed_recipes<head_dim>();
+  std::array<DecodeVariant, 2 * lines.size()> all{};
+  std::size_t i = 0;
+  for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
+    for (const Recipe& r : lines) {
+      all[i] = {r.algorithm, operand, head_dim, r.query_rows, r.block_n, r.stages, r.resident};
+      all[i++].queries = Queries::listed;
+    }
+  }
+  return all;
+}
+
 /// AUTO takes shared_p always (plan.cpp), or eight_bit.
 constexpr bool is_for_study(const DecodeVariant& variant) { return variant.algorithm != Algorithm::shared_p; }
 
@@ -142,6 +172,14 @@ struct StudyGroup {
   static constexpr auto variants = launch::selected([] { return decode::variants<head_dim>(); },
                                                     [](const auto& v) { return is_for_study(v); });
   static constexpr bool for_study = true;
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
+struct ListedGroup {
+  using Family = decode::Family;
+  static constexpr auto variants = listed_variants<head_dim>();
   template <DecodeVariant V>
   using Body = KernelBody<V>;
 };
@@ -193,6 +231,7 @@ template <typename Visit>
 constexpr void Family::for_each_group(Visit visit) {
   const auto all = [&visit]<int head_dim>() {
     visit.template operator()<Group<head_dim>>();
+    visit.template operator()<ListedGroup<head_dim>>();
     visit.template operator()<EightBitGroup<head_dim>>();
     visit.template operator()<HadamardGroup<head_dim>>();
     visit.template operator()<Int8Group<head_dim>>();
@@ -208,12 +247,20 @@ constexpr void Family::for_each_group(Visit visit) {
 
 /// For each shape that wide tiles have.
 constexpr auto combine_variants() {
-  constexpr std::array<std::pair<int, int>, 5> shapes{
-      {{64, 32}, {128, 32}, {128, 64}, {256, 32}, {latent_value_dim, 32}}};
+  using enum Queries;
+  constexpr std::array shapes{std::tuple{64, 32, uniform},
+                              std::tuple{128, 32, uniform},
+                              std::tuple{128, 64, uniform},
+                              std::tuple{256, 32, uniform},
+                              std::tuple{latent_value_dim, 32, uniform},
+                              std::tuple{64, 32, listed},
+                              std::tuple{128, 32, listed},
+                              std::tuple{256, 32, listed}};
   std::array<CombineVariant, 2 * shapes.size()> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16})
-    for (const auto& [value_dim, query_rows] : shapes) all[i++] = {operand, value_dim, query_rows};
+    for (const auto& [value_dim, query_rows, queries] : shapes)
+      all[i++] = {operand, value_dim, query_rows, queries};
   return all;
 }
 
@@ -294,7 +341,8 @@ constexpr auto all_eight_bit_variants() {
                 eight_bit_variants<256, element, hadamard>());
 }
 constexpr auto all_variants() {
-  return joined(variants<64>(), variants<128>(), variants<256>(), variants<512>(),
+  return joined(variants<64>(), variants<128>(), variants<256>(), variants<512>(), listed_variants<64>(),
+                listed_variants<128>(), listed_variants<256>(),
                 all_eight_bit_variants<Element::e4m3, false>(), all_eight_bit_variants<Element::e4m3, true>(),
                 all_eight_bit_variants<Element::int8, true>(), latent_variants<false>(),
                 latent_variants<true>());

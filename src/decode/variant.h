@@ -16,6 +16,12 @@ enum class Algorithm {
 /// Of what an 8-bit cache consists.
 enum class Element { e4m3, int8 };
 
+/// Which queries a step has.
+enum class Queries {
+  uniform,  ///< as many of each sequence, each in an entry of its own
+  listed,   ///< what a list on the device says (core/listed_queries.h); nothing is appended or rotated
+};
+
 /// What a stream (core/stream_k.h) costs a multiprocessor besides its keys, as bytes of keys and values that
 /// it could have read meanwhile: 2 us, for queries, the first product, which overlaps with nothing, the
 /// output or a partial result, at 33 GB/s, a 132nd of the memory's rate. The number to tune: docs/decode.md.
@@ -43,12 +49,14 @@ struct DecodeVariant {
   bool two_part_keys = false;
   Element element = Element::e4m3;  ///< of an 8-bit cache
   bool hadamard = false;            ///< keys of an 8-bit cache may be kept times a Hadamard matrix
+  Queries queries = Queries::uniform;
 
   /// One warpgroup of consumers and one producer warp.
   static constexpr int consumer_threads = hw::warpgroup_size;
   static constexpr int threads() { return consumer_threads + hw::warp_size; }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
   constexpr bool values_in_keys() const { return value_dim < head_dim; }
+  constexpr bool lists_queries() const { return queries == Queries::listed; }
   /// Of the products.
   constexpr hw::Operand products() const { return eight_bit() ? hw::Operand::fp16 : operand; }
   /// Of a block's keys and values in the cache.
@@ -80,6 +88,7 @@ struct DecodeVariant {
 struct CombineVariant {
   hw::Operand operand;  ///< of the output
   int value_dim, query_rows;
+  Queries queries = Queries::uniform;  ///< of the step
 
   static constexpr int threads() { return hw::warpgroup_size; }
   /// Chunks of four elements that a tile has, and the blocks that share them.

@@ -10,6 +10,9 @@
 // streams each anyway, and boundaries stay at streams' ends where those are multiples of a share.
 #pragma once
 
+#include <type_traits>
+
+#include "core/listed_queries.h"
 #include "core/stream_k.h"
 #include "decode/arguments.h"
 #include "decode/variant.h"
@@ -25,6 +28,7 @@ struct WorkTile {
   int begin, end;                ///< keys to visit; none where begin == end
   int first_unit, past_unit;     ///< positions (core/stream_k.h) in what a team's member visits; of this work
   int stream_begin, stream_end;  ///< of its stream's units
+  core::ListedSequence listed = {};  ///< where queries are listed
 
   TANDEM_DEVICE bool exists() const { return sequence >= 0; }
   TANDEM_DEVICE bool whole_stream() const { return first_unit == stream_begin && past_unit == stream_end; }
@@ -37,12 +41,13 @@ struct ShareStart {
 
 /// Walks the share of one block. All lanes of the warp call every function together; lane l knows the units
 /// of sequence window + l. `long_steps`: whether there are any.
-template <bool long_steps>
+template <bool long_steps, Queries kind = Queries::uniform>
 class SplitScheduler {
  public:
   TANDEM_DEVICE SplitScheduler(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
     int total = 0;
+    if constexpr (is_listed) own_listed_.batch = hw::load_global(args.listed);
     if (args.plan != nullptr) {
       const std::int32_t* start = args.plan + plan_words(block);
       total = hw::load_global(args.plan);
@@ -97,6 +102,29 @@ class SplitScheduler {
   }
 
  private:
+  static constexpr bool is_listed = kind == Queries::listed;
+  /// What a lane knows of its sequence, and all lanes of the list.
+  struct OwnListed {
+    core::ListedSequence sequence;
+    int batch;
+  };
+  struct NotListed {};
+  /// Of a sequence, as the device says it.
+  struct Lengths {
+    int keys, queries;
+  };
+
+  TANDEM_DEVICE int batch() const {
+    if constexpr (is_listed) {
+      return own_listed_.batch;
+    } else {
+      return args_.batch;
+    }
+  }
+  TANDEM_DEVICE core::SequenceUnits units_of(const Lengths& lengths) const {
+    return args_.units.of(lengths.keys, lengths.queries);
+  }
+
   /// Streams of a sequence that stand one after another.
   TANDEM_DEVICE int streams_per_block() const {
     return in_long_step() ? args_.long_teams.streams_per_block : args_.teams.streams_per_block;
@@ -130,15 +158,42 @@ class SplitScheduler {
                   position_ + left};
     const int first_key = (from_lane(own_.first_unit, lane) + unit) * unit_keys;
     const int past_key = first_key + count * unit_keys;
+    if constexpr (is_listed) work.listed = listed_from_lane(lane);
     work.begin = first_key;
     work.end = past_key < work.keys ? past_key : work.keys;
     position_ += count == left ? left + span.overhead : count;
     return work;
   }
 
+  TANDEM_DEVICE core::ListedSequence listed_from_lane(int lane) const {
+    const core::ListedSequence& own = own_listed_.sequence;
+    return {from_lane(own.keys, lane),        from_lane(own.queries, lane),
+            from_lane(own.key_entry, lane),   from_lane(own.first_key, lane),
+            from_lane(own.query_entry, lane), from_lane(own.first_query, lane)};
+  }
+
   /// As the device says it; without lengths all sequences fill the cache.
-  TANDEM_DEVICE int length_of(int sequence) const {
-    return args_.lengths == nullptr ? args_.units.capacity : hw::load_global(args_.lengths + sequence);
+  TANDEM_DEVICE Lengths lengths_of(int sequence) const {
+    if constexpr (is_listed) {
+      std::uint32_t words[4];
+      read_listed(words, sequence, 0);
+      return {static_cast<int>(words[0]), static_cast<int>(words[1])};
+    } else {
+      return {args_.lengths == nullptr ? args_.units.capacity : hw::load_global(args_.lengths + sequence),
+              args_.units.q_len};
+    }
+  }
+  /// Four words of a sequence's entry.
+  TANDEM_DEVICE void read_listed(std::uint32_t (&words)[4], int sequence, int first_word) const {
+    hw::load_global(words,
+                    args_.listed + core::listed_header + core::listed_sequence_words * sequence + first_word);
+  }
+  TANDEM_DEVICE core::ListedSequence read_listed(int sequence) const {
+    std::uint32_t first[4], second[4];
+    read_listed(first, sequence, 0);
+    read_listed(second, sequence, 4);
+    return {static_cast<int>(first[0]), static_cast<int>(first[1]),  static_cast<int>(first[2]),
+            static_cast<int>(first[3]), static_cast<int>(second[0]), static_cast<int>(second[1])};
   }
 
   /// Moves the window on to the next 32 sequences.
@@ -146,10 +201,17 @@ class SplitScheduler {
     window_ += hw::warp_size;
     const int lane = static_cast<int>(hw::lane_index()), sequence = window_ + lane;
     own_ = {0, 0, 0, 0};
-    if (sequence < args_.batch) own_ = args_.units.of(length_of(sequence));
+    if constexpr (is_listed) {
+      if (sequence < batch()) {
+        own_listed_.sequence = read_listed(sequence);
+        own_ = units_of({own_listed_.sequence.keys, own_listed_.sequence.queries});
+      }
+    } else {
+      if (sequence < batch()) own_ = units_of(lengths_of(sequence));
+    }
     hw::sync_warp();
     const int size =
-        sequence < args_.batch ? core::StreamSpan{own_.units, overhead_}.size() * streams_per_block() : 0;
+        sequence < batch() ? core::StreamSpan{own_.units, overhead_}.size() * streams_per_block() : 0;
     int sum = size;  // of the lanes up to this one
     TANDEM_UNROLL
     for (int distance = 1; distance < hw::warp_size; distance *= 2) {
@@ -162,17 +224,16 @@ class SplitScheduler {
 
   /// All positions, and whether there is overhead among them.
   TANDEM_DEVICE int count_positions() {
-    if (args_.batch > hw::warp_size) {
+    if (batch() > hw::warp_size) {
       const int units = count_units();
       choose_teams(units);
-      return core::positions(units * streams_per_block(), args_.batch * streams_per_block(), overhead_);
+      return core::positions(units * streams_per_block(), batch() * streams_per_block(), overhead_);
     }
     load_window();
     choose_teams(window_end_);
     if (in_long_step())
       own_begin_ *= streams_per_block(), window_end_ *= streams_per_block();  // there was one stream in turn
-    const int units = window_end_, streams = args_.batch * streams_per_block(),
-              first = from_lane(own_.units, 0);
+    const int units = window_end_, streams = batch() * streams_per_block(), first = from_lane(own_.units, 0);
     if (hw::any_lane(own_.units != 0 && own_.units != first)) overhead_ = args_.overhead;
     own_begin_ += overhead_ * streams_per_block() *
                   static_cast<int>(hw::lane_index());  // as load_window would find it now
@@ -186,20 +247,20 @@ class SplitScheduler {
     constexpr int windows = 4;
     int first_units = 0, sum = 0;
     bool differs = false;
-    for (int window = 0; window < args_.batch; window += windows * hw::warp_size) {
+    for (int window = 0; window < batch(); window += windows * hw::warp_size) {
       const int first = window + static_cast<int>(hw::lane_index());
-      int lengths[windows];
+      Lengths lengths[windows];
       TANDEM_UNROLL
       for (int i = 0; i < windows; ++i) {  // lanes past the end take the last sequence again
         const int sequence = first + i * hw::warp_size;
-        lengths[i] = length_of(sequence < args_.batch ? sequence : args_.batch - 1);
+        lengths[i] = lengths_of(sequence < batch() ? sequence : batch() - 1);
       }
       TANDEM_UNROLL
       for (int i = 0; i < windows; ++i) {
-        const int units = args_.units.of(lengths[i]).units;
+        const int units = units_of(lengths[i]).units;
         if (window == 0 && i == 0) first_units = from_lane(units, 0);
         differs = differs || units != first_units;
-        sum += first + i * hw::warp_size < args_.batch ? units : 0;
+        sum += first + i * hw::warp_size < batch() ? units : 0;
       }
     }
     if (hw::any_lane(differs)) overhead_ = args_.overhead;
@@ -235,15 +296,29 @@ class SplitScheduler {
   int window_, window_end_;  ///< sequence of lane 0; position after the last lane's
   core::SequenceUnits own_{};
   int own_begin_ = 0;  ///< position of the lane's sequence
+  [[no_unique_address]] std::conditional_t<is_listed, OwnListed, NotListed> own_listed_{};
 };
 
 template <DecodeVariant V>
-using SplitSchedulerOf = SplitScheduler<V.has_long_steps()>;
+using SplitSchedulerOf = SplitScheduler<V.has_long_steps(), V.queries>;
 
 /// Query rows of a tile that exist.
-TANDEM_DEVICE int rows_of_tile(const DecodeArguments& args, const WorkTile& work, int columns) {
-  const int left = args.rows - work.row_tile * columns;
-  return left < columns ? left : columns;
+template <auto V>
+TANDEM_DEVICE int rows_of_tile(const DecodeArguments& args, const WorkTile& work) {
+  const int rows = V.queries == Queries::listed ? args.group.value() * work.listed.queries : args.rows;
+  const int left = rows - work.row_tile * V.query_rows;
+  return left < V.query_rows ? left : V.query_rows;
+}
+
+/// Where a query's row of q, o or lse begins.
+template <auto V>
+TANDEM_DEVICE std::int64_t row_of_query(const core::TensorView& view, const WorkTile& work, int token,
+                                        int head) {
+  if constexpr (V.queries == Queries::listed) {
+    return view.at(work.listed.query_entry, work.listed.first_query + token, head);
+  } else {
+    return view.at(work.sequence, token, head);
+  }
 }
 
 }  // namespace tandem::decode

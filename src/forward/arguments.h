@@ -111,12 +111,22 @@ struct SectionSize {
   int tiles, grid;
 };
 
+/// Sequences of few queries that others serve: they have no tiles, but are listed for whom they are left to.
+struct FewArguments {
+  std::int32_t* list;       ///< core/listed_queries.h
+  int most_queries;         ///< of those; 0: none are left to others
+  std::uint32_t* counters;  ///< of whom they are left to, who wants them 0
+  int counter_count;
+};
+
 /// Of the kernel that lists the tiles of variable lengths.
 struct ListArguments {
   ForwardArguments forward;  ///< varlen.tile_list is written
   CacheArguments cache;
   int tile_queries;  ///< queries of a tile
   SectionSize section;
+  int tile_blocks;  ///< of the grid; those behind them list sequences of few queries
+  FewArguments few;
 };
 
 /// A tensor's tokens, and the warps that each of them takes (append.h).

@@ -123,7 +123,7 @@ struct KernelBody {
 template <ListVariant V>
 struct ListBody {
   static constexpr int shared_bytes = 0;
-  static TANDEM_DEVICE void run(const ListArguments& args) { list_tiles(args); }
+  static TANDEM_DEVICE void run(const ListArguments& args) { list_all(args); }
 };
 template <AppendVariant V>
 struct AppendBody {

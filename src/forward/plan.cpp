@@ -441,14 +441,21 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
 }
 
 launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
-                                            const ForwardVariant& variant, int sm_count, void* workspace) {
-  launch::Record<ListFamily> record{{}, listing_blocks(problem, variant), {}};
+                                            const ForwardVariant& variant, int sm_count, void* workspace,
+                                            const FewArguments& few) {
+  const int tile_blocks = problem.q_len() <= few.most_queries ? 0 : listing_blocks(problem, variant);
+  constexpr int block_sequences = ListVariant::tiles() * static_cast<int>(hw::warp_size);
+  const auto sequences = static_cast<int>(few.most_queries > 0 ? problem.varlen.sequences : 0);
+  launch::Record<ListFamily> record{
+      {}, tile_blocks + (sequences + block_sequences - 1) / block_sequences, {}};
   if (record.blocks == 0) return record;
   ForwardArguments args = make_arguments(problem, variant, 1);
   args.varlen.tile_list = static_cast<std::int32_t*>(workspace);
   const int tile_queries = variant.block_m >> args.packing.log2_heads;
-  record.arguments = {args, cache_arguments(problem), tile_queries,
-                      section_size(problem, args, tile_queries, grid_size(problem, variant, sm_count))};
+  record.arguments = {
+      args,         cache_arguments(problem),
+      tile_queries, section_size(problem, args, tile_queries, grid_size(problem, variant, sm_count)),
+      tile_blocks,  few};
   return record;
 }
 

@@ -74,9 +74,11 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
 /// list of tiles.
 launch::Record<Family> make_record(const core::ForwardProblem& problem, const ForwardVariant& variant,
                                    int sm_count, void* workspace);
-/// That of the kernel which writes the list.
+/// That of the kernel which writes the list; and that of sequences of few queries, where these are left to
+/// others. Where they are alone there are no tiles.
 launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
-                                            const ForwardVariant& variant, int sm_count, void* workspace);
+                                            const ForwardVariant& variant, int sm_count, void* workspace,
+                                            const FewArguments& few = {});
 
 /// What the kernels ahead of the forward know of caches.
 CacheArguments cache_arguments(const core::ForwardProblem& problem);

@@ -8,17 +8,12 @@
 
 #include "core/tile_scheduler.h"
 #include "forward/arguments.h"
+#include "forward/few_list.h"
 #include "forward/sequence.h"
 #include "forward/tile_order.h"
 #include "forward/variant.h"
 
 namespace tandem::forward {
-
-TANDEM_DEVICE void store_words(std::int32_t* to, int a, int b, int c, int d) {
-  const std::uint32_t words[4] = {static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b),
-                                  static_cast<std::uint32_t>(c), static_cast<std::uint32_t>(d)};
-  hw::store_global(static_cast<void*>(to), words);
-}
 
 /// Writes what the forward has to know of a tile of sequence `index`.
 TANDEM_DEVICE void write_listed(const VarlenArguments& varlen, int place, int pack, int m_block,
@@ -29,10 +24,8 @@ TANDEM_DEVICE void write_listed(const VarlenArguments& varlen, int place, int pa
   store_words(to + 8, s.k_begin, s.k_batch, index, 0);
 }
 
-/// The body of the kernel that makes the list. One warp a tile of a head, of as many as there may be.
+/// One warp a tile of a head, of as many as there may be.
 TANDEM_DEVICE void list_tiles(const ListArguments& args) {
-  hw::release_next_grid();
-  hw::wait_for_prior_grid();
   const VarlenArguments& varlen = args.forward.varlen;
   const int lane = static_cast<int>(hw::lane_index());
   const int own =
@@ -59,6 +52,15 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args) {
                    tile.tiles.count - 1 - tile.number, s, counted.sequence);
     }
   }
+}
+
+/// The body of the kernel that makes the lists.
+TANDEM_DEVICE void list_all(const ListArguments& args) {
+  hw::release_next_grid();
+  hw::wait_for_prior_grid();
+  const int behind_tiles = static_cast<int>(hw::block_index()) - args.tile_blocks;
+  if (behind_tiles < 0) return list_tiles(args);
+  list_few(args, behind_tiles * ListVariant::tiles() + static_cast<int>(hw::warp_index()));
 }
 
 /// Four words of the tile at a position of the list.

@@ -98,6 +98,12 @@ struct SequencesOfWarp {
   TANDEM_DEVICE Sequence read(int index) const {
     return read_sequence(args.forward.varlen, args.cache, index);
   }
+  /// None where the sequence is left to others.
+  TANDEM_DEVICE SequenceTiles tiles_of(int index) const {
+    const Sequence s = read(index);
+    if (s.q_len <= args.few.most_queries) return {};
+    return SequenceTiles::of(args.forward, s, args.tile_queries);
+  }
   /// Calls visit(index, tiles) for each 32 sequences; lanes behind the last one have no tiles.
   template <typename Visit>
   TANDEM_DEVICE void for_each(Visit visit) const {
@@ -105,7 +111,7 @@ struct SequencesOfWarp {
     for (int first = 0; first < count; first += hw::warp_size) {
       const int index = first + static_cast<int>(hw::lane_index());
       SequenceTiles tiles{};
-      if (index < count) tiles = SequenceTiles::of(args.forward, read(index), args.tile_queries);
+      if (index < count) tiles = tiles_of(index);
       visit(index, tiles);
     }
   }

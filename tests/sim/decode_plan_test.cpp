@@ -45,10 +45,10 @@ struct Model {
     std::vector<DecodeVariant> found;
     for (const DecodeVariant& v : decode::all_variants()) {
       const bool twin = v.resident == 2 && v.query_rows <= 16;
-      if (v.algorithm == algorithm && (v.operand == hw::Operand::bf16) == (p.dtype() == TANDEM_BF16) &&
-          v.head_dim >= p.q.shape[3] && v.value_dim >= p.o.shape[3] &&
-          (v.value_dim < v.head_dim) == in_keys() && v.two_part_keys == p.has_qv() &&
-          v.token_scales == p.scales.per_token && twin == twins &&
+      if (!v.lists_queries() && v.algorithm == algorithm &&
+          (v.operand == hw::Operand::bf16) == (p.dtype() == TANDEM_BF16) && v.head_dim >= p.q.shape[3] &&
+          v.value_dim >= p.o.shape[3] && (v.value_dim < v.head_dim) == in_keys() &&
+          v.two_part_keys == p.has_qv() && v.token_scales == p.scales.per_token && twin == twins &&
           (v.element == decode::Element::int8) == (p.k_cache.dtype == TANDEM_INT8) &&
           (v.element == decode::Element::int8 || v.hadamard == p.scales.hadamard))
         found.push_back(v);

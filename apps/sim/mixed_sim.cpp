@@ -1,0 +1,31 @@
+#include "apps/sim/mixed_sim.h"
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "apps/sim/simulate.h"
+
+namespace tandem::sim {
+
+hw::sim::Report simulate_mixed(const core::ForwardProblem& problem, const api::FewQueries& few,
+                               std::span<std::byte> workspace, const Machine& machine) {
+  api::MixedLaunches all = api::launches_of(problem, few, machine.multiprocessors, workspace.data());
+  const std::vector<hw::sim::Buffer> memory =
+      buffers_of(api::memory_of_mixed(problem, few, workspace.data()));
+  decode::DecodeArguments& step = all.step.arguments;
+  if (machine.long_steps && step.long_step < std::numeric_limits<int>::max())
+    step.long_step = all.combine.arguments.step.long_step = 0;
+  hw::sim::Report report;
+  const auto run = [&](auto&& record) {
+    if (report.ok()) report = simulate(std::move(record), memory, machine);
+  };
+  run(std::move(all.append));
+  run(std::move(all.list));
+  run(std::move(all.forward));
+  run(std::move(all.step));
+  run(std::move(all.combine));
+  return report;
+}
+
+}  // namespace tandem::sim

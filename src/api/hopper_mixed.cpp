@@ -1,0 +1,103 @@
+#include "api/hopper_mixed.h"
+
+#include <algorithm>
+
+#include "core/listed_queries.h"
+#include "decode/plan.h"
+#include "forward/plan.h"
+
+namespace tandem::api {
+namespace {
+
+using core::ForwardProblem;
+
+constexpr std::size_t alignment = 256;
+
+std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+/// Whether decode's kernels know all that the problem has.
+bool decode_knows(const ForwardProblem& p) {
+  const bool free =
+      p.overlap == TANDEM_OVERLAP_AUTO && p.turn == TANDEM_TURN_AUTO && p.block_m == 0 && p.block_n == 0;
+  const bool has_keys = p.k_len() > 0 && p.k.shape[0] > 0 && p.k.shape[1] > 0 && p.kv_heads() > 0;
+  return free && has_keys && p.varlen.given && p.varlen.split_keys == 0 && p.mask.chunk == 0 &&
+         !p.slopes.given() && p.tree == nullptr && !p.blocks.given() && p.value_dim() == p.head_dim() &&
+         !core::is_8_bit(p.dtype()) && p.dtype() != TANDEM_FP32;
+}
+
+/// Whether some sequence may have few queries. Packed keys are those of prompts: where prompts may be among
+/// them, all are taken for prompts, so that these calls pay for no other kernel.
+bool some_may_be_few(const ForwardProblem& p, std::int64_t few) {
+  if (p.varlen.sequences == 0 || p.q_len() == 0 || p.q_heads() == 0) return false;
+  const bool may_be_longer = p.q_len() > few;
+  return !may_be_longer || (p.varlen.cu_seqlens_q != nullptr && p.varlen.cu_seqlens_k == nullptr);
+}
+
+/// Where the parts of the workspace begin.
+struct Layout {
+  std::size_t list, step, bytes;
+
+  Layout(const ForwardProblem& problem, const FewQueries& few)
+      : list(rounded_up(forward::workspace_bytes(problem))),
+        step(list + rounded_up(static_cast<std::size_t>(core::listed_words(problem.varlen.sequences)) *
+                               sizeof(std::int32_t))),
+        bytes(step + decode::workspace_bytes(few.step, *few.variant)) {}
+};
+
+}  // namespace
+
+std::optional<FewQueries> few_queries_of(const ForwardProblem& p) {
+  const std::int64_t few = core::few_queries(p.group());
+  if (!decode_knows(p) || !some_may_be_few(p, few)) return std::nullopt;
+  const core::Varlen& varlen = p.varlen;
+  core::DecodeProblem step{};
+  step.q = p.q, step.k_cache = p.k, step.v_cache = p.v, step.o = p.o, step.lse = p.lse;
+  step.page_table = varlen.page_table, step.page_table_stride = varlen.page_table_stride;
+  step.pages_per_sequence = varlen.pages_per_sequence;
+  step.mask = p.mask, step.scale = p.scale, step.softcap = p.softcap, step.sinks = p.sinks;
+  step.kernel = TANDEM_DECODE_AUTO;
+  step.listed = {.given = true,
+                 .sequences = varlen.sequences,
+                 .most_queries = std::min(few, p.q_len()),
+                 .most_keys = p.k_len(),
+                 .alone = p.q_len() <= few};
+  if (!decode::supported(step).ok()) return std::nullopt;
+  return FewQueries{step, decode::choose_variant(step)};
+}
+
+std::size_t mixed_workspace_bytes(const ForwardProblem& problem, const FewQueries& few) {
+  return Layout(problem, few).bytes;
+}
+
+MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, int sm_count,
+                          void* workspace) {
+  const forward::ForwardVariant& variant = *forward::choose_variant(problem);
+  const Layout layout(problem, few);
+  auto* bytes = static_cast<std::byte*>(workspace);
+  auto* list = reinterpret_cast<std::int32_t*>(bytes + layout.list);
+  const ForwardProblem rotated = forward::with_rotated_queries(problem, variant, workspace);
+  core::DecodeProblem step = few.step;
+  step.q = rotated.q;
+  step.listed.list = list;
+  const forward::FewArguments listed{list, static_cast<int>(step.listed.most_queries),
+                                     reinterpret_cast<std::uint32_t*>(bytes + layout.step),
+                                     decode::most_counters};
+  MixedLaunches all{forward::make_append_record(problem, variant, workspace),
+                    forward::make_list_record(problem, variant, sm_count, workspace, listed),
+                    {variant, 0, {}},
+                    decode::make_record(step, *few.variant, sm_count, bytes + layout.step),
+                    {}};
+  if (!step.listed.alone) all.forward = forward::make_record(rotated, variant, sm_count, workspace);
+  all.combine = decode::make_combine_record(all.step);
+  return all;
+}
+
+core::TensorList memory_of_mixed(const ForwardProblem& problem, const FewQueries& few, void* workspace) {
+  core::TensorList list = tensors_of(problem);
+  list.add_array(
+      "workspace", core::Role::updated,
+      core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(mixed_workspace_bytes(problem, few)), 0));
+  return list;
+}
+
+}  // namespace tandem::api

@@ -1,0 +1,43 @@
+// How the Hopper backend serves variable lengths where sequences may have few queries: these run decode's
+// body, which splits their keys over the chip, the others the forward's, in one call. Which sequence goes
+// which way is found on the device. In plain C++.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "core/decode_problem.h"
+#include "core/problem.h"
+#include "decode/table.h"
+#include "forward/table.h"
+#include "launch/record.h"
+
+namespace tandem::api {
+
+/// The sequences of few queries, as a step.
+struct FewQueries {
+  core::DecodeProblem step;  ///< its list is not known yet
+  const decode::DecodeVariant* variant;
+};
+
+/// Of a call that the forward serves (forward/plan.h): nullopt where all of it is the forward's.
+std::optional<FewQueries> few_queries_of(const core::ForwardProblem& problem);
+
+/// Bytes of workspace of such a call: the forward's, the list, the step's.
+std::size_t mixed_workspace_bytes(const core::ForwardProblem& problem, const FewQueries& few);
+
+/// Its launches in their order. Those that there is nothing to do for have no blocks.
+struct MixedLaunches {
+  launch::Record<forward::AppendFamily> append;
+  launch::Record<forward::ListFamily> list;
+  launch::Record<forward::Family> forward;
+  launch::Record<decode::Family> step;
+  launch::Record<decode::CombineFamily> combine;
+};
+MixedLaunches launches_of(const core::ForwardProblem& problem, const FewQueries& few, int sm_count,
+                          void* workspace);
+
+/// All memory that they may touch.
+core::TensorList memory_of_mixed(const core::ForwardProblem& problem, const FewQueries& few, void* workspace);
+
+}  // namespace tandem::api

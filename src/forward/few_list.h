@@ -1,0 +1,57 @@
+// The list of sequences of few queries, which have no tiles of the forward's: decode's kernels serve them.
+#pragma once
+
+#include "core/listed_queries.h"
+#include "forward/arguments.h"
+#include "forward/sequence.h"
+#include "forward/tile_order.h"
+
+namespace tandem::forward {
+
+TANDEM_DEVICE void store_words(std::int32_t* to, int a, int b, int c, int d) {
+  const std::uint32_t words[4] = {static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b),
+                                  static_cast<std::uint32_t>(c), static_cast<std::uint32_t>(d)};
+  hw::store_global(static_cast<void*>(to), words);
+}
+
+/// Writes what decode's kernels have to know of a sequence.
+TANDEM_DEVICE void write_few(const FewArguments& few, int place, const Sequence& s) {
+  std::int32_t* to = few.list + core::listed_header + std::int64_t{core::listed_sequence_words} * place;
+  store_words(to, s.k_len, s.q_len, s.k_batch, s.k_begin);
+  store_words(to + 4, s.q_batch, s.q_begin, 0, 0);
+}
+
+TANDEM_DEVICE bool is_few(const FewArguments& few, int queries) {
+  return queries > 0 && queries <= few.most_queries;
+}
+
+/// Warp: how many of the sequences before this one are listed.
+TANDEM_DEVICE int few_before(const ListArguments& args, int sequence) {
+  const VarlenArguments& varlen = args.forward.varlen;
+  int before = 0;
+  for (int i = static_cast<int>(hw::lane_index()); i < sequence; i += hw::warp_size) {
+    const SequenceRows q = rows_of_sequence(varlen.cu_seqlens_q, i, varlen.q_rows, varlen.max_seqlen_q);
+    before += is_few(args.few, q.span.length) ? 1 : 0;
+  }
+  return sum_of_lanes(before);
+}
+
+/// Warp number `warp` lists those of 32 sequences, in their order. The first clears the counters, the last
+/// says how many there are.
+TANDEM_DEVICE void list_few(const ListArguments& args, int warp) {
+  const int lane = static_cast<int>(hw::lane_index()), first = warp * hw::warp_size;
+  const int sequences = args.forward.varlen.sequences;
+  if (warp == 0)
+    for (int i = lane; i < args.few.counter_count; i += hw::warp_size)
+      hw::store_global(args.few.counters + i, 0u);
+  if (first >= sequences) return;
+  Sequence s{};
+  if (first + lane < sequences) s = read_sequence(args.forward.varlen, args.cache, first + lane);
+  const int own = is_few(args.few, s.q_len) ? 1 : 0;
+  const int past = few_before(args, first) + sum_up_to_lane(own);
+  if (own == 1) write_few(args.few, past - 1, s);
+  if (first + hw::warp_size >= sequences && lane == hw::warp_size - 1)
+    hw::store_global(reinterpret_cast<std::uint32_t*>(args.few.list), static_cast<std::uint32_t>(past));
+}
+
+}  // namespace tandem::forward

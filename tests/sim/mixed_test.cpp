@@ -1,0 +1,225 @@
+// Calls of variable lengths whose sequences of few queries run decode's body, the others the forward's, on
+// the software Hopper: against the oracle of each sequence.
+#include <algorithm>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <ostream>
+#include <vector>
+
+#include "api/hopper_mixed.h"
+#include "apps/sim/decode_sim.h"
+#include "apps/sim/mixed_sim.h"
+#include "decode/plan.h"
+#include "tests/sim/coverage.h"
+#include "tests/sim/mixed_draws.h"
+#include "tests/sim/simulated_forward.h"
+#include "tests/sim/workspace.h"
+#include "tests/support/compare.h"
+#include "tests/support/varlen_case.h"
+
+namespace tandem {
+namespace {
+
+using decode::DecodeVariant;
+using test::KeyLayout;
+using test::VarlenCase;
+using test::VarlenTensors;
+
+/// Runs the problem, whose workspace holds what others left: NaN, and numbers that are none.
+void run_mixed(const core::ForwardProblem& problem, const sim::Machine& machine) {
+  const auto few = api::few_queries_of(problem);
+  ASSERT_TRUE(few.has_value());
+  test::Workspace memory;
+  const std::span<std::byte> workspace = memory.of(api::mixed_workspace_bytes(problem, *few));
+  std::ranges::fill(workspace, std::byte{0xff});
+  const hw::sim::Report report = sim::simulate_mixed(problem, *few, workspace, machine);
+  ASSERT_TRUE(report.ok()) << report.text();
+}
+
+void expect_equal_to_the_oracle(const VarlenTensors& tensors) {
+  const VarlenCase& c = tensors.setup;
+  const test::VarlenValues values = test::varlen_values(tensors);
+  EXPECT_TRUE(test::within_tolerance(values.result.o, values.standard.o, values.reference.o, c.dtype)) << "o";
+  EXPECT_TRUE(test::others_untouched(tensors));
+  EXPECT_EQ(tensors.cache_failure(), "");
+  if (!c.lse) return;
+  EXPECT_TRUE(
+      test::within_tolerance(values.result.lse, values.standard.lse, values.reference.lse, TANDEM_FP32))
+      << "lse";
+}
+
+struct Problem {
+  const DecodeVariant& variant;
+  VarlenCase c;
+
+  void check(const sim::Machine& machine) const {
+    const VarlenTensors tensors(c);
+    const auto few = api::few_queries_of(tensors.problem());
+    ASSERT_TRUE(few.has_value());
+    ASSERT_EQ(*few->variant, variant);
+    ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), machine));
+    expect_equal_to_the_oracle(tensors);
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const Problem& problem) { return out << problem.c; }
+};
+
+class MixedOnSim : public testing::TestWithParam<DecodeVariant> {};
+
+INSTANTIATE_TEST_SUITE_P(Variants, MixedOnSim,
+                         testing::ValuesIn(sim::decode_variants(decode::Queries::listed)),
+                         test::test_name<DecodeVariant>);
+
+TEST_P(MixedOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
+  test::for_each_run("sim_mixed_test --gtest_filter=Variants/MixedOnSim", 5, [](std::uint64_t seed) {
+    return Problem{GetParam(), test::draw_mixed_case(GetParam(), seed)};
+  });
+}
+
+void count_features(test::Coverage& coverage, const std::string& kind, const VarlenCase& c) {
+  const std::int64_t group = c.q_heads / c.kv_heads, few = core::few_queries(group);
+  const auto has = [](const std::vector<std::int64_t>& lengths, auto is) {
+    return std::ranges::any_of(lengths, is);
+  };
+  coverage.count(kind, "no queries", has(c.q_lens, [](std::int64_t n) { return n == 0; }));
+  coverage.count(kind, "one query", has(c.q_lens, [](std::int64_t n) { return n == 1; }));
+  coverage.count(kind, "no keys", has(c.k_lens, [](std::int64_t n) { return n == 0; }));
+  coverage.count(kind, "more sequences than lanes", c.q_lens.size() > 32);
+  coverage.count(kind, "one head a key head", group == 1);
+  coverage.count(kind, "more than two key heads' rows", group > 2);
+  coverage.count(kind, "keys in pages", c.keys == KeyLayout::paged);
+  coverage.count(kind, "keys in entries", c.keys == KeyLayout::entries);
+  coverage.count(kind, "padding", !c.padding.empty());
+  coverage.count(kind, "indexed entries", c.batch_index);
+  coverage.count(kind, "appended", c.appends());
+  coverage.count(kind, "rotated", c.rotary_dim > 0);
+  coverage.count(kind, "a window", c.mask.left != core::Mask::unlimited);
+  coverage.count(kind, "keys to the right", c.mask.right > 0 && c.mask.right != core::Mask::unlimited);
+  coverage.count(kind, "softcap", c.softcap > 0);
+  coverage.count(kind, "sinks", c.sinks);
+  coverage.count(kind, "lse", c.lse);
+  coverage.count(kind, "padded head dims", c.head_dim % 64 != 0);
+  if (kind == "beside") {
+    coverage.count(kind, "as many as are few", has(c.q_lens, [few](std::int64_t n) { return n == few; }));
+    coverage.count(kind, "one more than few", has(c.q_lens, [few](std::int64_t n) { return n == few + 1; }));
+  } else {
+    coverage.count(kind, "keys packed", c.keys == KeyLayout::packed);
+    coverage.count(kind, "queries in entries", !c.q_packed);
+  }
+}
+
+TEST(MixedDraws, HaveEveryFeatureAloneAndBesideOthers) {
+  test::Coverage coverage;
+  test::for_each_draw("EachSequenceEqualsItsOracleUnderEveryPolicy",
+                      sim::decode_variants(decode::Queries::listed),
+                      [&](const DecodeVariant& v, std::uint64_t seed) {
+                        const VarlenCase c = test::draw_mixed_case(v, seed);
+                        const auto few = api::few_queries_of(VarlenTensors(c).problem());
+                        ASSERT_TRUE(few.has_value());
+                        count_features(coverage, few->step.listed.alone ? "alone" : "beside", c);
+                      });
+  EXPECT_EQ(coverage.missing(), "");
+}
+
+/// A batch of the usual kind: pages, causal, grouped heads.
+VarlenCase paged_case(std::vector<std::int64_t> q_lens, std::vector<std::int64_t> k_lens) {
+  VarlenCase c;
+  c.q_lens = std::move(q_lens), c.k_lens = std::move(k_lens);
+  c.keys = KeyLayout::paged;
+  c.q_heads = 4, c.kv_heads = 1;
+  c.mask = core::Mask::causal();
+  return c;
+}
+
+sim::Machine machine_of(int multiprocessors) {
+  sim::Machine machine;
+  machine.multiprocessors = multiprocessors;
+  return machine;
+}
+
+// Four warps of a block list 32 sequences each.
+TEST(MixedOnSimList, OfMoreSequencesThanABlockListsKeepsTheirOrder) {
+  VarlenCase c = paged_case({}, {});
+  for (std::int64_t i = 0; i < 150; ++i)
+    c.q_lens.push_back(i % 7 == 3 ? 0 : i % 5), c.k_lens.push_back(1 + i % 23);
+  c.q_lens[40] = 20, c.k_lens[40] = 30;
+  const VarlenTensors tensors(c);
+  ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), machine_of(3)));
+  expect_equal_to_the_oracle(tensors);
+}
+
+// Shares of the grid begin within them, so that parts are merged.
+TEST(MixedOnSimSplit, KeysOfOneSequenceGoToAllMultiprocessors) {
+  for (const std::int64_t prompt : {0, 100}) {
+    const VarlenTensors tensors(paged_case({1, 5, prompt}, {1500, 700, 130}));
+    ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), machine_of(6)));
+    expect_equal_to_the_oracle(tensors);
+  }
+}
+
+TEST(MixedOnSimSplit, LongStepsHaveTeamsOfTheirOwn) {
+  VarlenCase c = paged_case({1, 1}, {1500, 700});
+  c.kv_heads = 2;
+  sim::Machine machine = machine_of(5);
+  machine.long_steps = true;
+  const VarlenTensors tensors(c);
+  ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), machine));
+  expect_equal_to_the_oracle(tensors);
+}
+
+TEST(MixedOnSimSplit, NobodyHasFewQueries) {
+  const VarlenTensors tensors(paged_case({100, 0, 70}, {100, 50, 300}));
+  ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), machine_of(2)));
+  expect_equal_to_the_oracle(tensors);
+}
+
+TEST(MixedOnSimSplit, OneQueryOfMoreHeadsThanAWidestTileHasRows) {
+  VarlenCase c = paged_case({1, 100, 1}, {400, 130, 3});
+  c.q_heads = 40;
+  const VarlenTensors tensors(c);
+  ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), machine_of(3)));
+  expect_equal_to_the_oracle(tensors);
+}
+
+/// Lengths and pages that do not exist.
+void make_wild(VarlenTensors& t) {
+  t.cu_seqlens_q.front() = INT32_MIN, t.cu_seqlens_q.back() = INT32_MAX;  // no two may have one row
+  t.seqused_k[1] = INT32_MAX, t.seqused_k[2] = -5, t.seqused_k[4] = 1'000'000;
+  if (t.setup.keys != KeyLayout::paged) return;
+  for (std::int32_t& page : t.page_table) page = page < 0 ? -1 : page;
+  t.page_table[0] = INT32_MAX, t.page_table[static_cast<std::size_t>(3 * t.pages_per_sequence)] = -7;
+}
+
+// The simulator says so where an access leaves the tensors.
+TEST(MixedOnSim, WildNumbersLeadNowhere) {
+  for (const KeyLayout keys : {KeyLayout::entries, KeyLayout::paged})
+    for (const bool appends : {false, true}) {
+      VarlenCase c = paged_case({1, 3, 20, 1, 0, 8, 1}, {300, 40, 50, 10, 90, 20, 128});
+      c.keys = keys;
+      if (appends) c.new_lens = {1, 3, 20, 1, 0, 8, 1}, c.rotary_dim = 32;
+      SCOPED_TRACE(testing::Message() << c);
+      VarlenTensors tensors(c);
+      make_wild(tensors);
+      run_mixed(tensors.problem(), machine_of(3));
+    }
+}
+
+// Of one workspace, whatever the call before it left there.
+TEST(MixedOnSim, AWorkspaceServesCallsOfAnyLengths) {
+  test::Workspace memory;
+  for (const auto& [q_lens, k_lens] :
+       {std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>{{1, 4, 40}, {900, 30, 40}},
+        {{8, 0, 100}, {20, 600, 100}}}) {
+    const VarlenTensors tensors(paged_case(q_lens, k_lens));
+    const core::ForwardProblem problem = tensors.problem();
+    const auto few = api::few_queries_of(problem);
+    ASSERT_TRUE(few.has_value());
+    const hw::sim::Report report = sim::simulate_mixed(
+        problem, *few, memory.of(api::mixed_workspace_bytes(problem, *few)), machine_of(4));
+    ASSERT_TRUE(report.ok()) << report.text();
+    expect_equal_to_the_oracle(tensors);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
