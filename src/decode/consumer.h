@@ -74,7 +74,8 @@ struct Consumer {
     tile::Chunk chunk[query_chunks];
   };
   /// Whether they are fetched while the work before is at work: where registers allow.
-  static constexpr bool fetches_ahead = query_chunks <= 2 && !(V.eight_bit() && V.resident > 1);
+  static constexpr bool fetches_ahead =
+      query_chunks <= 2 && !((V.eight_bit() || V.lists_queries()) && V.resident > 1);
 
   /// Of a row of queries or keys.
   TANDEM_DEVICE int key_columns() const {
