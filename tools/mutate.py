@@ -55,7 +55,7 @@ def leave_out(source, head_dim):
     forward.write_text(re.sub(rf" {head_dim}\b", "", forward.read_text()))
     decode = source / "src/decode/groups.cmake"
     if f"Group<{head_dim}>" in decode.read_text():
-        decode.write_text(re.sub(rf" (Study|Listed|EightBit|Hadamard|Int8)?Group<{head_dim}>", "", decode.read_text()))
+        decode.write_text(re.sub(rf" (Study|Listed|Paired|EightBit|Hadamard|Int8)?Group<{head_dim}>", "", decode.read_text()))
         replace_once(source / "src/decode/table.h", f"  all.template operator()<{head_dim}>();\n", "")
     for group, name in OTHER_GROUPS.items():
         if f" {group}" in decode.read_text():

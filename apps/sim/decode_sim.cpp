@@ -52,7 +52,8 @@ std::vector<DecodeVariant> decode_variants(decode::Queries queries) {
 }
 
 std::string name_of(const DecodeVariant& v) {
-  static constexpr const char* algorithms[] = {" plain ", " shared-p ", " register-p ", " eight-bit "};
+  static constexpr const char* algorithms[] = {" plain ", " shared-p ", " register-p ", " eight-bit ",
+                                               " paired "};
   std::string name =
       std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim);
   if (v.values_in_keys()) name.append("/").append(std::to_string(v.value_dim));

@@ -43,8 +43,8 @@ struct tandem_study {
   tandem_overlap overlap;      /* of tandem_forward */
   tandem_turn turn;            /* of tandem_forward */
   tandem_decode_kernel kernel; /* of tandem_decode */
-  int block_m;                 /* of tandem_forward: rows of a tile; 0: any */
-  int block_n;                 /* of tandem_forward: keys of a block; 0: any */
+  int block_m;                 /* rows of a tile; 0: any. Of tandem_decode: of the kernels that AUTO weighs */
+  int block_n;                 /* keys of a block; 0: any */
 };
 
 /* Writes how the Hopper backend would serve the call, and what each way to do so costs by the model that

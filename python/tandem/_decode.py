@@ -115,7 +115,7 @@ def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
     positions x dim / 2, contiguous, float32 or q's dtype: turns q and k_new by their positions, pairs being columns
     i and i + dim / 2, or 2i and 2i + 1 with rotary_interleaved. split_size: a multiple of 64 keys, for results that are
     the same to the bit in any batch. plan: of decode_plan. study: as in forward, a dict of kernel ("plain", "shared_p"
-    or "register_p"). k_descale, v_descale: of caches of float8_e4m3fn or int8, with q, k_new and v_new of 16 bits:
+    or "register_p"), block_m and block_n (a tile's rows, a block's keys). k_descale, v_descale: of caches of float8_e4m3fn or int8, with q, k_new and v_new of 16 bits:
     what elements are multiplied by, float32: b, kv_heads, each also 1, or one for each token and head, entries or pages,
     tokens, kv_heads, as the caches lie; appending rounds to 8 bits, by the descales given or, for tokens of their own,
     by ones that it finds and writes. hadamard: of such caches: the seed of the Hadamard matrix (see quantize) that keys

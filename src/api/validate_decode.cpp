@@ -273,6 +273,7 @@ DecodeProblem problem_of(const Known& known) {
   if (args.alibi_slopes != nullptr) problem.slopes = {args.alibi_slopes, args.alibi_stride};
   problem.tree = args.tree;
   problem.kernel = known.study.kernel;
+  problem.block_m = known.study.block_m, problem.block_n = known.study.block_n;
   if (known.eight_bit())
     problem.scales = {known.scales.k, known.scales.v, known.scales.per_token == 1, known.scales.hadamard == 1,
                       known.scales.seed};

@@ -39,8 +39,9 @@ struct DecodeProblem {
   /// Of each query head, the score of one more key, which has no value; nullptr: none.
   const float* sinks;
   tandem_decode_kernel kernel;
-  Tensor qv;           ///< a second part of the queries, which meets the values; data == nullptr: none
-  CacheScales scales;  ///< of an 8-bit cache
+  int block_m, block_n;  ///< of tandem_study: rows of a tile, keys of a block; 0: any
+  Tensor qv;             ///< a second part of the queries, which meets the values; data == nullptr: none
+  CacheScales scales;    ///< of an 8-bit cache
   Slopes slopes;
   const std::uint64_t* tree;  ///< a word for each query (core/tree.h); nullptr: none
   /// The sequences, where a list on the device says which they are: q, o and lse are laid out as it says,

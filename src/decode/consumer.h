@@ -15,10 +15,17 @@
 namespace tandem::decode {
 
 /// Named barriers of a decode kernel; 0 is the block barrier.
-enum class NamedBarrier : std::uint32_t { consumers = 1 };
+enum class NamedBarrier : std::uint32_t { consumers = 1, first_warpgroup = 2 };
 
+template <DecodeVariant V>
 TANDEM_DEVICE void sync_consumers() {
-  hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::consumers), DecodeVariant::consumer_threads);
+  hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::consumers), V.consumer_threads());
+}
+
+/// Of two warpgroups, the thread's.
+template <DecodeVariant V>
+TANDEM_DEVICE int own_warpgroup() {
+  return V.paired() ? static_cast<int>(hw::warp_index()) / warps : 0;
 }
 
 /// The consumer's warp. Unlike warp_index it may be asked for where lanes differ.
@@ -65,17 +72,18 @@ struct Consumer {
 
   const DecodeArguments& args;
   DecodeShared<V>& shared;
-  tile::PipelineState<V.stages> k_at, v_at;
+  tile::PipelineState<V.stages> k_at, v_at;  ///< paired: both are where k_at is
+  int first_visitor = 0;  ///< where blocks of keys are split: the warpgroup that the next tile's first is of
 
   /// What a thread has of a row tile's queries, as they lie in memory; zeros for rows that don't exist.
   static constexpr int query_chunks =
-      (V.query_rows * row_chunks + DecodeVariant::consumer_threads - 1) / DecodeVariant::consumer_threads;
+      (V.query_rows * row_chunks + V.consumer_threads() - 1) / V.consumer_threads();
   struct Queries {
     tile::Chunk chunk[query_chunks];
   };
   /// Whether they are fetched while the work before is at work: where registers allow.
-  static constexpr bool fetches_ahead =
-      query_chunks <= 2 && !((V.eight_bit() || V.lists_queries()) && V.resident > 1);
+  static constexpr bool fetches_ahead = query_chunks <= (V.paired() && V.head_dim == 64 ? 4 : 2) &&
+                                        !((V.eight_bit() || V.lists_queries()) && V.resident > 1);
 
   /// Of a row of queries or keys.
   TANDEM_DEVICE int key_columns() const {
@@ -91,7 +99,7 @@ struct Consumer {
   }
   /// The queries that were fetched for the work, rotated, to shared memory.
   TANDEM_DEVICE void place_queries(const WorkTile& work, const Queries& queries) {
-    sync_consumers();  // nobody multiplies with the queries before
+    sync_consumers<V>();  // nobody multiplies with the queries before
     TANDEM_UNROLL
     for (int i = 0; i < query_chunks; ++i)
       place_chunk(QueryPlace(*this, work, own_chunk(i)), queries.chunk[i]);
@@ -101,12 +109,9 @@ struct Consumer {
   TANDEM_DEVICE void load_queries(const WorkTile& work) {
     constexpr int most = V.eight_bit() ? 1 : 4;  // on their way together: what registers allow
     constexpr int batch = largest_divisor(query_chunks, most);
-    sync_consumers();
-    for (int first = own_chunk(0); first < V.query_rows * row_chunks;
-         first += batch * DecodeVariant::consumer_threads) {
-      const auto place = [&](int i) {
-        return QueryPlace(*this, work, first + i * DecodeVariant::consumer_threads);
-      };
+    sync_consumers<V>();
+    for (int first = own_chunk(0); first < V.query_rows * row_chunks; first += batch * V.consumer_threads()) {
+      const auto place = [&](int i) { return QueryPlace(*this, work, first + i * V.consumer_threads()); };
       tile::Chunk fetched[batch];
       TANDEM_UNROLL
       for (int i = 0; i < batch; ++i) fetched[i] = fetch_chunk(place(i));
@@ -129,23 +134,26 @@ struct Consumer {
       replace_rows(work, key);
     }
     hw::fence_async_proxy();
-    sync_consumers();
+    sync_visitors();
   }
   /// Values that lie in the keys have come with them, and keep them there until they are done with.
   TANDEM_DEVICE void wait_values() {
-    if constexpr (!V.values_in_keys()) tile::consumer_wait(shared.v_pipeline, v_at);
+    if constexpr (!V.values_in_keys()) tile::consumer_wait(shared.v_pipeline, V.paired() ? k_at : v_at);
   }
   TANDEM_DEVICE void release_keys() {
+    if constexpr (V.paired()) return tile::consumer_release(shared.k_pipeline, k_at);
     if constexpr (!V.values_in_keys()) release(shared.k_pipeline, k_at);
   }
   TANDEM_DEVICE void release_values() {
     if constexpr (V.values_in_keys()) {
       release(shared.k_pipeline, k_at);
     } else {
-      release(shared.v_pipeline, v_at);
+      release(shared.v_pipeline, V.paired() ? k_at : v_at);
     }
   }
-  TANDEM_DEVICE auto& values() { return shared.values(V.values_in_keys() ? k_at.stage : v_at.stage); }
+  TANDEM_DEVICE auto& values() {
+    return shared.values(V.values_in_keys() || V.paired() ? k_at.stage : v_at.stage);
+  }
 
   /// Queries of the work's sequence.
   TANDEM_DEVICE int queries_of(const WorkTile& work) const {
@@ -182,6 +190,19 @@ struct Consumer {
   TANDEM_DEVICE static void release(tile::Pipeline<V.stages>& pipeline, tile::PipelineState<V.stages>& at) {
     tile::consumer_release(pipeline, at);
     at.advance();
+    if constexpr (V.splits_keys()) at.advance();
+  }
+
+  /// Of those that visit the same block of keys: the thread's number, and their barrier.
+  TANDEM_DEVICE static int visitor() {
+    const auto thread = static_cast<int>(hw::thread_index());
+    return V.splits_keys() ? thread % V.threads_of_block() : thread;
+  }
+  TANDEM_DEVICE static void sync_visitors() {
+    if constexpr (!V.splits_keys()) return sync_consumers<V>();
+    hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::first_warpgroup) +
+                       static_cast<std::uint32_t>(own_warpgroup<V>()),
+                   V.threads_of_block());
   }
 
   /// Of a column of keys or queries in shared memory: whether it is of the part that is rotated, and its
@@ -214,7 +235,7 @@ struct Consumer {
     }
   };
   TANDEM_DEVICE static int own_chunk(int i) {
-    return static_cast<int>(hw::thread_index()) + i * DecodeVariant::consumer_threads;
+    return static_cast<int>(hw::thread_index()) + i * V.consumer_threads();
   }
   TANDEM_DEVICE static tile::Chunk fetch_chunk(const QueryPlace& at) {
     tile::Chunk chunk{};
@@ -233,7 +254,7 @@ struct Consumer {
   }
   TANDEM_DEVICE static void publish_queries() {
     hw::fence_async_proxy();
-    sync_consumers();
+    sync_consumers<V>();
   }
 
   /// Rows of the block from the cache's end on: those of new tokens come from k_new and v_new (and go to the
@@ -242,7 +263,7 @@ struct Consumer {
   TANDEM_DEVICE void replace_rows(const WorkTile& work, int key) {
     const int first = key > work.length ? key : work.length;
     const int chunks = (key + V.block_n - first) * row_chunks;
-    for (int i = static_cast<int>(hw::thread_index()); i < chunks; i += DecodeVariant::consumer_threads) {
+    for (int i = visitor(); i < chunks; i += V.threads_of_block()) {
       const int own_key = first + i / row_chunks, column = i % row_chunks * tile::chunk_columns;
       tile::Chunk& v = chunk_of(values(), own_key - key, column);
       if (!V.lists_queries() && own_key < work.keys && column < key_columns()) {

@@ -26,6 +26,10 @@ constexpr std::array tile_prices{
     TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 0.73, 0.90},  TilePrice{256, 16, 0.73, 1.05},
     TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
     TilePrice{576, 16, 1.1, 1.20}, TilePrice{576, 32, 2.0, 1.60}};
+// Those of two warpgroups, computed from their products, exponentials and waits (docs/decode.md, "Two
+// warpgroups"), and not measured.
+constexpr std::array paired_prices{TilePrice{64, 64, 1.4, 0.40}, TilePrice{64, 128, 1.8, 1.25},
+                                   TilePrice{128, 64, 1.6, 0.50}, TilePrice{128, 128, 2.2, 2.00}};
 /// Of a block of 64 keys where the others of the head dim have 128.
 constexpr double half_block = 0.63;
 
@@ -53,6 +57,8 @@ std::int64_t streams_in_turn(const DecodeProblem& problem, const DecodeVariant& 
 /// That of the widest tile where a kernel has none.
 TilePrice price_of(const DecodeVariant& variant) {
   const TilePrice* price = nullptr;
+  for (const TilePrice& p : paired_prices)
+    if (variant.paired() && p.head_dim == variant.head_dim && p.query_rows == variant.query_rows) return p;
   for (const TilePrice& p : tile_prices)
     if (p.head_dim == variant.head_dim && (price == nullptr || price->query_rows < variant.query_rows))
       price = &p;
@@ -106,7 +112,7 @@ double merging_us(const DecodeVariant& variant, const Cut& cut) {
   if (cut.whole) return 0;
   const double numbers = variant.query_rows * variant.value_dim;
   const double rounds =
-      std::max(1., numbers / 4 / DecodeVariant::consumer_threads / (variant.resident == 1 ? 2 : 1));
+      std::max(1., numbers / 4 / variant.consumer_threads() / (variant.resident == 1 ? 2 : 1));
   constexpr double uneven_share = 0.67;  // of that: not all blocks merge
   return (merge_us + round_us * rounds * groups) * (cut.even ? 1 : uneven_share) +
          partial_us * numbers / 1024 * (cut.even ? 1 : 2);

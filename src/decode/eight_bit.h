@@ -151,7 +151,7 @@ TANDEM_DEVICE void quantise_block(const Consumer<V>& consumer, const WorkTile& w
   const int first = key > work.length ? key : work.length, chunks = (key + V.block_n - first) * lanes;
   const float given = V.token_scales ? 0.f : scale_of(rows.scales, work);
   TANDEM_DONT_UNROLL
-  for (int base = own_warp() * hw::warp_size; base < chunks; base += DecodeVariant::consumer_threads) {
+  for (int base = own_warp() * hw::warp_size; base < chunks; base += V.consumer_threads()) {
     const int i = base + static_cast<int>(hw::lane_index());
     const int own_key = first + i / lanes, column = i % lanes * tile::chunk_columns;
     const bool is_new = i < chunks && own_key < work.keys && column < consumer.key_columns();
@@ -414,7 +414,7 @@ TANDEM_DEVICE void make_probabilities(Consumer<V>& consumer, const WorkTile& wor
   float maxima[result.own], correction[result.own], unit_factor = 1.f;
   RowScales<V> rows;
   if constexpr (V.token_scales) {
-    sync_consumers();
+    sync_consumers<V>();
     unit_factor = rows.take(consumer.shared, unit);
     multiply_rows<V>(scores, rows.k);
   }
@@ -429,7 +429,7 @@ TANDEM_DEVICE void make_probabilities(Consumer<V>& consumer, const WorkTile& wor
   store_probabilities(consumer, scores);
   hw::fence_async_proxy();
   result.scale(correction);
-  sync_consumers();
+  sync_consumers<V>();
 }
 
 template <DecodeVariant V>

@@ -4,6 +4,7 @@
 
 #include "decode/combine.h"
 #include "decode/eight_bit.h"
+#include "decode/paired.h"
 #include "decode/partials.h"
 #include "decode/plain.h"
 #include "decode/producer.h"
@@ -27,6 +28,8 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const SplitScheduler
     attend_shared_p(consumer, work, result);
     complete_shared_p(consumer, result);
     finish_work(consumer, scheduler, work, result);
+  } else if constexpr (V.paired()) {
+    attend_paired_and_finish(consumer, scheduler, work);
   } else if constexpr (V.eight_bit()) {
     EightBitResult<V> result;
     attend_eight_bit(consumer, work, result);
@@ -46,6 +49,7 @@ template <DecodeVariant V>
 TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
                            SplitSchedulerOf<V>& scheduler) {
   Consumer<V> consumer{args, shared, {}, {}};
+  if constexpr (V.splits_keys()) begin_at_own_stage(consumer);
   if constexpr (consumer.fetches_ahead) {
     typename Consumer<V>::Queries queries{};
     WorkTile work = scheduler.next(), next{};
@@ -64,17 +68,36 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
   }
 }
 
+/// Roles of a kernel whose producer gives registers to its consumers. Each finds its share for itself:
+/// nothing may stay in registers from before.
+template <DecodeVariant V>
+TANDEM_DEVICE void run_roles_of_pair(const DecodeArguments& args, DecodeShared<V>& shared) {
+  constexpr std::uint32_t producer_warp = V.consumer_threads() / hw::warp_size;
+  if (hw::warp_index() >= producer_warp) {
+    hw::set_role("producer");
+    hw::release_registers<V.producer_registers>();
+    if (hw::warp_index() > producer_warp) return;
+    SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
+    produce<V>(args, shared, scheduler);
+  } else {
+    hw::set_role("consumer");
+    hw::acquire_registers<V.consumer_registers>();
+    SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
+    consume<V>(args, shared, scheduler);
+  }
+}
+
 /// The body of the kernel; the trampoline launches V.threads threads a block.
 template <DecodeVariant V>
 TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   auto& shared = hw::shared_memory<DecodeShared<V>>();
   static_assert(V.resident * (sizeof(shared) + 1024) <= hw::max_shared_bytes + 1024);
   if (hw::thread_index() == 0) {
-    shared.k_pipeline.init(warps);
-    shared.v_pipeline.init(warps);
+    shared.k_pipeline.init(V.threads_of_block() / hw::warp_size);
+    shared.v_pipeline.init(V.threads_of_block() / hw::warp_size);
     hw::fence_barrier_init();
   }
-  const bool producer = hw::warp_index() == warps;
+  const bool producer = hw::warp_index() == V.consumer_threads() / hw::warp_size;
   if (producer && hw::elect_one()) {
     hw::prefetch_map(args.k);
     if constexpr (!V.values_in_keys() || V.two_part_keys) hw::prefetch_map(args.v);
@@ -83,6 +106,7 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   // Every block is resident from the start, so that the next grid takes nobody's place.
   hw::release_next_grid();
   hw::wait_for_prior_grid();
+  if constexpr (V.paired()) return run_roles_of_pair(args, shared);
   SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
   if (producer) {
     hw::set_role("producer");

@@ -103,10 +103,10 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Resu
   // Free: warps have met since the last product with the queries, or write only rows that they multiplied.
   auto& rounded = consumer.shared.q;
   result.round_to(rounded);
-  sync_consumers();
+  sync_consumers<V>();
   constexpr int row_chunks = V.value_dim / tile::chunk_columns;
   for (int chunk = static_cast<int>(hw::thread_index()); chunk < out.rows * row_chunks;
-       chunk += DecodeVariant::consumer_threads) {
+       chunk += V.consumer_threads()) {
     const int row = chunk / row_chunks;
     const int column = chunk % row_chunks * tile::chunk_columns;
     out.store(row, column, rounded.chunk(row, column).words);
@@ -136,7 +136,7 @@ TANDEM_DEVICE void store_partial(const DecodeArguments& args, const WorkTile& wo
 /// counter is 0 again then.
 template <DecodeVariant V>
 TANDEM_DEVICE bool arrive_last(Consumer<V>& consumer, const StreamParts& parts) {
-  sync_consumers();
+  sync_consumers<V>();
   if (hw::thread_index() == 0) {
     bool last = true;
     if (parts.blocks > 1) {
@@ -146,7 +146,7 @@ TANDEM_DEVICE bool arrive_last(Consumer<V>& consumer, const StreamParts& parts) 
     }
     consumer.shared.last_arriver = last ? 1u : 0u;
   }
-  sync_consumers();
+  sync_consumers<V>();
   return consumer.shared.last_arriver != 0;
 }
 
@@ -215,7 +215,7 @@ struct Merge {
   TANDEM_DEVICE int chunks() const { return out.rows * row_chunks; }
   /// Whether the warp whose first lane has this chunk, which exists, has any in round r from there.
   TANDEM_DEVICE bool has_round(int first_chunk, int r) const {
-    return r == 0 || first_chunk + r * DecodeVariant::consumer_threads < chunks();
+    return r == 0 || first_chunk + r * V.consumer_threads() < chunks();
   }
 
   TANDEM_DEVICE const float* partial(int part) const {
@@ -237,8 +237,7 @@ struct Merge {
     TANDEM_UNROLL
     for (int r = 0; r < rounds; ++r) {
       // A warp's later rounds may not exist: it reads the first one's again then, and does not use it.
-      const int row =
-          (chunk + (has_round(first_chunk, r) ? r * DecodeVariant::consumer_threads : 0)) / row_chunks;
+      const int row = (chunk + (has_round(first_chunk, r) ? r * V.consumer_threads() : 0)) / row_chunks;
       reference[r] = hw::load_global(statistics + layout.statistics(row));
       sum[r] = hw::load_global(statistics + layout.statistics(row) + 1);
     }
@@ -247,7 +246,7 @@ struct Merge {
       TANDEM_UNROLL
       for (int r = 0; r < rounds; ++r) {
         if (p < count && has_round(first_chunk, r))
-          hw::load_global(words[r][p], words_at + 4 * r * DecodeVariant::consumer_threads);
+          hw::load_global(words[r][p], words_at + 4 * r * V.consumer_threads());
       }
       words_at = p == 0 ? next_at : words_at + stride;
     }
@@ -279,7 +278,7 @@ TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, cons
                          int slice = 0) {
   const OutputRows<V> out(args, work);
   const Merge<V> merge{args, parts, out};
-  constexpr int stride = merge.rounds * DecodeVariant::consumer_threads;
+  constexpr int stride = merge.rounds * V.consumer_threads();
   for (int chunk = slice * stride + static_cast<int>(hw::warp_index()) * hw::warp_size;
        chunk < merge.chunks(); chunk += slices * stride) {
     MergedChunk merged[merge.rounds];
@@ -287,8 +286,7 @@ TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, cons
     TANDEM_UNROLL
     for (int r = 0; r < merge.rounds; ++r) {
       if (!merge.has_round(chunk, r)) continue;
-      merge.store(merged[r],
-                  chunk + r * DecodeVariant::consumer_threads + static_cast<int>(hw::lane_index()));
+      merge.store(merged[r], chunk + r * V.consumer_threads() + static_cast<int>(hw::lane_index()));
     }
   }
 }
@@ -303,11 +301,13 @@ TANDEM_DEVICE void finish_work(Consumer<V>& consumer, const SplitSchedulerOf<V>&
   }
   const StreamParts parts = parts_of(consumer.args, scheduler, work, static_cast<int>(hw::block_index()));
   store_partial<V>(consumer.args, work, parts.own, result);
-  if constexpr (V.merges_apart()) {
-    if (consumer.args.merges_apart) return;
+  if constexpr (!V.never_merges()) {
+    if constexpr (V.merges_apart()) {
+      if (consumer.args.merges_apart) return;
+    }
+    const bool more_here = work.past_unit < work.stream_end && work.past_unit < scheduler.share_end();
+    if (!more_here && arrive_last(consumer, parts)) merge<V>(consumer.args, work, parts);
   }
-  const bool more_here = work.past_unit < work.stream_end && work.past_unit < scheduler.share_end();
-  if (!more_here && arrive_last(consumer, parts)) merge<V>(consumer.args, work, parts);
 }
 
 }  // namespace tandem::decode

@@ -9,13 +9,21 @@
 
 namespace tandem::decode {
 
+/// The first of the warp's 16 rows in the tile.
+template <DecodeVariant V>
+TANDEM_DEVICE int first_row_of_warp() {
+  return 16 * (V.splits_keys() ? own_warp() % warps : own_warp());
+}
+
 /// What a thread holds of the result: two rows of O, unnormalised, and their statistics.
 template <DecodeVariant V>
 struct PlainResult {
   float output[V.head_dim / 2] = {};
   tile::OnlineSoftmax softmax;
 
-  TANDEM_DEVICE static int upper_row() { return 16 * own_warp() + static_cast<int>(hw::lane_index()) / 4; }
+  TANDEM_DEVICE static int upper_row() {
+    return first_row_of_warp<V>() + static_cast<int>(hw::lane_index()) / 4;
+  }
 
   /// Sums of rows over all keys.
   TANDEM_DEVICE void complete() {
@@ -43,7 +51,7 @@ struct PlainResult {
 
   template <typename Tile>
   TANDEM_DEVICE void round_to(Tile& tile) const {
-    tile::store_rounded<V.operand>(tile, 16 * own_warp(), output);
+    tile::store_rounded<V.operand>(tile, first_row_of_warp<V>(), output);
   }
 
   /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements.
@@ -83,7 +91,7 @@ TANDEM_DEVICE void softmax_rows(const Consumer<V>& consumer, const WorkTile& wor
 template <DecodeVariant V>
 TANDEM_DEVICE void attend_plain(Consumer<V>& consumer, const WorkTile& work, PlainResult<V>& result) {
   DecodeShared<V>& shared = consumer.shared;
-  const bool has_rows = 16 * own_warp() < rows_of_tile<V>(consumer.args, work);
+  const bool has_rows = first_row_of_warp<V>() < rows_of_tile<V>(consumer.args, work);
 
   for (int key = work.begin; key < work.end; key += V.block_n) {  // for kv_start in range(BN, num_keys, BN)
     float scores[V.block_n / 2];

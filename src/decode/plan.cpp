@@ -104,6 +104,13 @@ Algorithm algorithm_of(const DecodeProblem& problem) {
   return kernel == TANDEM_DECODE_SHARED_P ? Algorithm::shared_p : Algorithm::register_p;
 }
 
+/// Whether the kernel is of the algorithm, or one that AUTO weighs beside it; and of what a call asks for.
+bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return (variant.algorithm == algorithm_of(problem) || (variant.paired() && has_prices(problem))) &&
+         (problem.block_m == 0 || problem.block_m == variant.query_rows) &&
+         (problem.block_n == 0 || problem.block_n == variant.block_n);
+}
+
 /// Whether the kernel knows the cache's elements and what belongs to them, of e4m3 no more than that; and how
 /// queries are said.
 bool knows_elements(const DecodeVariant& variant, const DecodeProblem& problem) {
@@ -159,6 +166,14 @@ Status check_values(const DecodeProblem& problem) {
               "cache.v has the address and strides of cache.k, and v_new those of k_new"};
 }
 
+/// What a call for study asks for besides.
+std::string of_study(const DecodeProblem& problem) {
+  std::string words;
+  if (problem.block_m > 0) words += ", study.block_m " + std::to_string(problem.block_m);
+  if (problem.block_n > 0) words += ", study.block_n " + std::to_string(problem.block_n);
+  return words;
+}
+
 /// Fewer streams side by side, as many as leave the fewest blocks over, where that brings 2 %.
 TeamShape shape_of_long_step(const TeamShape& usual, int resident) {
   TeamShape best = usual;
@@ -198,13 +213,15 @@ bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
 }
 
 /// Tiles that were measured: those of which up to four have room for all rows, or for 64 of them; if
-/// positions can be counted.
+/// positions can be counted. One whose warpgroups split the keys may be three quarters empty: its products
+/// take no longer for that.
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
+  if (most_positions(problem, variant) >= max_units) return false;
+  if (problem.block_m > 0) return true;  // for study
   constexpr std::int64_t narrowest = 8, widest = 64;
   const std::int64_t rows = rows_of(problem);
   return 4 * variant.query_rows >= std::min(rows, widest) &&
-         (variant.query_rows < 2 * rows || variant.query_rows == narrowest) &&
-         most_positions(problem, variant) < max_units;
+         (variant.query_rows < (variant.splits_keys() ? 4 : 2) * rows || variant.query_rows == narrowest);
 }
 
 }  // namespace
@@ -222,11 +239,10 @@ const DecodeVariant* choose_variant(const DecodeProblem& problem) {
   static constexpr auto table = all_variants();
   if (problem.dtype() == TANDEM_FP32) return nullptr;
   const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
-  const Algorithm algorithm = algorithm_of(problem);
   const DecodeVariant* chosen = nullptr;
   double least_us = 0;
   for (const DecodeVariant& variant : table) {
-    if (variant.algorithm != algorithm || variant.operand != operand || !has_room(variant, problem) ||
+    if (!is_asked_for(problem, variant) || variant.operand != operand || !has_room(variant, problem) ||
         !knows_elements(variant, problem))
       continue;
     if (chosen != nullptr && variant.head_dim > chosen->head_dim)
@@ -254,7 +270,7 @@ Status supported(const DecodeProblem& problem) {
   if (variant == nullptr) {
     return {TANDEM_UNSUPPORTED,
             std::string("no Hopper decode kernel is built for dtype ") + core::name_of(problem.dtype()) +
-                " with head dim " + std::to_string(problem.head_dim()) +
+                " with head dim " + std::to_string(problem.head_dim()) + of_study(problem) +
                 "; built are bf16 and fp16 with head dims up to 512, and up to 576 for up to 512 "
                 "columns of values that lie in the keys"};
   }

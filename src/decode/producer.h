@@ -128,6 +128,7 @@ TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
     for (int key = work.begin; key < work.end; key += V.block_n) {
       producer.pages.advance(key);
       const hw::BoxOrigin origin{0, key, work.head, 0};
+      if constexpr (V.paired()) producer.v_at = producer.k_at;  // or it would take registers of its own
       producer.load(shared.k_pipeline, producer.k_at, args.k, shared.k, origin);
       if constexpr (!V.values_in_keys())
         producer.load(shared.v_pipeline, producer.v_at, args.v, shared.v.block, origin);

@@ -105,7 +105,7 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.query_ro
       shared.exchange.sums[warp][column_of(k)] = softmax.sum[k];
     }
   }
-  sync_consumers();
+  sync_consumers<V>();
   float factor[own];
   TANDEM_UNROLL
   for (int k = 0; k < own; ++k) {
@@ -141,12 +141,12 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.query_ro
       }
     }
     if (round == 0) continue;
-    sync_consumers();
+    sync_consumers<V>();
     TANDEM_UNROLL
     for (int e = 0; e < V.head_dim * V.query_rows / 128; ++e) {
       result.output[e / (V.query_rows / 2)][e % (V.query_rows / 2)] += shared.quarter[warp][e][lane];
     }
-    sync_consumers();
+    sync_consumers<V>();
   }
 }
 

@@ -18,7 +18,7 @@ TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, float (&maxima)[own_co
     TANDEM_UNROLL
     for (int k = 0; k < own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
   }
-  sync_consumers();
+  sync_consumers<V>();
   TANDEM_UNROLL
   for (int k = 0; k < own; ++k) {
     TANDEM_UNROLL
@@ -70,7 +70,7 @@ TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const WorkTile& work, 
     store_probabilities(consumer, scores);
     hw::fence_async_proxy();
     result.scale(correction);  // O = exp(old_col_max - col_max) * O
-    sync_consumers();
+    sync_consumers<V>();
 
     consumer.wait_values();
     start_output(consumer, result);  // O += (V[range(kv_start, kv_start+BN), :])' @ P
@@ -89,7 +89,7 @@ TANDEM_DEVICE void complete_shared_p(Consumer<V>& consumer, TransposedResult<V>&
     TANDEM_UNROLL
     for (int k = 0; k < result.own; ++k) sums[own_warp()][column_of(k)] = result.softmax.sum[k];
   }
-  sync_consumers();
+  sync_consumers<V>();
   TANDEM_UNROLL
   for (int k = 0; k < result.own; ++k) {
     result.softmax.sum[k] = 0.f;

@@ -10,7 +10,7 @@
 
 namespace tandem::decode {
 
-inline constexpr int warps = 4;  ///< of the consumer warpgroup
+inline constexpr int warps = 4;  ///< of a consumer warpgroup
 
 /// What the warps tell one another about their columns of S^T.
 template <int columns>
@@ -52,6 +52,20 @@ struct AlgorithmShared<V, Algorithm::eight_bit> {
   std::conditional_t<V.token_scales, TokenScales<V.block_n>, NoTokenScales> tokens;
 };
 
+/// What two warpgroups that split the keys tell one another: half the columns of their outputs, which the
+/// other one finishes, and rows' references and sums.
+template <DecodeVariant V>
+struct WarpgroupExchange {
+  float output[2][V.head_dim / 4][hw::warpgroup_size];
+  float reference[2][V.query_rows], sum[2][V.query_rows];
+};
+struct NoWarpgroupExchange {};
+
+template <DecodeVariant V>
+struct AlgorithmShared<V, Algorithm::paired> {
+  std::conditional_t<V.splits_keys(), WarpgroupExchange<V>, NoWarpgroupExchange> exchange;
+};
+
 /// Blocks of values, where they have a place of their own.
 template <typename KeyBlock, DecodeVariant V>
 struct ValueBlocks {
@@ -64,7 +78,7 @@ requires(V.values_in_keys()) struct ValueBlocks<KeyBlock, V> {
 template <DecodeVariant V>
 struct DecodeShared {
   /// The transposed products take 64 keys as their rows.
-  static constexpr int tile_keys = V.algorithm == Algorithm::plain ? V.block_n : 64;
+  static constexpr int tile_keys = V.algorithm == Algorithm::plain || V.paired() ? V.block_n : 64;
   /// A tile's columns are of 16 bits: elements, or pairs of bytes.
   using KeyTile = tile::SharedTile<tile_keys, V.eight_bit() ? V.head_dim / 2 : V.head_dim>;
   struct KeyBlock {

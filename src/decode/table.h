@@ -48,6 +48,19 @@ constexpr auto recipes() {
   }
 }
 
+/// Two warpgroups for many rows. Those of 64 rows split the keys: blocks are small, so that short streams
+/// have two, and stages are even in number. Stages as above.
+template <int head_dim>
+constexpr auto paired_recipes() {
+  using enum Algorithm;
+  if constexpr (head_dim == 64) {
+    return std::array{Recipe{paired, 64, 64, 6}, Recipe{paired, 128, 128, 4}};
+  } else {
+    static_assert(head_dim == 128);
+    return std::array{Recipe{paired, 64, 64, 4}, Recipe{paired, 128, 128, 2}};
+  }
+}
+
 /// Over keys that hold their values: 576 columns, of which 512 are the values.
 constexpr std::array latent_recipes{Recipe{Algorithm::shared_p, 16, 64, 2},
                                     Recipe{Algorithm::shared_p, 32, 64, 2}};
@@ -95,11 +108,10 @@ constexpr auto eight_bit_variants() {
   return all;
 }
 
-/// Everything that is built for one head dim, narrow tiles first.
-template <int head_dim>
-constexpr auto variants() {
-  constexpr auto lines = recipes<head_dim>();
-  std::array<DecodeVariant, 2 * lines.size()> all{};
+/// Some recipes of one head dim, for both operand types.
+template <std::size_t count>
+constexpr auto variants_of(int head_dim, const std::array<Recipe, count>& lines) {
+  std::array<DecodeVariant, 2 * count> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
@@ -107,6 +119,12 @@ constexpr auto variants() {
     }
   }
   return all;
+}
+
+/// Everything of one warpgroup that is built for one head dim, narrow tiles first.
+template <int head_dim>
+constexpr auto variants() {
+  return variants_of(head_dim, recipes<head_dim>());
 }
 
 /// Over queries that a list on the device says: a tile for each number of rows, whatever the batch.
@@ -139,7 +157,7 @@ constexpr auto listed_variants() {
   return all;
 }
 
-/// AUTO takes shared_p always (plan.cpp), or eight_bit.
+/// Of the kernels of one warpgroup: AUTO takes shared_p always (plan.cpp), or eight_bit.
 constexpr bool is_for_study(const DecodeVariant& variant) { return variant.algorithm != Algorithm::shared_p; }
 
 /// The family of the step's kernels (launch/kernel.h).
@@ -180,6 +198,14 @@ template <int head_dim>
 struct ListedGroup {
   using Family = decode::Family;
   static constexpr auto variants = listed_variants<head_dim>();
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
+struct PairedGroup {
+  using Family = decode::Family;
+  static constexpr auto variants = variants_of(head_dim, paired_recipes<head_dim>());
   template <DecodeVariant V>
   using Body = KernelBody<V>;
 };
@@ -232,6 +258,7 @@ constexpr void Family::for_each_group(Visit visit) {
   const auto all = [&visit]<int head_dim>() {
     visit.template operator()<Group<head_dim>>();
     visit.template operator()<ListedGroup<head_dim>>();
+    if constexpr (head_dim <= 128) visit.template operator()<PairedGroup<head_dim>>();
     visit.template operator()<EightBitGroup<head_dim>>();
     visit.template operator()<HadamardGroup<head_dim>>();
     visit.template operator()<Int8Group<head_dim>>();
@@ -255,7 +282,10 @@ constexpr auto combine_variants() {
                               std::tuple{latent_value_dim, 32, uniform},
                               std::tuple{64, 32, listed},
                               std::tuple{128, 32, listed},
-                              std::tuple{256, 32, listed}};
+                              std::tuple{256, 32, listed},
+                              std::tuple{64, 64, uniform},
+                              std::tuple{64, 128, uniform},
+                              std::tuple{128, 128, uniform}};
   std::array<CombineVariant, 2 * shapes.size()> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16})
@@ -341,8 +371,9 @@ constexpr auto all_eight_bit_variants() {
                 eight_bit_variants<256, element, hadamard>());
 }
 constexpr auto all_variants() {
-  return joined(variants<64>(), variants<128>(), variants<256>(), variants<512>(), listed_variants<64>(),
-                listed_variants<128>(), listed_variants<256>(),
+  return joined(variants<64>(), variants_of(64, paired_recipes<64>()), variants<128>(),
+                variants_of(128, paired_recipes<128>()), variants<256>(), variants<512>(),
+                listed_variants<64>(), listed_variants<128>(), listed_variants<256>(),
                 all_eight_bit_variants<Element::e4m3, false>(), all_eight_bit_variants<Element::e4m3, true>(),
                 all_eight_bit_variants<Element::int8, true>(), latent_variants<false>(),
                 latent_variants<true>());

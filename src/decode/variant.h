@@ -11,6 +11,7 @@ enum class Algorithm {
   shared_p,    ///< option 0: S^T = K Q^T, P through shared memory, O^T += V^T P
   register_p,  ///< option 1: S^T = K Q^T, P stays in registers, keys are split across the warps
   eight_bit,   ///< shared_p over a cache of 8 bits, which becomes fp16 on its way to registers
+  paired,      ///< plain by two warpgroups, which share a tile's rows, or its blocks of keys
 };
 
 /// Of what an 8-bit cache consists.
@@ -36,7 +37,7 @@ struct DecodeVariant {
   Algorithm algorithm;
   hw::Operand operand;
   int head_dim;
-  int query_rows;             ///< query rows of a tile: 64 for plain; 8, 16, 32, 64 for the transposed ones
+  int query_rows;             ///< of a tile: 64 for plain; 64, 128 for paired; 8, 16, 32, 64 for the others
   int block_n;                ///< keys of a block: 64 or 128
   int stages;                 ///< blocks of keys, and of values, in flight
   int resident = 1;           ///< blocks that a multiprocessor has at a time
@@ -51,9 +52,19 @@ struct DecodeVariant {
   bool hadamard = false;            ///< keys of an 8-bit cache may be kept times a Hadamard matrix
   Queries queries = Queries::uniform;
 
-  /// One warpgroup of consumers and one producer warp.
-  static constexpr int consumer_threads = hw::warpgroup_size;
-  static constexpr int threads() { return consumer_threads + hw::warp_size; }
+  constexpr bool paired() const { return algorithm == Algorithm::paired; }
+  /// One warpgroup of consumers, or two, and one producer warp, with idle ones beside it where registers
+  /// move: that takes whole warpgroups.
+  constexpr int consumer_threads() const { return (paired() ? 2 : 1) * hw::warpgroup_size; }
+  constexpr int threads() const {
+    return consumer_threads() + (paired() ? hw::warpgroup_size : hw::warp_size);
+  }
+  /// setmaxnreg's budgets: together what the launch allots, 168 for each of three warpgroups.
+  static constexpr int producer_registers = 72, consumer_registers = 216;
+  /// Whether each warpgroup takes every other block of keys, for all rows; else all take all blocks.
+  constexpr bool splits_keys() const { return paired() && query_rows == 64; }
+  /// That visit a block of keys.
+  constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : consumer_threads(); }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
   constexpr bool values_in_keys() const { return value_dim < head_dim; }
   constexpr bool lists_queries() const { return queries == Queries::listed; }
@@ -75,6 +86,8 @@ struct DecodeVariant {
   /// Whether a kernel of its own merges the parts of cut streams (combine.h): the last block to arrive would
   /// read those of a wide tile for longer than that kernel takes to begin.
   constexpr bool merges_apart() const { return query_rows > 16 && algorithm != Algorithm::plain; }
+  /// Whether that kernel is the only way, so that there are no fixed splits.
+  constexpr bool never_merges() const { return paired(); }
 
   /// Of a merge in the kernel: parts, and rounds over a tile's chunks, that are in flight together; what
   /// registers allow.
@@ -91,10 +104,11 @@ struct CombineVariant {
   Queries queries = Queries::uniform;  ///< of the step
 
   static constexpr int threads() { return hw::warpgroup_size; }
-  /// Chunks of four elements that a tile has, and the blocks that share them.
-  constexpr int slices() const { return query_rows * value_dim / 4 / threads(); }
+  static constexpr int consumer_threads() { return threads(); }
+  /// Blocks that share a tile's chunks of four elements.
+  constexpr int slices() const { return query_rows * value_dim / 4 / (threads() * merge_rounds()); }
   static constexpr int merge_group() { return 16; }
-  static constexpr int merge_rounds() { return 1; }
+  constexpr int merge_rounds() const { return query_rows > 64 ? 2 : 1; }
 
   friend constexpr bool operator==(const CombineVariant&, const CombineVariant&) = default;
 };

@@ -58,13 +58,15 @@ struct alignas(atom_bytes) SharedTile {
   }
 };
 
-/// Rounds the warp's 16 rows of a WGMMA's accumulators into a tile, from row `first` on.
+/// Rounds the warp's 16 rows of a WGMMA's accumulators into a tile, from row `first` on, and from column
+/// `first_column`.
 template <hw::Operand operand, int count, typename Tile>
-TANDEM_DEVICE void store_rounded(Tile& to, int first, const float (&accumulators)[count]) {
+TANDEM_DEVICE void store_rounded(Tile& to, int first, const float (&accumulators)[count],
+                                 int first_column = 0) {
   // Four 8 x 8 matrices, upper and lower rows of two neighbouring chunks; lane l addresses row l % 8 of
   // matrix l / 8.
   const int lane = static_cast<int>(hw::lane_index());
-  const int row = first + lane % 8 + lane / 8 % 2 * 8, column = lane / 16 * chunk_columns;
+  const int row = first + lane % 8 + lane / 8 % 2 * 8, column = first_column + lane / 16 * chunk_columns;
   TANDEM_UNROLL
   for (int g = 0; g < count / 8; ++g) {
     std::uint32_t words[4];

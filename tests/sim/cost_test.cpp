@@ -122,12 +122,12 @@ TEST(Route, ManyQueriesStayInOneKernel) {
 }
 
 TEST(Route, TilesThatLeaveMostOfTheChipEmptyShareTheirKeys) {
-  ForwardCase c = shape(1, 8, 200, 65536, 128);
+  ForwardCase c = shape(1, 8, 300, 65536, 128);  // more rows of a key/value head than a step takes
   c.kv_heads = 2;
   const api::Route route = api::route_of(shapes_of(c));
   EXPECT_EQ(route.way, api::Way::parts);
   EXPECT_GT(route.splits, 4);
-  EXPECT_LT(route.parts_us, route.one_kernel_us / 4);
+  EXPECT_LT(route.parts_us, route.one_kernel_us / 3);
 }
 
 TEST(Route, SinksChunksSlopesAndTreesStayInOneKernel) {

@@ -96,9 +96,11 @@ void count_splits(const Rows& rows, const Draw& draw) {
   const auto more_than = [&](std::int64_t size, std::int64_t parts) {
     return draw.any_sequence([&](auto b) { return draw.keys(b) > parts * size; });
   };
-  rows.count("a sequence in several fixed splits", c.split_size > 0 && more_than(c.split_size, 1));
-  rows.count("more fixed splits than merged at once",
-             c.split_size > 0 && more_than(c.split_size, most_merged));
+  if (!draw.variant.never_merges()) {
+    rows.count("a sequence in several fixed splits", c.split_size > 0 && more_than(c.split_size, 1));
+    rows.count("more fixed splits than merged at once",
+               c.split_size > 0 && more_than(c.split_size, most_merged));
+  }
   rows.count("more shares than merged at once", c.split_size == 0 &&
                                                     test::multiprocessors_of(draw.seed) > most_merged &&
                                                     more_than(draw.variant.block_n, most_merged));
@@ -147,9 +149,10 @@ void count_options(const Rows& rows, const Draw& draw) {
   rows.count("no lse", !c.lse);
   rows.count("sinks", c.sinks);
   rows.count("no sinks", !c.sinks);
-  rows.count("sinks, several fixed splits", c.sinks && c.split_size > 0 && draw.any_sequence([&](auto b) {
-    return draw.keys(b) > c.split_size;
-  }));
+  if (!draw.variant.never_merges())
+    rows.count("sinks, several fixed splits", c.sinks && c.split_size > 0 && draw.any_sequence([&](auto b) {
+      return draw.keys(b) > c.split_size;
+    }));
   rows.count_for_all("sinks, a row sees no key",
                      c.sinks && draw.any_row([](auto begin, auto end, auto) { return begin >= end; }));
 }
@@ -205,7 +208,7 @@ void count_second_part(Coverage& coverage, const Draw& draw) {
 }
 
 TEST(DecodeDraws, HaveEveryFeatureForEveryAlgorithm) {
-  static constexpr const char* kinds[] = {"plain", "shared-p", "register-p", "8 bits"};
+  static constexpr const char* kinds[] = {"plain", "shared-p", "register-p", "8 bits", "paired"};
   Coverage coverage;
   const auto count = [&](const DecodeVariant& v, std::uint64_t seed) {
     const Rows rows{coverage, kinds[static_cast<int>(v.algorithm)]};

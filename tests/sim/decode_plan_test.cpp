@@ -45,7 +45,7 @@ struct Model {
     std::vector<DecodeVariant> found;
     for (const DecodeVariant& v : decode::all_variants()) {
       const bool twin = v.resident == 2 && v.query_rows <= 16;
-      if (!v.lists_queries() && v.algorithm == algorithm &&
+      if (!v.lists_queries() && (v.algorithm == algorithm || (v.paired() && has_prices())) &&
           (v.operand == hw::Operand::bf16) == (p.dtype() == TANDEM_BF16) && v.head_dim >= p.q.shape[3] &&
           v.value_dim >= p.o.shape[3] && (v.value_dim < v.head_dim) == in_keys() &&
           v.two_part_keys == p.has_qv() && v.token_scales == p.scales.per_token && twin == twins &&
@@ -87,7 +87,8 @@ struct Model {
     all.insert(all.end(), twins.begin(), twins.end());
     const auto serves = [this](const DecodeVariant& v) {
       const int least = rows() <= 32 ? 8 : 16;
-      return v.query_rows >= least && (v.query_rows < 2 * rows() || v.query_rows == 8);
+      const std::int64_t most = (v.paired() && v.query_rows == 64 ? 4 : 2) * rows();
+      return v.query_rows >= least && (v.query_rows < most || v.query_rows == 8);
     };
     if (std::ranges::none_of(all, serves)) {  // there is none of 8 rows
       EXPECT_EQ(chosen.query_rows, 16);
@@ -126,8 +127,39 @@ TEST(DecodePlans, TheKernelHasRoomForTheRowsAndIsOfTheCachesKind) {
     }
     ++wide[v.query_rows], ++resident[v.resident];
   });
-  EXPECT_EQ(wide.size(), 4U);  // 8, 16, 32, 64
+  EXPECT_EQ(wide.size(), 5U);  // 8, 16, 32, 64, 128
   EXPECT_GT(resident[2], 50);
+}
+
+TEST(DecodePlans, ForStudyTheCheapestKernelOfTheTileThatIsAskedForServes) {
+  for (const std::int64_t group : {8, 48, 128}) {
+    DecodeProblem p = problem_of({.batch = 8, .group = group, .kv_heads = 4, .capacity = 4096});
+    for (const auto& [rows, keys, paired] :
+         {std::tuple{16, 0, false}, {32, 64, false}, {64, 128, false}, {64, 64, true}, {128, 0, true}}) {
+      p.block_m = rows, p.block_n = keys;
+      const DecodeVariant* v = decode::choose_variant(p);
+      ASSERT_NE(v, nullptr);
+      EXPECT_EQ(v->query_rows, rows);
+      EXPECT_EQ(v->paired(), paired) << rows << " x " << keys;
+    }
+    p.block_m = 24;
+    EXPECT_EQ(decode::choose_variant(p), nullptr);
+    EXPECT_NE(std::string(decode::supported(p).message()).find("study.block_m 24"), std::string::npos);
+  }
+}
+
+/// Its parts are merged by a kernel of its own only, and fixed splits by the step.
+TEST(DecodePlans, FixedSplitsAndKernelsByNameHaveOneWarpgroup) {
+  for (const tandem_decode_kernel kernel :
+       {TANDEM_DECODE_AUTO, TANDEM_DECODE_SHARED_P, TANDEM_DECODE_PLAIN}) {
+    DecodeProblem p = problem_of({.batch = 8, .group = 128, .kv_heads = 4, .capacity = 4096});
+    p.kernel = kernel;
+    if (kernel == TANDEM_DECODE_AUTO) {
+      EXPECT_TRUE(decode::choose_variant(p)->paired());
+      p.split_size = 256;
+    }
+    EXPECT_FALSE(decode::choose_variant(p)->paired());
+  }
 }
 
 TEST(DecodePlans, LimitsBetweenKernelsOfEightBitsAreWhereTheModelHasThem) {
@@ -321,7 +353,7 @@ TEST(DecodePlans, WhereTilesAreWideTheCombineKernelHasBlocksForEachPlaceButTheFi
     const auto step = decode::make_record(p, v, 132, at<void>(17));
     const auto combine = decode::make_combine_record(step);
     const decode::GridShape grid = decode::grid_shape(p, v, 132);
-    const std::int64_t slices = v.query_rows * v.value_dim / 4 / 128;
+    const std::int64_t slices = v.query_rows * v.value_dim / 4 / 128 / (v.query_rows > 64 ? 2 : 1);
     const bool merges = step.arguments.merges_apart && grid.usual.teams > 1;
     EXPECT_EQ(combine.blocks, merges ? (grid.blocks() - grid.usual.team_blocks) * slices : 0);
     if (combine.blocks == 0) return;

@@ -191,6 +191,7 @@ TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutWhereLengthsDiffer) {
   const std::vector<std::int32_t> plain = plan_of(GetParam(), even, workspace_, machine);
   EXPECT_EQ(plain[0], 12);
   EXPECT_EQ(plain[1], 0);
+  if (GetParam().never_merges()) return;
   DecodeCase fixed = ragged.setup;
   fixed.split_size = block;
   EXPECT_EQ(plan_of(GetParam(), DecodeTensors(fixed), workspace_, machine)[1], 0);
@@ -250,6 +251,7 @@ TEST_P(DecodeSharesOnSim, ALongStepLeavesNoMultiprocessorOver) {
 }
 
 TEST_P(DecodeSharesOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
+  if (GetParam().never_merges()) GTEST_SKIP();
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 7));
   c.lengths = {300, 64, 0, 450};
   c.page_size = 16, c.capacity = 480, c.split_size = 64, c.batch_index = false;
@@ -332,10 +334,11 @@ TEST_P(DecodeSharesOnSim, ScalesOfTokensThatGrowOrFallFromBlockToBlockEqualTheOr
   }
 }
 
-/// A warp of the plain kernel, which has 16 rows, may have one that exists.
+/// A warp of the plain kernel, or of two warpgroups, which has 16 rows, may have one that exists.
 TEST_P(DecodeSharesOnSim, AWarpsFirstRowIsAttendedAlone) {
-  if (GetParam().algorithm != Algorithm::plain) GTEST_SKIP();
-  for (const std::int64_t rows : {17, 33, 49}) {
+  if (GetParam().algorithm != Algorithm::plain && !GetParam().paired()) GTEST_SKIP();
+  for (const std::int64_t rows : {17, 33, 49, 65, 113}) {
+    if (rows > GetParam().query_rows) continue;
     DecodeCase c = step_of(GetParam(), {100});
     c.q_len = 1, c.kv_heads = 1, c.q_heads = rows;
     SCOPED_TRACE(c);
@@ -346,7 +349,8 @@ TEST_P(DecodeSharesOnSim, AWarpsFirstRowIsAttendedAlone) {
 
 TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
-  c.lengths = {60}, c.new_len = 9, c.capacity = 128, c.page_size = 16, c.split_size = 64;
+  c.lengths = {60}, c.new_len = 9, c.capacity = 128, c.page_size = 16;
+  c.split_size = GetParam().never_merges() ? 0 : 64;
   c.batch_index = false, c.mask = core::Mask::full();
   c.q_len = 1, c.kv_heads = 1, c.q_heads = GetParam().query_rows + 1;  // two row tiles, two splits
   SCOPED_TRACE(testing::PrintToString(c));
