@@ -82,12 +82,17 @@ MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, 
   const forward::FewArguments listed{list, static_cast<int>(step.listed.most_queries),
                                      reinterpret_cast<std::uint32_t*>(bytes + layout.step),
                                      decode::most_counters};
-  MixedLaunches all{forward::make_append_record(problem, variant, workspace),
-                    forward::make_list_record(problem, variant, sm_count, workspace, listed),
-                    {variant, 0, {}},
-                    decode::make_record(step, *few.variant, sm_count, bytes + layout.step),
-                    {}};
-  if (!step.listed.alone) all.forward = forward::make_record(rotated, variant, sm_count, workspace);
+  // Where there are no tiles, the kernel that appends lists besides.
+  const bool alone = step.listed.alone;
+  MixedLaunches all{
+      forward::make_append_record(problem, variant, workspace, alone ? listed : forward::FewArguments{}),
+      {{}, 0, {}},
+      {variant, 0, {}},
+      decode::make_record(step, *few.variant, sm_count, bytes + layout.step),
+      {}};
+  if (!alone || all.append.blocks == 0)
+    all.list = forward::make_list_record(problem, variant, sm_count, workspace, listed);
+  if (!alone) all.forward = forward::make_record(rotated, variant, sm_count, workspace);
   all.combine = decode::make_combine_record(all.step);
   return all;
 }

@@ -50,7 +50,6 @@ struct DecodeArguments {
   core::TensorView o;           ///< 16-bit
   core::TensorView lse;         ///< fp32; data == nullptr: not wanted
   const std::int32_t* lengths;  ///< nullptr: all sequences fill the cache
-  const std::int32_t* listed;   ///< of variants that list queries only: core/listed_queries.h
   const float* sinks;           ///< of each query head; nullptr: none
   PageView pages;
   core::RotaryView rotary;
@@ -80,6 +79,7 @@ struct DecodeArguments {
   int head_dim;  ///< of queries and keys: kernels whose values do not lie in the keys go by value_dim
   core::HadamardView hadamard;  ///< of queries and new keys
   core::TensorView qv;          ///< the queries' part for values; data == nullptr: none
+  const std::int32_t* listed;   ///< of variants that list queries only: core/listed_queries.h
 };
 
 /// Of the kernel that merges.

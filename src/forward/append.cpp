@@ -71,12 +71,14 @@ std::size_t workspace_bytes(const core::ForwardProblem& problem) {
 }
 
 launch::Record<AppendFamily> make_append_record(const core::ForwardProblem& problem,
-                                                const ForwardVariant& variant, void* workspace) {
+                                                const ForwardVariant& variant, void* workspace,
+                                                const FewArguments& few) {
   const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
-  const std::int64_t warps = query_warps(problem) + added_warps(problem);
+  std::int64_t warps = query_warps(problem) + added_warps(problem);
+  if (warps == 0) return {{operand}, 0, {}};
+  if (few.most_queries > 0) warps += (problem.varlen.sequences + hw::warp_size - 1) / hw::warp_size;
   launch::Record<AppendFamily> record{
       {operand}, static_cast<int>((warps + AppendVariant::warps() - 1) / AppendVariant::warps()), {}};
-  if (record.blocks == 0) return record;
   const core::Varlen& varlen = problem.varlen;
   AppendArguments& args = record.arguments;
   args.varlen = make_arguments(problem, variant, 1).varlen;
@@ -97,6 +99,7 @@ launch::Record<AppendFamily> make_append_record(const core::ForwardProblem& prob
   args.q_heads = static_cast<int>(problem.q_heads());
   args.kv_heads = static_cast<int>(problem.kv_heads());
   args.row_chunks = core::Divisor(static_cast<int>(row_chunks(problem)));
+  args.few = few;
   return record;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "forward/arguments.h"
+#include "forward/few_list.h"
 #include "forward/sequence.h"
 #include "forward/tile_list.h"
 #include "forward/variant.h"
@@ -133,6 +134,8 @@ TANDEM_DEVICE void append_and_rotate(const AppendArguments& args) {
     rotate_query<V>(args, warp);
   } else if (warp < args.queries.warps + args.added.warps) {
     append_token<V>(args, warp - args.queries.warps);
+  } else if (args.few.most_queries > 0) {
+    list_few(args.varlen, args.cache, args.few, warp - args.queries.warps - args.added.warps);
   }
 }
 

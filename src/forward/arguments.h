@@ -146,6 +146,7 @@ struct AppendArguments {
   TokenRows queries, added;
   int q_heads, kv_heads;
   core::Divisor row_chunks;  ///< of 16 bytes, of a row of the head dim
+  FewArguments few;          ///< listed besides, where no kernel lists tiles
 };
 
 }  // namespace tandem::forward

@@ -26,32 +26,31 @@ TANDEM_DEVICE bool is_few(const FewArguments& few, int queries) {
 }
 
 /// Warp: how many of the sequences before this one are listed.
-TANDEM_DEVICE int few_before(const ListArguments& args, int sequence) {
-  const VarlenArguments& varlen = args.forward.varlen;
+TANDEM_DEVICE int few_before(const VarlenArguments& varlen, const FewArguments& few, int sequence) {
   int before = 0;
   for (int i = static_cast<int>(hw::lane_index()); i < sequence; i += hw::warp_size) {
     const SequenceRows q = rows_of_sequence(varlen.cu_seqlens_q, i, varlen.q_rows, varlen.max_seqlen_q);
-    before += is_few(args.few, q.span.length) ? 1 : 0;
+    before += is_few(few, q.span.length) ? 1 : 0;
   }
   return sum_of_lanes(before);
 }
 
 /// Warp number `warp` lists those of 32 sequences, in their order. The first clears the counters, the last
 /// says how many there are.
-TANDEM_DEVICE void list_few(const ListArguments& args, int warp) {
+TANDEM_DEVICE void list_few(const VarlenArguments& varlen, const CacheArguments& cache,
+                            const FewArguments& few, int warp) {
   const int lane = static_cast<int>(hw::lane_index()), first = warp * hw::warp_size;
-  const int sequences = args.forward.varlen.sequences;
+  const int sequences = varlen.sequences;
   if (warp == 0)
-    for (int i = lane; i < args.few.counter_count; i += hw::warp_size)
-      hw::store_global(args.few.counters + i, 0u);
+    for (int i = lane; i < few.counter_count; i += hw::warp_size) hw::store_global(few.counters + i, 0u);
   if (first >= sequences) return;
   Sequence s{};
-  if (first + lane < sequences) s = read_sequence(args.forward.varlen, args.cache, first + lane);
-  const int own = is_few(args.few, s.q_len) ? 1 : 0;
-  const int past = few_before(args, first) + sum_up_to_lane(own);
-  if (own == 1) write_few(args.few, past - 1, s);
+  if (first + lane < sequences) s = read_sequence(varlen, cache, first + lane);
+  const int own = is_few(few, s.q_len) ? 1 : 0;
+  const int past = few_before(varlen, few, first) + sum_up_to_lane(own);
+  if (own == 1) write_few(few, past - 1, s);
   if (first + hw::warp_size >= sequences && lane == hw::warp_size - 1)
-    hw::store_global(reinterpret_cast<std::uint32_t*>(args.few.list), static_cast<std::uint32_t>(past));
+    hw::store_global(reinterpret_cast<std::uint32_t*>(few.list), static_cast<std::uint32_t>(past));
 }
 
 }  // namespace tandem::forward

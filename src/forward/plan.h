@@ -83,9 +83,10 @@ launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
 /// What the kernels ahead of the forward know of caches.
 CacheArguments cache_arguments(const core::ForwardProblem& problem);
 /// That of the kernel which appends new keys and values, and rotates them and the queries; no blocks where
-/// there is nothing to do. It comes first.
+/// there is nothing to do. It comes first, and may list sequences of few queries.
 launch::Record<AppendFamily> make_append_record(const core::ForwardProblem& problem,
-                                                const ForwardVariant& variant, void* workspace);
+                                                const ForwardVariant& variant, void* workspace,
+                                                const FewArguments& few = {});
 /// As the forward reads the problem behind it: rotated queries lie in the workspace.
 core::ForwardProblem with_rotated_queries(const core::ForwardProblem& problem, const ForwardVariant& variant,
                                           void* workspace);

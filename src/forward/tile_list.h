@@ -60,7 +60,8 @@ TANDEM_DEVICE void list_all(const ListArguments& args) {
   hw::wait_for_prior_grid();
   const int behind_tiles = static_cast<int>(hw::block_index()) - args.tile_blocks;
   if (behind_tiles < 0) return list_tiles(args);
-  list_few(args, behind_tiles * ListVariant::tiles() + static_cast<int>(hw::warp_index()));
+  list_few(args.forward.varlen, args.cache, args.few,
+           behind_tiles * ListVariant::tiles() + static_cast<int>(hw::warp_index()));
 }
 
 /// Four words of the tile at a position of the list.

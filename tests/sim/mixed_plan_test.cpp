@@ -85,6 +85,16 @@ TEST(MixedPlan, BoundsOfFewQueriesLaunchNoForward) {
   EXPECT_GT(launches(beside).list.arguments.tile_blocks, 0);
 }
 
+// One launch fewer.
+TEST(MixedPlan, WhatAppendsListsSequencesOfFewQueriesWhereThereAreNoTiles) {
+  VarlenCase alone = paged({1, 8}), beside = paged({1, 9});
+  alone.new_lens = {1, 8}, beside.new_lens = {1, 9};
+  EXPECT_EQ(launches(VarlenTensors(alone)).list.blocks, 0);
+  EXPECT_EQ(launches(VarlenTensors(alone)).append.arguments.few.most_queries, 8);
+  EXPECT_GT(launches(VarlenTensors(beside)).list.blocks, 0);
+  EXPECT_EQ(launches(VarlenTensors(beside)).append.arguments.few.most_queries, 0);
+}
+
 // One query: the tile that tandem_decode would take.
 TEST(MixedPlan, TheTileHasRoomForTheBoundsRows) {
   for (const auto& [queries, rows] :
