@@ -137,6 +137,24 @@ sim::Machine machine_of(int multiprocessors) {
   return machine;
 }
 
+// Outputs would be the same, and made twice.
+TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
+  const VarlenTensors tensors(paged_case({1, 8, 9, 0, 300}, {40, 50, 20, 10, 300}));  // 8 are few
+  const core::ForwardProblem problem = tensors.problem();
+  const auto few = api::few_queries_of(problem);
+  ASSERT_TRUE(few.has_value());
+  test::Workspace memory;
+  const std::span<std::byte> workspace = memory.of(api::mixed_workspace_bytes(problem, *few));
+  const hw::sim::Report report = sim::simulate_mixed(problem, *few, workspace, machine_of(2));
+  ASSERT_TRUE(report.ok()) << report.text();
+  const api::MixedLaunches all = api::launches_of(problem, *few, 2, workspace.data());
+  const int tile_queries = all.list.arguments.tile_queries, packs = all.list.arguments.forward.varlen.packs;
+  const auto tiles_of = [tile_queries](int queries) { return (queries + tile_queries - 1) / tile_queries; };
+  const std::int32_t* tiles = all.list.arguments.forward.varlen.tile_list;
+  EXPECT_EQ(tiles[0], packs * (tiles_of(9) + tiles_of(300)));
+  EXPECT_EQ(all.list.arguments.few.list[0], 2);
+}
+
 // Four warps of a block list 32 sequences each.
 TEST(MixedOnSimList, OfMoreSequencesThanABlockListsKeepsTheirOrder) {
   VarlenCase c = paged_case({}, {});

@@ -13,7 +13,7 @@ MUTANTS = [
     Mutant("mixed: one query more is few", "count", "is_few", Edit("queries <= few.most_queries", "queries <= few.most_queries + 1")),
     Mutant("mixed: tiles' blocks list sequences too", "index", "list_all", Edit("if (behind_tiles < 0)", "if (behind_tiles < 1)")),
     Mutant("mixed: every warp lists the first sequences", "index", "list_few", Edit("warp * hw::warp_size", "0")),
-    Mutant("mixed: sequences before the warp's are not counted", "count", "list_few", Edit("few_before(args, first) +", "")),
+    Mutant("mixed: sequences before the warp's are not counted", "count", "list_few", Edit("few_before(varlen, few, first) +", "")),
     Mutant("mixed: those before are counted to the one behind", "count", "few_before", Edit("i < sequence", "i <= sequence")),
     Mutant("mixed: counters stay as they are", "counter", "list_few", Remove("store_global", 1)),
     Mutant("mixed: places begin at the second", "index", "list_few", Edit("past - 1", "past")),
