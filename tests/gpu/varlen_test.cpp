@@ -218,14 +218,15 @@ TEST_F(HopperVarlen, ManySequencesAndALongOneEqualTheirOracle) {
 }
 
 /// Sequences of few queries, which run decode's body, over pages of 64.
-VarlenCase steps_of(std::int64_t head_dim, std::vector<std::int64_t> prompts) {
+VarlenCase steps_of(std::int64_t head_dim, std::int64_t most_queries, std::vector<std::int64_t> prompts) {
   VarlenCase c;
   c.head_dim = head_dim;
   c.keys = KeyLayout::paged;
   c.page_size = 64;
   c.q_heads = 8, c.kv_heads = 2;
   c.mask = core::Mask::causal();
-  for (std::int64_t i = 0; i < 40; ++i) c.q_lens.push_back(1 + i % 8), c.k_lens.push_back(20 + 97 * i);
+  for (std::int64_t i = 0; i < 40; ++i)
+    c.q_lens.push_back(1 + i % most_queries), c.k_lens.push_back(20 + 97 * i);
   c.q_lens.push_back(1), c.k_lens.push_back(20'000);
   for (const std::int64_t length : prompts) c.q_lens.push_back(length), c.k_lens.push_back(length + 300);
   c.new_lens = c.q_lens;
@@ -234,16 +235,23 @@ VarlenCase steps_of(std::int64_t head_dim, std::vector<std::int64_t> prompts) {
 }
 
 TEST_F(HopperVarlen, FewQueriesAloneAndBesidePromptsEqualTheirOracle) {
-  for (const std::int64_t head_dim : {64, 128, 256})
-    for (const std::vector<std::int64_t>& prompts : {std::vector<std::int64_t>{}, {700, 9}}) {
-      const VarlenCase c = steps_of(head_dim, prompts);
-      SCOPED_TRACE(testing::Message() << c);
-      VarlenTensors tensors(c);
-      const DeviceVarlen device(tensors);
-      device.run();
-      device.read(tensors);
-      EXPECT_EQ(failure_of(tensors), "");
-    }
+  struct Step {
+    std::int64_t most_queries;
+    std::vector<std::int64_t> prompts;
+  };
+  // Four rows a query: alone, they fill tiles of 8, 16 and 32.
+  for (const Step& step : {Step{2, {}}, {4, {}}, {8, {}}, {8, {700, 9}}})
+    for (const std::int64_t head_dim : {64, 128, 256})
+      for (const tandem_dtype dtype : {TANDEM_BF16, TANDEM_FP16}) {
+        VarlenCase c = steps_of(head_dim, step.most_queries, step.prompts);
+        c.dtype = dtype;
+        SCOPED_TRACE(testing::Message() << c);
+        VarlenTensors tensors(c);
+        const DeviceVarlen device(tensors);
+        device.run();
+        device.read(tensors);
+        EXPECT_EQ(failure_of(tensors), "");
+      }
 }
 
 // With a workspace, keys are split where queries are few.

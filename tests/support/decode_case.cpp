@@ -162,6 +162,7 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
       << c.scale << " softcap " << c.softcap;
   if (c.split_size > 0) out << " split " << c.split_size;
   if (c.kernel != TANDEM_DECODE_AUTO) out << " kernel " << c.kernel;
+  if (c.block_m > 0 || c.block_n > 0) out << " tile " << c.block_m << " x " << c.block_n;
   if (c.eight_bit.on)
     out << " 8 bits " << (c.eight_bit.per_token ? "per token" : "") << (c.eight_bit.scaled ? "" : "unscaled")
         << (c.eight_bit.by_sequence ? " by sequence" : "") << (c.eight_bit.by_head ? " by head" : "")
@@ -305,6 +306,7 @@ core::DecodeProblem DecodeTensors::problem() const {
   p.softcap = setup.softcap;
   p.split_size = setup.split_size;
   p.kernel = setup.kernel;
+  p.block_m = setup.block_m, p.block_n = setup.block_n;
   p.sinks = setup.sinks ? sinks.data() : nullptr;
   if (setup.slopes) p.slopes = {slopes.data(), setup.slopes_by_sequence ? setup.q_heads + spare_slopes : 0};
   if (setup.tree) p.tree = tree.data();
@@ -334,8 +336,8 @@ void make_scores_equal(DecodeTensors& t, float q_value, float k_value) {
 }
 
 DecodeArgs::DecodeArgs(const DecodeTensors& t)
-    : mask(to_c(t.setup.mask)),
-      study{sizeof(study), TANDEM_OVERLAP_AUTO, TANDEM_TURN_AUTO, t.setup.kernel, 0, 0} {
+    : mask(to_c(t.setup.mask)), study{sizeof(study),  TANDEM_OVERLAP_AUTO, TANDEM_TURN_AUTO,
+                                      t.setup.kernel, t.setup.block_m,     t.setup.block_n} {
   const core::DecodeProblem problem = t.problem();
   cache = {sizeof(cache),      problem.k_cache,           problem.v_cache,
            problem.page_table, problem.page_table_stride, problem.pages_per_sequence,

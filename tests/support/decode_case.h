@@ -31,6 +31,7 @@ struct DecodeCase {
   float softcap = 0;
   std::int64_t split_size = 0;
   tandem_decode_kernel kernel = TANDEM_DECODE_AUTO;
+  int block_m = 0, block_n = 0;  ///< of the kernel that is asked for; 0: any
   bool lse = true;
   bool sinks = false;
   /// Scores fall with distance, by slopes of each head, or of each sequence and head.
