@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times the tiles that decode may choose between, on steps of many query rows a key/value head, on a Hopper GPU: what the
-prices in src/decode/cost.cpp are set from, and whether the choice is the best one.
+"""Times the tiles that decode may choose between, on steps of many query rows a key/value head, or with --latent over latent
+caches, on a Hopper GPU: what the prices in src/decode/cost.cpp are set from, and whether the choice is the best one.
 
 Each shape's tiles take turns in one process, beside FlashAttention-3 and cuDNN where they can compute it, replayed from CUDA
 graphs, with nothing of the cache in L2. Sampled rows are checked against float64. --summary reads a file of rows instead.
@@ -14,11 +14,13 @@ import sys
 import time
 from pathlib import Path
 
+from decode_cases import LATENT, LATENT_DIM, LATENT_HEADS, LATENT_SHAPES, DecodeCase
 from drawn_cases import DRAWN_COLUMNS, DrawnCase
 
 # Tiles of src/decode/table.h by head dim: rows, keys. 64 x 64 and 128 are of two warpgroups. Of 16 rows there are two
 # kernels, of which the model takes one.
-TILES = {64: ((16, 128), (32, 128), (64, 64), (128, 128)), 128: ((16, 0), (32, 64), (64, 128), (64, 64), (128, 128))}
+TILES = {64: ((16, 128), (32, 128), (64, 64), (128, 128)), 128: ((16, 0), (32, 64), (64, 128), (64, 64), (128, 128)),
+         LATENT_DIM: ((16, 64), (32, 64))}
 COLUMNS = [*DRAWN_COLUMNS[:DRAWN_COLUMNS.index("peer")], "tile", "us", "note", "commit"]
 PEERS = ("fa3", "cudnn", "cudnn_packed")
 # d, batch, key/value heads, group, queries, keys: first those that drawn shapes had behind FlashAttention-3 or cuDNN.
@@ -34,23 +36,38 @@ def cases():
                         hq=group * kv_heads, hk=kv_heads, sq=queries, sk=keys)
 
 
-def calls_of(case, inputs):
+def latent_cases():
+    """Those that decode.py measures, short ones first, and a few between."""
+    for keys, batch in sorted({*((keys, batch) for batch, keys in LATENT_SHAPES), (2048, 8), (4096, 32)}):
+        for heads in LATENT_HEADS:
+            yield DecodeCase(LATENT, "bf16", (keys,) * batch, heads, d=LATENT_DIM, hk=1)
+
+
+def tools_of(case):
+    """(inputs, check, graph of a call's replays, how many replays it has, peers) for the case's kind."""
+    if isinstance(case, DecodeCase):
+        from decode_peers import DECODE_PEERS, Inputs, Replayed, check_step
+        return Inputs, check_step, lambda call, inputs: Replayed(call, inputs.caches), "steps", DECODE_PEERS[LATENT]
+    from drawn_peers import DRAWN_PEERS, Inputs, Replayed, check
+    return Inputs, check, Replayed, "calls", DRAWN_PEERS
+
+
+def calls_of(case, inputs, known_peers):
     """{tile or peer: call}."""
     import tandem
-    from drawn_peers import DRAWN_PEERS
 
     def tile(study):
-        import torch
-        out, workspace = torch.empty_like(inputs.q), tandem.DecodeWorkspace()
-        return lambda k, v: tandem.decode(inputs.q, k, v, inputs.lengths, causal=case.causal, out=out, workspace=workspace,
-                                          study=study)
+        options = {"scale": case.scale} if isinstance(case, DecodeCase) else {"causal": case.causal}
+        out = inputs.q.new_empty((*inputs.q.shape[:3], inputs.caches[0][1].shape[-1]))
+        workspace = tandem.DecodeWorkspace()
+        return lambda k, v: tandem.decode(inputs.q, k, v, inputs.lengths, out=out, workspace=workspace, study=study, **options)
     calls = {"auto": tile(None)}
     for rows, keys in TILES[case.d]:
         calls[f"{rows}x{keys}" if keys else f"{rows}"] = tile({"block_m": rows, "block_n": keys})
     for peer in PEERS:
-        if peer in DRAWN_PEERS:
+        if peer in known_peers:
             try:
-                calls[peer] = DRAWN_PEERS[peer](inputs)
+                calls[peer] = known_peers[peer](inputs)
             except RuntimeError:  # has no such mask
                 pass
     return calls
@@ -58,19 +75,19 @@ def calls_of(case, inputs):
 
 def measured(case, seconds):
     """({tile or peer: us}, {tile or peer: what is wrong})."""
-    from drawn_peers import Inputs, Replayed, check
     from timing import interleave
-    inputs = Inputs(case, 1)
+    make_inputs, check, replayed, count, known_peers = tools_of(case)
+    inputs = make_inputs(case, 1)
     graphs, wrong = {}, {}
-    for name, call in calls_of(case, inputs).items():
+    for name, call in calls_of(case, inputs, known_peers).items():
         try:
             wrong[name] = check(inputs, call(*inputs.caches[0]), 1)
             if not wrong[name]:
-                graphs[name] = Replayed(call, inputs)
+                graphs[name] = replayed(call, inputs)
         except (RuntimeError, ValueError, TypeError) as error:
             wrong[name] = " ".join(str(error).split())[:160]
     times = interleave(graphs, seconds)
-    return {name: 1e3 * statistics.median(of) / graphs[name].calls for name, of in times.items()}, wrong
+    return {name: 1e3 * statistics.median(of) / getattr(graphs[name], count) for name, of in times.items()}, wrong
 
 
 def shape_of(row):
@@ -102,7 +119,9 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=Path("decode-tiles.csv"), help="CSV file to write")
     parser.add_argument("--seconds-per-case", type=float, default=0.15, help="GPU time of a shape (default: 0.15)")
-    parser.add_argument("--budget-seconds", type=float, default=80, help="start no further shape after this long (default: 80)")
+    parser.add_argument("--budget-seconds", type=float, default=None,
+                        help="start no further shape after this long (default: 80; of latent ones 55)")
+    parser.add_argument("--latent", action="store_true", help="steps over latent caches instead, d 576 and 512")
     parser.add_argument("--summary", type=Path)
     return parser.parse_args()
 
@@ -116,8 +135,9 @@ def main():
     import torch
     from results import Results
     begin, results = time.monotonic(), Results(arguments.output, COLUMNS)
-    for case in cases():
-        if time.monotonic() - begin > arguments.budget_seconds:
+    budget = arguments.budget_seconds or (55 if arguments.latent else 80)
+    for case in latent_cases() if arguments.latent else cases():
+        if time.monotonic() - begin > budget:
             break
         us, wrong = measured(case, arguments.seconds_per_case)
         known = {name: value for name, value in case.columns().items() if name in COLUMNS}

@@ -18,14 +18,14 @@ struct TilePrice {
   double block_us;   ///< for a block of keys that is there: products and softmax, one after another
 };
 // The numbers of this file were fitted to 2,331 measurements of 323 drawn shapes on an H200: every tile, with
-// several shares (docs/decode.md). Those of head dims 512 and 576 were not measured: they are what its
-// products take at the rate of the others'.
+// several shares (docs/decode.md). Those of head dim 512 were not measured: they are what its
+// products take at the rate of the others'. Those of 576 were fitted to 20 latent steps.
 constexpr std::array tile_prices{
     TilePrice{64, 8, 0.73, 0.68},  TilePrice{64, 16, 0.73, 0.80},  TilePrice{64, 32, 1.06, 1.28},
     TilePrice{128, 8, 0.73, 0.89}, TilePrice{128, 16, 0.73, 1.08}, TilePrice{128, 32, 1.05, 1.33},
     TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 0.73, 0.90},  TilePrice{256, 16, 0.73, 1.05},
     TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
-    TilePrice{576, 16, 1.1, 1.20}, TilePrice{576, 32, 2.0, 1.60}};
+    TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
 // Those of two warpgroups, computed from their products, exponentials and waits (docs/decode.md, "Two
 // warpgroups"), and not measured.
 constexpr std::array paired_prices{TilePrice{64, 64, 1.4, 0.40}, TilePrice{64, 128, 1.8, 1.25},
@@ -41,6 +41,11 @@ constexpr double odd_row_rate = 3.5e6;
 /// seen from head dim 256 on.
 constexpr double stream_rate = 50e3;
 constexpr std::int64_t blocks_ahead = 2;
+/// Of a multiprocessor that reads on while most others are done.
+constexpr double lone_sm_rate = 66e3;
+/// A load while the other of two blocks of keys is multiplied, of what memory's rate says: fitted to latent
+/// steps.
+constexpr double held_load = 1.65;
 /// Of a launch; of a partial result of 1024 numbers.
 constexpr double launch_us = 4.05, partial_us = 0.65;
 /// Of a merge in the kernel: at all, and for each round of loads.
@@ -118,6 +123,57 @@ double merging_us(const DecodeVariant& variant, const Cut& cut) {
          partial_us * numbers / 1024 * (cut.even ? 1 : 2);
 }
 
+/// Of a step's blocks of keys: what one takes a thread block, by what it waits for.
+struct Reading {
+  double block_us;          ///< products and softmax
+  double bytes, row_tiles;  ///< of a block of keys; that read it
+  double far_rate;          ///< of what L2 has
+  double stream_us;         ///< of a block whose stages are used up, alone
+  bool holds;               ///< blocks of keys are values too: none is given back before its last product
+};
+
+Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, double block_us) {
+  const std::int64_t element = variant.eight_bit() ? 1 : 2, row_bytes = problem.key_columns() * element;
+  const bool padded = problem.key_columns() < variant.head_dim;  // rows that are no whole lines of L2
+  constexpr std::int64_t sector = 32;
+  const bool odd_rows = row_bytes % sector != 0;
+  const double bytes = static_cast<double>(row_bytes * variant.block_n) * (variant.values_in_keys() ? 1 : 2) *
+                       (padded ? 1.35 : 1);
+  const auto row_tiles = static_cast<double>(streams_of(problem, variant) / problem.kv_heads());
+  return {block_us,
+          bytes,
+          row_tiles,
+          odd_rows ? odd_row_rate : l2_rate,
+          variant.head_dim >= 256 ? 0 : bytes / row_tiles / stream_rate,
+          variant.values_in_keys()};
+}
+
+/// Where so many multiprocessors have so many thread blocks each, and one reads memory at `rate`.
+double block_us_of(const Reading& reading, std::int64_t multiprocessors, std::int64_t resident, double rate) {
+  const double own = static_cast<double>(resident) * reading.bytes;
+  const double all = static_cast<double>(multiprocessors) * own;
+  const double loads_us = std::max({all / reading.row_tiles / memory_rate, all / reading.far_rate,
+                                    own / sm_rate, own / reading.row_tiles / rate});
+  const double in_turn_us = reading.holds ? (reading.block_us + held_load * loads_us) / 2 : 0;
+  return std::max({reading.block_us, loads_us, in_turn_us});
+}
+
+/// What the blocks of the longest share take. Multiprocessors have equal parts of memory's rate: where some
+/// have a thread block more, those go on alone when the others are done.
+double share_us(const Cut& cut, const Reading& reading) {
+  const std::int64_t fewest = cut.blocks / max_sm_count, left_over = cut.blocks % max_sm_count;
+  const std::int64_t most = fewest + (left_over > 0 ? 1 : 0), busy = fewest > 0 ? max_sm_count : cut.blocks;
+  const bool uneven = fewest > 0 && left_over > 0;
+  const double usual_us = block_us_of(reading, busy, uneven ? fewest : most, sm_rate);
+  const auto share = static_cast<double>(cut.share);
+  const auto ahead = static_cast<double>(std::min(cut.share, blocks_ahead));
+  const double us = usual_us * ahead + std::max(usual_us, reading.stream_us) * (share - ahead);
+  if (!uneven) return us;
+  const double fullest_us = std::max(block_us_of(reading, busy, most, sm_rate), reading.stream_us);
+  const double left = share - std::min(share, us / fullest_us);
+  return us + left * block_us_of(reading, left_over, most, lone_sm_rate);
+}
+
 }  // namespace
 
 double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
@@ -125,20 +181,8 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
   if (grid.blocks() == 0) return 0;
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const TilePrice price = price_of(variant);
-  const bool padded = problem.key_columns() < variant.head_dim;  // rows that are no whole lines of L2
-  const double columns = static_cast<double>(problem.key_columns()) * (variant.values_in_keys() ? 1 : 2);
-  const double bytes = columns * variant.block_n * (variant.eight_bit() ? 1 : 2) * (padded ? 1.35 : 1);
-  const auto blocks = static_cast<double>(cut.blocks);
-  const auto row_tiles = static_cast<double>(streams_of(problem, variant) / problem.kv_heads());
-  constexpr std::int64_t sector = 32;
-  const bool odd_rows = problem.key_columns() * (variant.eight_bit() ? 1 : 2) % sector != 0;
-  const double first_us = std::max({price.block_us, blocks / row_tiles * bytes / memory_rate,
-                                    blocks * bytes / (odd_rows ? odd_row_rate : l2_rate), bytes / sm_rate});
-  const double later_us =
-      variant.head_dim >= 256 ? first_us : std::max(first_us, bytes / row_tiles / stream_rate);
-  const auto first = static_cast<double>(std::min(cut.share, blocks_ahead));
-  return launch_us + price.stream_us * cut.streams_begun() + first_us * first +
-         later_us * (static_cast<double>(cut.share) - first) + merging_us(variant, cut);
+  return launch_us + price.stream_us * cut.streams_begun() +
+         share_us(cut, reading_of(problem, variant, price.block_us)) + merging_us(variant, cut);
 }
 
 std::int64_t best_share(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,

@@ -272,13 +272,14 @@ constexpr void Family::for_each_group(Visit visit) {
   visit.template operator()<TwoPartGroup<latent_dim>>();
 }
 
-/// For each shape that wide tiles have.
+/// For each shape that large tiles have.
 constexpr auto combine_variants() {
   using enum Queries;
   constexpr std::array shapes{std::tuple{64, 32, uniform},
                               std::tuple{128, 32, uniform},
                               std::tuple{128, 64, uniform},
                               std::tuple{256, 32, uniform},
+                              std::tuple{latent_value_dim, 16, uniform},
                               std::tuple{latent_value_dim, 32, uniform},
                               std::tuple{64, 32, listed},
                               std::tuple{128, 32, listed},

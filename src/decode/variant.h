@@ -82,10 +82,12 @@ struct DecodeVariant {
   }
 
   /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out.
-  constexpr bool has_long_steps() const { return query_rows <= 16 && resident == 1; }
+  constexpr bool has_long_steps() const { return query_rows <= 16 && resident == 1 && !merges_apart(); }
   /// Whether a kernel of its own merges the parts of cut streams (combine.h): the last block to arrive would
-  /// read those of a wide tile for longer than that kernel takes to begin.
-  constexpr bool merges_apart() const { return query_rows > 16 && algorithm != Algorithm::plain; }
+  /// read those of a large tile for longer than that kernel takes to begin.
+  constexpr bool merges_apart() const {
+    return (query_rows > 16 || value_dim > 256) && algorithm != Algorithm::plain;
+  }
   /// Whether that kernel is the only way, so that there are no fixed splits.
   constexpr bool never_merges() const { return paired(); }
 
@@ -97,7 +99,7 @@ struct DecodeVariant {
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;
 };
 
-/// The template argument of the kernel that merges the parts of wide tiles' streams.
+/// The template argument of the kernel that merges the parts of large tiles' streams.
 struct CombineVariant {
   hw::Operand operand;  ///< of the output
   int value_dim, query_rows;

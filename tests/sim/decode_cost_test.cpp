@@ -1,5 +1,6 @@
 // Decode's cost model: how its prices move with the step, and that it chooses what measured best.
 #include <algorithm>
+#include <array>
 #include <gtest/gtest.h>
 #include <vector>
 
@@ -187,6 +188,76 @@ TEST(DecodeCost, TheKernelOfOneWarpgroupThatIsCheapestTookAtMostATenthLongerThan
                                     << p.capacity() << " keys: " << v.query_rows << " rows, " << v.resident);
     ASSERT_GT(chosen, 0) << "was not measured";
     EXPECT_LE(chosen, 1.1 * best);
+  }
+}
+
+// bench/results/h200/2026-11-23/decode-8bit-latent.csv.
+TEST(DecodeCost, LatentStepsCostWithinAFifthOfWhatTheyTook) {
+  constexpr std::array heads{16, 32, 64, 128};
+  struct Row {
+    std::int64_t batch, capacity;
+    std::array<double, 4>
+        us;  ///< by heads; of 16, only where few streams were cut: they were merged in the kernel
+  };
+  for (const Row& row : {Row{64, 8192, {151.2, 181.1, 256.9, 460.0}},
+                         Row{128, 1024, {40.5, 61.4, 86.5, 149.8}}, Row{8, 32768, {0, 105.8, 137.9, 227.7}},
+                         Row{1, 8192, {0, 23.0, 25.7, 28.5}}, Row{1, 131072, {0, 58.5, 73.9, 117.8}}}) {
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      const DecodeProblem p = problem_of({.batch = row.batch,
+                                          .group = heads[i],
+                                          .head_dim = 576,
+                                          .capacity = row.capacity,
+                                          .value_dim = 512});
+      for (const DecodeVariant& v : decode::all_variants()) {
+        if (row.us[i] == 0 || !v.values_in_keys() || v.two_part_keys || v.paired() ||
+            v.operand != hw::Operand::bf16 || v.query_rows != (heads[i] == 16 ? 16 : 32))
+          continue;
+        SCOPED_TRACE(testing::Message()
+                     << row.batch << " x " << row.capacity << ", " << heads[i] << " heads");
+        EXPECT_NEAR(decode::estimated_us(p, v) / row.us[i], 1, 0.2);
+      }
+    }
+  }
+}
+
+TEST(DecodeCost, FewLatentRowsOfALongSequenceAreMergedByAKernelOfTheirOwn) {
+  for (const std::int64_t heads : {1, 8, 16}) {
+    for (const std::int64_t capacity : {8192, 131072}) {
+      const DecodeProblem p =
+          problem_of({.batch = 1, .group = heads, .head_dim = 576, .capacity = capacity, .value_dim = 512});
+      const DecodeVariant& v = *decode::choose_variant(p);
+      const auto step = decode::make_record(p, v, multiprocessors, nullptr);
+      EXPECT_TRUE(step.arguments.merges_apart) << "47 and 119 us where one block merged";
+      EXPECT_GT(decode::make_combine_record(step).blocks, multiprocessors);
+      EXPECT_LT(decode::estimated_us(p, v), capacity == 8192 ? 24 : 70);
+    }
+  }
+}
+
+TEST(DecodeCost, MultiprocessorsWithABlockMoreThanTheOthersAreWaitedFor) {
+  for (const DecodeVariant& v : kernels_of_128()) {
+    if (v.resident == 1) continue;
+    const auto whole_us = [&v](std::int64_t streams) {
+      return us(problem_of({.batch = streams, .group = v.query_rows, .capacity = 16 * v.block_n}), v, 16);
+    };
+    const double one_each = whole_us(multiprocessors), two_each = whole_us(2 * multiprocessors);
+    EXPECT_GT(whole_us(multiprocessors + 1), 1.1 * one_each) << "one multiprocessor has two";
+    EXPECT_LE(whole_us(multiprocessors + 1), whole_us(2 * multiprocessors - 1));
+    EXPECT_LE(whole_us(2 * multiprocessors - 1), two_each * 1.01);
+  }
+}
+
+TEST(DecodeCost, StreamsThatMostMultiprocessorsHaveOneOfAndSomeTwoAreCut) {
+  const DecodeProblem p = problem_of({.batch = 18, .group = 6, .kv_heads = 8, .capacity = 895});
+  const DecodeVariant& v = *decode::choose_variant(p);
+  const auto args = decode::make_record(p, v, multiprocessors, nullptr).arguments;
+  const core::Shares shares(18 * static_cast<int>(ceil_div(895, v.block_n)), args.teams.count,
+                            args.even_share);
+  const int blocks = shares.blocks() * args.teams.team_blocks.value();
+  EXPECT_FALSE(blocks > multiprocessors && blocks < 3 * multiprocessors / 2)
+      << "27.0 us with 144 blocks of 132 multiprocessors; cuDNN takes 19.5";
+  for (const DecodeVariant& whole : kernels_of_128()) {
+    if (whole.query_rows == 8 && whole.resident == 2) EXPECT_NEAR(us(p, whole, 14), 27, 2.7);
   }
 }
 
