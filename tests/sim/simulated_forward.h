@@ -20,8 +20,9 @@ namespace tandem::test {
 /// that.
 inline testing::AssertionResult within_tolerance(const std::vector<double>& result,
                                                  const std::vector<double>& standard,
-                                                 const std::vector<double>& reference, tandem_dtype dtype) {
-  const Comparison comparison = compare(result, standard, reference);
+                                                 const std::vector<double>& reference, tandem_dtype dtype,
+                                                 const Allowance& allowance = {}) {
+  const Comparison comparison = compare(result, standard, reference, allowance);
   if (comparison) return testing::AssertionSuccess();
   double largest = 0;
   for (const double x : reference) largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
@@ -54,7 +55,9 @@ struct SimulatedForward {
     EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype())) << "o";
     EXPECT_TRUE(tensors.o.guards_intact());
     if (!c.lse) return;
-    EXPECT_TRUE(within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32)) << "lse";
+    EXPECT_TRUE(within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32,
+                                 allowance_of_lse(c.dtype)))
+        << "lse";
     EXPECT_TRUE(tensors.lse.guards_intact());
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <sstream>
 
 namespace tandem::test {
@@ -75,6 +76,11 @@ Comparison compare(std::span<const double> result, std::span<const double> stand
   }
   c.failure = failure.str();
   return c;
+}
+
+Allowance allowance_of_lse(tandem_dtype dtype) {
+  // The RMSE of what may be anywhere up to there.
+  return {.noise = dtype == TANDEM_INT8 ? std::ldexp(std::numbers::ln2 / std::numbers::sqrt3, -10) : 0};
 }
 
 std::ostream& operator<<(std::ostream& out, const Comparison& c) {

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include <tandem/types.h>
+
 namespace tandem::test {
 
 struct Error {
@@ -33,6 +35,11 @@ struct Allowance {
 ///   max |result - reference| <= max_factor * max |standard - reference| + 1e-5 + 4 * noise.
 Comparison compare(std::span<const double> result, std::span<const double> standard,
                    std::span<const double> reference, const Allowance& allowance = {});
+
+/// Of lse, for a dtype of q and k. Integer scores come with a large number in them, and the line that takes
+/// it out again is rounded by up to 2^-10 of an octave (tile/block_softmax.h): of rows of a few keys lse has
+/// all of it. Other dtypes are granted nothing.
+Allowance allowance_of_lse(tandem_dtype dtype);
 
 /// The largest difference, absolute or relative, whichever is less; infinity where one is not finite and the
 /// other is not the same.
