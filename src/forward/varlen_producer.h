@@ -25,10 +25,16 @@ struct VarlenProducer {
     return box_of_rows(args, of, work.first_row + consumer * tile::warpgroup_rows);
   }
 
+  /// A lane that were still here when what the leading one loads is given back would miss a phase.
+  TANDEM_DEVICE static void wait_emptied(hw::Barrier& empty, std::uint32_t parity) {
+    hw::barrier_wait(empty, parity ^ 1u);
+    hw::sync_warp();
+  }
+
   TANDEM_DEVICE void load_queries(const Work& work) {
     const TileQueries of = queries_of<V>(args, work.tile);
     for (int c = 0; c < V.consumers(); ++c) {
-      hw::barrier_wait(shared.q_pipeline[c].empty[0], q_at.parity ^ 1u);
+      wait_emptied(shared.q_pipeline[c].empty[0], q_at.parity);
       if (!leads) continue;
       hw::barrier_arrive_expecting(shared.q_pipeline[c].full[0], QueryTile::bytes);
       tile::load_tile(shared.q[c], args.q, shared.q_pipeline[c].full[0], queries(of, work, c),
@@ -64,11 +70,11 @@ struct VarlenProducer {
     BlockPages pages{key, 0, 0};
     if (paged()) pages = BlockPages::of<V>(args.varlen, place.batch, key, k_len);
     auto& [stage, parity] = kv_at;
-    hw::barrier_wait(shared.k_pipeline.empty[stage], parity ^ 1u);
+    wait_emptied(shared.k_pipeline.empty[stage], parity);
     load(shared.k[stage], args.k, shared.k_pipeline.full[stage], place, pages);
     if (i == 0) load_queries(work);
     // A block whose tail is cleared before the stage is full lands at a barrier of its own (tail.h).
-    hw::barrier_wait(shared.v_pipeline.empty[stage], parity ^ 1u);
+    wait_emptied(shared.v_pipeline.empty[stage], parity);
     const bool tail = has_tail<V>(work.loop.block(i), k_len);
     load(shared.v[stage], args.v, tail ? shared.tail.landed[stage] : shared.v_pipeline.full[stage], place,
          pages);

@@ -81,6 +81,22 @@ TEST(VarlenOnSimList, MoreSequencesOrHeadsThanAWarpHasLanes) {
   }
 }
 
+// A warp's lanes leave a wait one by one: of tiles without keys, none may miss a phase.
+TEST(VarlenOnSimList, TilesWithoutKeysFollowOneAnother) {
+  VarlenCase c;
+  c.q_lens.assign(40, 20), c.k_lens.assign(40, 0), c.k_lens[0] = 100;
+  c.keys = test::KeyLayout::paged;
+  const ForwardVariant* variant = forward::choose_variant(test::VarlenTensors(c).problem());
+  ASSERT_NE(variant, nullptr);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    sim::Machine machine;
+    machine.multiprocessors = 13;
+    machine.policy = hw::sim::Policy::random;
+    machine.seed = seed;
+    Problem{*variant, c}.check(machine);
+  }
+}
+
 /// Fixed lengths with what only kernels for variable lengths know: these serve, and o and lse are right.
 void expect_equal_to_the_oracle(const core::ForwardProblem& problem, const test::ForwardTensors& tensors) {
   const core::ForwardProblem known = forward::for_kernels(problem);
