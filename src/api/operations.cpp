@@ -73,7 +73,8 @@ constinit const Operation<tandem_forward_args, ForwardProblem> forward_operation
             .run = sequence_by_sequence<forward_on_cpu, cpu::RotatedQueries::rounded>},
     .on_hopper = &Hopper::forward};
 
-// Without queries there are still dk and dv to write, without keys dq, and dsinks even without a batch.
+// Without queries, or heads of them, there are still dk and dv to write, without keys dq, and dsinks even
+// without a batch. Validation leaves no query heads only where there are no others.
 constinit const Operation<tandem_backward_args, BackwardProblem> backward_operation = {
     .validate = validate_backward,
     .writes_nothing =

@@ -77,6 +77,13 @@ Status check_shapes(const Args& args) {
   return check_heads(args.q, k);
 }
 
+/// Keys without a query head: as many heads, and no queries, so that no backend divides by the group.
+void name_heads(core::BackwardProblem& p) {
+  for (Tensor* tensor : {&p.q, &p.o, &p.lse, &p.dout, &p.dlse, &p.dq})
+    tensor->shape[1] = 0, tensor->shape[2] = p.kv_heads();
+  p.sinks = p.dsinks = nullptr;
+}
+
 }  // namespace
 
 Status validate_backward(const tandem_backward_args* args, bool need_data, core::BackwardProblem* problem) {
@@ -103,7 +110,9 @@ Status validate_backward(const tandem_backward_args* args, bool need_data, core:
               .deterministic = known.deterministic == 1,
               .sinks = known.sinks,
               .dsinks = known.dsinks};
-  return check_tensors(tensors_of(*problem), need_data);
+  if (Status s = check_tensors(tensors_of(*problem), need_data); !s.ok()) return s;
+  if (problem->q_heads() == 0 && problem->kv_heads() > 0) name_heads(*problem);
+  return {};
 }
 
 }  // namespace tandem::api

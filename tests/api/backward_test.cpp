@@ -63,6 +63,27 @@ TEST(Backward, WithoutQueriesOrWithoutKeysGradientsAreZero) {
     }
 }
 
+TEST(Backward, OfKeysWithoutQueryHeadsGradientsAreZero) {
+  for (const tandem_backend backend : {TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE, TANDEM_BACKEND_AUTO})
+    for (const bool empty : {true, false}) {
+      BackwardRequest request(small_backward(), backend);
+      tandem_backward_args& a = request.args;
+      for (tandem_tensor* tensor : {&a.q, &a.o, &a.lse, &a.dout, &a.dlse, &a.dq}) {
+        tensor->shape[2] = 0;
+        if (empty) tensor->data = nullptr;
+      }
+      std::size_t bytes = 17;
+      EXPECT_EQ(tandem_backward_workspace(&a, &bytes), TANDEM_OK) << tandem_last_error();
+      ASSERT_EQ(request.run(), TANDEM_OK) << tandem_last_error();
+      for (const HostTensor* output : {&request.tensors.dk, &request.tensors.dv}) {
+        for (const double value : output->values()) EXPECT_EQ(value, 0);
+        EXPECT_TRUE(output->guards_intact());
+      }
+      EXPECT_TRUE(request.tensors.dq.untouched());
+      EXPECT_TRUE(request.tensors.dsinks.untouched());
+    }
+}
+
 TEST(Backward, WorkspaceQueryReadsNoDataAndIsExact) {
   BackwardRequest request;
   tandem_backward_args& a = request.args;
