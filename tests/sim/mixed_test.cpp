@@ -239,5 +239,23 @@ TEST(MixedOnSim, AWorkspaceServesCallsOfAnyLengths) {
   }
 }
 
+// What the call before listed beyond this one's would write rows of this one's sequences.
+TEST(MixedOnSim, OfALongerListNothingIsLeft) {
+  test::Workspace memory;
+  std::size_t bytes = 0;
+  for (const std::vector<std::int64_t>& q_lens :
+       {std::vector<std::int64_t>{3, 5, 2, 100, 4}, std::vector<std::int64_t>{8, 100, 0, 6, 0}}) {
+    const VarlenTensors tensors(paged_case(q_lens, {70, 60, 50, 100, 40}));
+    const core::ForwardProblem problem = tensors.problem();
+    const auto few = api::few_queries_of(problem);
+    ASSERT_TRUE(few.has_value());
+    ASSERT_TRUE(bytes == 0 || bytes == api::mixed_workspace_bytes(problem, *few)) << "lists lie elsewhere";
+    bytes = api::mixed_workspace_bytes(problem, *few);
+    const hw::sim::Report report = sim::simulate_mixed(problem, *few, memory.of(bytes), machine_of(4));
+    ASSERT_TRUE(report.ok()) << report.text();
+    expect_equal_to_the_oracle(tensors);
+  }
+}
+
 }  // namespace
 }  // namespace tandem
