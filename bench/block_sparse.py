@@ -16,18 +16,15 @@ import argparse
 import functools
 import random
 import sys
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 import tandem
 from cases import HIDDEN
-from grid import run_within_budget
+from grid import add_peer_options, time_cases
 from peers import standard_attention
-from results import Results, measure, timed_columns
-from timing import Telemetry
+from results import measure, timed_columns
 
 SEED = 20261123
 BLOCK, WINDOW = 128, 1024
@@ -197,24 +194,15 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
-    parser.add_argument("--d", nargs="+", type=int, default=[64, 128, 256], help="head dims")
+    add_peer_options(parser, PEERS, (64, 128, 256), 180)
     parser.add_argument("--seqlens", nargs="+", type=int, default=[2048, 16384], help="sequence lengths")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--seconds-per-case", type=float, default=0.5, help="GPU time of a case (default: 0.5)")
-    parser.add_argument("--budget-seconds", type=float, default=180,
-                        help="start no further case after this long (default: 180)")
     arguments = parser.parse_args()
-    begin = time.monotonic()
-    telemetry, results = Telemetry(), Results(arguments.output, COLUMNS)
     cases = [Case(kind, d, s) for kind in arguments.kinds for d in arguments.d for s in arguments.seqlens]
-    left_out = run_within_budget(cases, lambda case: run_case(case, arguments, telemetry, results), begin,
-                                 arguments.budget_seconds)
-    telemetry.close()
-    print(table(results.rows))
-    print(left_out, end="")
-    return 1 if any(row["peer"] == "tandem" and not row["ms"] for row in results.rows) else 0
+
+    def run(case, telemetry, results):
+        run_case(case, arguments, telemetry, results)
+    return time_cases(cases, run, arguments, COLUMNS, table)
 
 
 if __name__ == "__main__":

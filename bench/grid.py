@@ -3,9 +3,12 @@
 
 import sys
 import time
+from pathlib import Path
 
 from cases import HEAD_DIMS, SEQLENS
 from peers import DTYPES, INSTALLED
+from results import Results
+from timing import Telemetry
 
 
 def add_grid_options(parser):
@@ -17,9 +20,34 @@ def add_grid_options(parser):
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["bf16"])
     parser.add_argument("--peers", nargs="+", choices=INSTALLED, default=INSTALLED,
                         help="default: those that are installed")
-    parser.add_argument("--seconds-per-case", type=float, default=1.5, help="GPU time of a case (default: 1.5)")
-    parser.add_argument("--budget-seconds", type=float, default=240,
-                        help="start no further case after this long (default: 240)")
+    add_time_options(parser, 1.5, 240)
+
+
+def add_time_options(parser, seconds_per_case, budget_seconds):
+    """How long a bench takes."""
+    parser.add_argument("--seconds-per-case", type=float, default=seconds_per_case,
+                        help=f"GPU time of a case (default: {seconds_per_case})")
+    parser.add_argument("--budget-seconds", type=float, default=budget_seconds,
+                        help=f"start no further case after this long (default: {budget_seconds})")
+
+
+def add_peer_options(parser, peers, head_dims, budget_seconds):
+    """What the benches take whose cases are their own."""
+    parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
+    parser.add_argument("--d", nargs="+", type=int, default=list(head_dims), help="head dims")
+    parser.add_argument("--peers", nargs="+", choices=list(peers), default=list(peers))
+    add_time_options(parser, 0.5, budget_seconds)
+
+
+def time_cases(cases, run, arguments, columns, table):
+    """run(case, telemetry, results) for each case; prints the table that table(rows) makes, and what was left out. The
+    process' exit code: whether Tandem served all cases."""
+    telemetry, results = Telemetry(), Results(arguments.output, columns)
+    left_out = run_within_budget(cases, lambda case: run(case, telemetry, results), time.monotonic(), arguments.budget_seconds)
+    telemetry.close()
+    print(table(results.rows))
+    print(left_out, end="")
+    return 1 if any(row["peer"] == "tandem" and not row["ms"] for row in results.rows) else 0
 
 
 def run_within_budget(cases, run, begin, budget):

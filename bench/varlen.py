@@ -18,17 +18,14 @@ import importlib.util
 import itertools
 import random
 import sys
-import time
-from pathlib import Path
 
 import torch
 
 import tandem
 from cases import HEAD_DIMS
-from grid import run_within_budget
+from grid import add_peer_options, time_cases
 from peers import standard_attention
-from results import Results, measure, timed_columns
-from timing import Telemetry
+from results import measure, timed_columns
 from varlen_cases import VARLEN_COLUMNS, StepCase, equal_cases, mixed_cases, step_cases
 from varlen_steps import run_step, step_table
 
@@ -188,42 +185,34 @@ def table(rows):
     return "\n".join(lines)
 
 
+def tables(rows):
+    """Of batches, and of steps."""
+    steps = [row for row in rows if row["kind"] == "step"]
+    batches = [row for row in rows if row["kind"] != "step"]
+    return "\n".join(make(some) for make, some in ((table, batches), (step_table, steps)) if some)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
+    add_peer_options(parser, PEERS, HEAD_DIMS, 240)
     parser.add_argument("--parts", nargs="+", choices=("lengths", "mixed"), default=["lengths"],
                         help="mixed: steps of an engine, prompts beside decoded tokens (default: lengths)")
-    parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS), help="head dims")
     parser.add_argument("--seqlens", nargs="*", type=int, default=list(SEQLENS), help="of batches of equal lengths")
     parser.add_argument("--seeds", nargs="*", type=int, default=list(range(8)), help="of drawn mixes (default: 0 to 7)")
-    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--seconds-per-case", type=float, default=0.5, help="GPU time of a case (default: 0.5)")
-    parser.add_argument("--budget-seconds", type=float, default=240,
-                        help="start no further case after this long (default: 240)")
     return parser.parse_args()
 
 
 def main():
     arguments = parse_arguments()
-    begin = time.monotonic()
-    telemetry, results = Telemetry(), Results(arguments.output, VARLEN_COLUMNS)
     cases = {"lengths": equal_cases(arguments.d, arguments.seqlens) + mixed_cases(arguments.d, arguments.seeds),
              "mixed": step_cases()}
 
-    def run(case):
+    def run(case, telemetry, results):
         if isinstance(case, StepCase):
             run_step(case, arguments.seconds_per_case, telemetry, results)
         else:
             run_case(case, arguments, telemetry, results)
-    left_out = run_within_budget([case for part in arguments.parts for case in cases[part]], run, begin,
-                                 arguments.budget_seconds)
-    telemetry.close()
-    for make, rows in ((table, [row for row in results.rows if row["kind"] != "step"]),
-                       (step_table, [row for row in results.rows if row["kind"] == "step"])):
-        if rows:
-            print(make(rows))
-    print(left_out, end="")
-    return 1 if any(row["peer"] == "tandem" and not row["ms"] for row in results.rows) else 0
+    return time_cases([case for part in arguments.parts for case in cases[part]], run, arguments, VARLEN_COLUMNS, tables)
 
 
 if __name__ == "__main__":

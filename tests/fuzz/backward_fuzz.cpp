@@ -86,8 +86,7 @@ void make_valid(Call& call, Draws& draws) {
   if (draws.below(2) == 0) call.sinks = draw_sinks(heads, placer.noise()), args.sinks = call.sinks.data();
   if (!call.sinks.empty() && draws.below(4) != 0)
     args.dsinks = static_cast<float*>(placer.output(TANDEM_FP32, {1, 1, 1, heads}).data);
-  call.poisoned = draws.below(3) == 0 && may_run(call);
-  if (call.poisoned) poison(call);
+  poison_some(call, draws, poison);
 }
 
 void change(Call& call, Draws& draws) {

@@ -183,11 +183,9 @@ void make_valid(DecodeCall& call, Draws& draws) {
     if (call.appends_zeros) std::memset(row_at(args.v_new, 0, 0, 0), 0, row_bytes(args.v_new));
   }
   if (draws.below(4) == 0) args.qv = placer.input(s.dtype, {s.batch, s.q_len, s.heads, s.columns});
-  args.o = placer.output(s.dtype, {s.batch, s.q_len, s.heads, s.columns});
-  if (draws.below(4) != 0) args.lse = placer.output(TANDEM_FP32, {s.batch, s.q_len, s.heads, 1});
+  place_outputs(args, placer, draws, s.dtype, {s.batch, s.q_len, s.heads, s.columns});
   draw_options(call, draws, s, placer.noise());
-  call.poisoned = draws.below(3) == 0 && may_run(call);
-  if (call.poisoned) poison(call);
+  poison_some(call, draws, poison);
 }
 
 void change(DecodeCall& call, Draws& draws) {

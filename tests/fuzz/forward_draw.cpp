@@ -124,8 +124,7 @@ void make_valid(ForwardCall& call, Draws& draws) {
   if (s.eight_bit) draw_eight_bit(call, draws, s, placer);
   args.v = call.by_column() ? draw_columns(placer, s, call.terms())
                             : placer.input(s.values, {s.b, s.sk, s.kv_heads, s.columns});
-  args.o = placer.output(s.output, {s.b, s.sq, s.heads, s.columns});
-  if (draws.below(3) != 0) args.lse = placer.output(TANDEM_FP32, {s.b, s.sq, s.heads, 1});
+  place_outputs(args, placer, draws, s.output, {s.b, s.sq, s.heads, s.columns});
   args.scale = draws.one_of({0.0f, 0.0f, 0.3f, 1.0f});
   args.softcap = draws.one_of({0.0f, 0.0f, 0.5f, 20.0f});
   call.mask = draw_mask(draws, 150);

@@ -52,6 +52,21 @@ inline std::vector<std::uint64_t> draw_tree(std::int64_t words, std::int64_t que
   return tree;
 }
 
+/// o, and in three of four calls lse. `shape`: of o.
+template <typename Args>
+void place_outputs(Args& args, Placer& placer, Draws& draws, tandem_dtype dtype,
+                   const std::int64_t (&shape)[4]) {
+  args.o = placer.output(dtype, shape);
+  if (draws.below(4) != 0) args.lse = placer.output(TANDEM_FP32, {shape[0], shape[1], shape[2], 1});
+}
+
+/// Of the calls that may run, what nobody reads is NaN in a third.
+template <typename Call>
+void poison_some(Call& call, Draws& draws, void (*poison)(Call&)) {
+  call.poisoned = draws.below(3) == 0 && may_run(call);
+  if (call.poisoned) poison(call);
+}
+
 /// What sinks, slopes and trees are drawn for.
 struct ScoreSizes {
   std::int64_t sequences, heads;

@@ -196,11 +196,9 @@ void make_valid(VarlenCall& call, Draws& draws) {
   args.k = placer.input(s.dtype, {s.k_entries, s.k_rows, s.kv_heads, s.d});
   args.v = placer.input(s.dtype, {s.k_entries, s.k_rows, s.kv_heads, s.columns});
   if (s.appends) draw_appended(call, draws, s, placer);
-  args.o = placer.output(s.dtype, {s.q_entries, s.q_rows, s.heads, s.columns});
-  if (draws.below(3) != 0) args.lse = placer.output(TANDEM_FP32, {s.q_entries, s.q_rows, s.heads, 1});
+  place_outputs(args, placer, draws, s.dtype, {s.q_entries, s.q_rows, s.heads, s.columns});
   draw_options(call, draws, s, placer.noise());
-  call.poisoned = draws.below(3) == 0 && may_run(call);
-  if (call.poisoned) poison(call);
+  poison_some(call, draws, poison);
 }
 
 void change(VarlenCall& call, Draws& draws) {
