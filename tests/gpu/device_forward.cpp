@@ -119,7 +119,7 @@ std::string failure_of(const ForwardCase& c, cudaStream_t stream) {
       failure << "cells outside of lse were written; ";
     }
   }
-  const Comparison o_comparison = compare(o.result, o.standard, o.reference);
+  const Comparison o_comparison = compare(o.result, o.standard, o.reference, allowance_of_o(c.dtype));
   if (!o_comparison) failure << "o: " << o_comparison << "; ";
   const Comparison lse_comparison =
       compare(lse.result, lse.standard, lse.reference, allowance_of_lse(c.dtype));

@@ -40,6 +40,12 @@ double root_mean_square(std::span<const double> values, std::size_t finite) {
   return finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(finite));
 }
 
+double largest_of(std::span<const double> values) {
+  double largest = 0;
+  for (const double v : values) largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : largest;
+  return largest;
+}
+
 }  // namespace
 
 Comparison compare(std::span<const double> result, std::span<const double> standard,
@@ -65,9 +71,11 @@ Comparison compare(std::span<const double> result, std::span<const double> stand
   // Two samples of the same rounding noise differ by about 1 / sqrt(2 n) in RMSE; and where the standard is
   // exact by chance (one key), fp32 arithmetic of another order still may round its last bits.
   const double chance = 1 + 3 / std::sqrt(static_cast<double>(ours.finite));
-  const double rmse_limit =
-      1.1 * c.standard.rmse * chance + 5e-7 * root_mean_square(reference, ours.finite) + allowance.noise;
-  const double max_limit = allowance.max_factor * c.standard.max + 1e-5 + 4 * allowance.noise;
+  const double rmse_limit = 1.1 * c.standard.rmse * chance +
+                            (5e-7 + allowance.relative) * root_mean_square(reference, ours.finite) +
+                            allowance.noise;
+  const double max_limit = allowance.max_factor * c.standard.max + 1e-5 +
+                           4 * (allowance.noise + allowance.relative * largest_of(reference));
   // Negated, so that a NaN among the limits fails.
   if (!(c.result.rmse <= rmse_limit)) failure << "RMSE " << c.result.rmse << " > " << rmse_limit << "; ";
   if (!(c.result.max <= max_limit)) {
@@ -78,10 +86,11 @@ Comparison compare(std::span<const double> result, std::span<const double> stand
   return c;
 }
 
-Allowance allowance_of_lse(tandem_dtype dtype) {
-  // The RMSE of what may be anywhere up to there.
-  return {.noise = dtype == TANDEM_INT8 ? std::ldexp(std::numbers::ln2 / std::numbers::sqrt3, -10) : 0};
-}
+// The RMSE of what may be anywhere up to 2^-10 of an octave: of a logarithm, and so of a factor.
+constexpr double line_noise = 0x1p-10 * std::numbers::ln2 * std::numbers::inv_sqrt3;
+
+Allowance allowance_of_o(tandem_dtype dtype) { return {.relative = dtype == TANDEM_INT8 ? line_noise : 0}; }
+Allowance allowance_of_lse(tandem_dtype dtype) { return {.noise = dtype == TANDEM_INT8 ? line_noise : 0}; }
 
 std::ostream& operator<<(std::ostream& out, const Comparison& c) {
   out << (c ? "within tolerance" : c.failure);

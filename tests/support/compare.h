@@ -26,19 +26,24 @@ std::ostream& operator<<(std::ostream& out, const Comparison& comparison);
 struct Allowance {
   double max_factor = 2;  ///< of the standard's largest error
   double noise = 0;       ///< RMSE of rounding in another order, where terms cancel
+  double relative = 0;    ///< RMSE of what is in proportion to a result, as a part of it
 };
 
 /// Compares `result` with the float64 `reference`, granting it the error of `standard`, an implementation
 /// that works in the same precision without tiling:
 ///   NaN stands where the reference has NaN, infinity where and with the sign it has, and nowhere else;
-///   RMSE <= 1.1 * RMSE(standard) + noise, with an allowance for chance where there are few elements;
-///   max |result - reference| <= max_factor * max |standard - reference| + 1e-5 + 4 * noise.
+///   RMSE <= 1.1 * RMSE(standard) + noise + relative * RMS(reference), with an allowance for chance where
+///     there are few elements;
+///   max |result - reference| <= max_factor * max |standard - reference| + 1e-5
+///     + 4 * (noise + relative * max |reference|).
 Comparison compare(std::span<const double> result, std::span<const double> standard,
                    std::span<const double> reference, const Allowance& allowance = {});
 
-/// Of lse, for a dtype of q and k. Integer scores come with a large number in them, and the line that takes
-/// it out again is rounded by up to 2^-10 of an octave (tile/block_softmax.h): of rows of a few keys lse has
-/// all of it. Other dtypes are granted nothing.
+/// For a dtype of q and k. Integer scores come with a large number in them, and the line that takes it out
+/// again is rounded by up to 2^-10 of an octave (tile/block_softmax.h). Of rows of a few keys lse has all of
+/// it, or, where probabilities are no codes, o has: their sum moves, and the few, as rounded, do not. Other
+/// dtypes are granted nothing.
+Allowance allowance_of_o(tandem_dtype dtype);
 Allowance allowance_of_lse(tandem_dtype dtype);
 
 /// The largest difference, absolute or relative, whichever is less; infinity where one is not finite and the
