@@ -62,7 +62,7 @@ void poison(Call& call) {
 void make_valid(Call& call, Draws& draws) {
   const bool large = draws.below(4) == 0;
   const std::int64_t b = draws.between(0, large ? 1 : 2), kv_heads = draws.between(0, 2),
-                     group = draws.between(1, 2);
+                     group = draws.one_of<std::int64_t>({0, 1, 1, 1, 2, 2, 2});
   const std::int64_t sq = large ? draws.between(0, 70) : draws.between(0, 5),
                      sk = large || draws.below(8) == 0 ? draws.between(0, 70) : draws.between(0, 6);
   const std::int64_t d = 8 * draws.between(1, sq + sk > 40 ? 1 : 3), heads = kv_heads * group;
@@ -145,6 +145,7 @@ void count_features(const Call& call) {
   }
   count_feature("rows", has_elements(args.q) && has_elements(args.k));
   count_feature("many rows", has_elements(args.q) && args.q.shape[1] > 16 && args.k.shape[1] > 16);
+  count_feature("keys without query heads", args.q.shape[2] == 0 && has_elements(args.k));
   count_feature("dlse", args.dlse.data != nullptr);
   count_feature("sinks without gradients", args.sinks != nullptr && args.dsinks == nullptr);
   count_feature("dsinks", args.dsinks != nullptr);
