@@ -17,13 +17,13 @@ hw::sim::Report simulate_mixed(const core::ForwardProblem& problem, const api::F
   if (machine.long_steps && step.long_step < std::numeric_limits<int>::max())
     step.long_step = all.combine.arguments.step.long_step = 0;
   hw::sim::Report report;
-  const auto run = [&](auto&& record) {
-    if (report.ok()) report = simulate(std::move(record), memory, machine);
+  const auto run = [&](auto&& record, Overlap overlap = Overlap::by_family) {
+    if (report.ok()) report = simulate(std::move(record), memory, machine, overlap);
   };
   run(std::move(all.append));
   run(std::move(all.list));
-  run(std::move(all.forward));
-  run(std::move(all.step));
+  run(std::move(all.step), Overlap::next_beside);
+  run(std::move(all.forward), Overlap::beside);
   run(std::move(all.combine));
   return report;
 }

@@ -22,10 +22,17 @@ using SimTable = launch::Table<typename Group::Family, Handle<typename Group::Fa
 template <typename Group>
 SimTable<Group> sim_kernels();
 
+/// How a kernel and the one before it in the stream overlap.
+enum class Overlap {
+  by_family,    ///< as the family says
+  next_beside,  ///< the kernel behind this one runs beside it
+  beside        ///< this one runs beside the one before
+};
+
 /// Runs one kernel, which may touch these buffers.
 template <typename Family>
 hw::sim::Report simulate(launch::Record<Family>&& record, const std::vector<hw::sim::Buffer>& buffers,
-                         const Machine& machine) {
+                         const Machine& machine, Overlap overlap = Overlap::by_family) {
   if (record.blocks == 0) return {};
   const auto* kernel = launch::find_kernel<Family, Handle<Family>>(
       record.variant, []<typename Group>() { return sim_kernels<Group>(); });
@@ -43,7 +50,8 @@ hw::sim::Report simulate(launch::Record<Family>&& record, const std::vector<hw::
   if (const int resident = launch::min_blocks<Family>(record.variant); resident > 1)
     config.registers_per_thread = std::min(255, 65536 / (resident * config.threads)) / 8 * 8;
   config.shared_bytes = kernel->shared_bytes;
-  config.early = Family::starts_early;
+  config.beside = overlap == Overlap::beside, config.next_beside = overlap == Overlap::next_beside;
+  config.early = Family::starts_early && !config.beside;
   config.buffers = buffers;
   return hw::sim::launch(config, [&record, kernel] { kernel->handle(record.arguments); });
 }

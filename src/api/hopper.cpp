@@ -51,8 +51,8 @@ Status run_mixed(const ForwardProblem& problem, const FewQueries& few, void* wor
   MixedLaunches all = launches_of(problem, few, chip.sm_count(), workspace);
   if (Status s = chip.run(std::move(all.append)); !s.ok()) return s;
   if (Status s = chip.run(std::move(all.list)); !s.ok()) return s;
-  if (Status s = chip.run(std::move(all.forward)); !s.ok()) return s;
   if (Status s = chip.run(std::move(all.step)); !s.ok()) return s;
+  if (Status s = chip.run(std::move(all.forward)); !s.ok()) return s;
   return chip.run(std::move(all.combine));
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "core/listed_queries.h"
+#include "decode/cost.h"
 #include "decode/plan.h"
+#include "forward/cost.h"
 #include "forward/plan.h"
 
 namespace tandem::api {
@@ -44,6 +46,22 @@ struct Layout {
         bytes(step + decode::workspace_bytes(few.step, *few.variant)) {}
 };
 
+/// What the device has to know to share the chip between them.
+forward::ChipShare share_of(const FewQueries& few, const launch::Record<decode::Family>& step,
+                            const launch::Record<forward::Family>& forward, int sm_count) {
+  const forward::TileCost tile = forward::tile_cost(forward.variant);
+  const decode::CostBeside listed = decode::cost_beside(few.step, *few.variant);
+  return {.multiprocessors = sm_count,
+          .team_blocks = step.arguments.teams.team_blocks.value(),
+          .resident = forward.variant.resident(),
+          .forward_blocks = forward.blocks,
+          .tile_us = static_cast<float>(tile.tile_us),
+          .key_us = static_cast<float>(tile.key_us),
+          .listed_us = static_cast<float>(listed.sequence_us),
+          .listed_key_us = static_cast<float>(listed.key_us),
+          .speed_of_few = static_cast<float>(listed.speed_of_few)};
+}
+
 }  // namespace
 
 std::optional<FewQueries> few_queries_of(const ForwardProblem& p) {
@@ -79,21 +97,27 @@ MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, 
   core::DecodeProblem step = few.step;
   step.q = rotated.q;
   step.listed.list = list;
-  const forward::FewArguments listed{list, static_cast<int>(step.listed.most_queries),
-                                     reinterpret_cast<std::uint32_t*>(bytes + layout.step),
-                                     decode::most_counters};
+  MixedLaunches all{{{}, 0, {}},
+                    {{}, 0, {}},
+                    decode::make_record(step, *few.variant, sm_count, bytes + layout.step),
+                    {variant, 0, {}},
+                    {}};
+  all.combine = decode::make_combine_record(all.step);
   // Where there are no tiles, the kernel that appends lists besides.
   const bool alone = step.listed.alone;
-  MixedLaunches all{
-      forward::make_append_record(problem, variant, workspace, alone ? listed : forward::FewArguments{}),
-      {{}, 0, {}},
-      {variant, 0, {}},
-      decode::make_record(step, *few.variant, sm_count, bytes + layout.step),
-      {}};
+  if (!alone) all.forward = forward::make_record(rotated, variant, sm_count, workspace);
+  all.forward.arguments.varlen.beside_step = true;
+  const forward::FewArguments listed{
+      list,
+      static_cast<int>(step.listed.most_queries),
+      reinterpret_cast<std::uint32_t*>(bytes + layout.step),
+      decode::most_counters,
+      all.step.blocks,
+      alone ? forward::ChipShare{} : share_of(few, all.step, all.forward, sm_count)};
+  all.append =
+      forward::make_append_record(problem, variant, workspace, alone ? listed : forward::FewArguments{});
   if (!alone || all.append.blocks == 0)
     all.list = forward::make_list_record(problem, variant, sm_count, workspace, listed);
-  if (!alone) all.forward = forward::make_record(rotated, variant, sm_count, workspace);
-  all.combine = decode::make_combine_record(all.step);
   return all;
 }
 

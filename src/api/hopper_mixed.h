@@ -26,12 +26,13 @@ std::optional<FewQueries> few_queries_of(const core::ForwardProblem& problem);
 /// Bytes of workspace of such a call: the forward's, the list, the step's.
 std::size_t mixed_workspace_bytes(const core::ForwardProblem& problem, const FewQueries& few);
 
-/// Its launches in their order. Those that there is nothing to do for have no blocks.
+/// Its launches in their order. Those that there is nothing to do for have no blocks. The step and the
+/// forward run side by side.
 struct MixedLaunches {
   launch::Record<forward::AppendFamily> append;
   launch::Record<forward::ListFamily> list;
-  launch::Record<forward::Family> forward;
   launch::Record<decode::Family> step;
+  launch::Record<forward::Family> forward;
   launch::Record<decode::CombineFamily> combine;
 };
 MixedLaunches launches_of(const core::ForwardProblem& problem, const FewQueries& few, int sm_count,

@@ -185,6 +185,15 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
          share_us(cut, reading_of(problem, variant, price.block_us)) + merging_us(variant, cut);
 }
 
+CostBeside cost_beside(const DecodeProblem& problem, const DecodeVariant& variant) {
+  const TilePrice price = price_of(variant);
+  const Reading reading = reading_of(problem, variant, price.block_us);
+  const auto streams = static_cast<double>(streams_of(problem, variant));
+  const double together_us = block_us_of(reading, max_sm_count, variant.resident, sm_rate);
+  const double few_us = std::max(block_us_of(reading, 1, variant.resident, sm_rate), reading.stream_us);
+  return {streams * price.stream_us, streams * together_us / variant.block_n, together_us / few_us};
+}
+
 std::int64_t best_share(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
                         std::int64_t usual) {
   constexpr std::int64_t most_keys = 1536;  // of a stream whose cut counts

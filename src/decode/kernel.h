@@ -103,9 +103,11 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
     if constexpr (!V.values_in_keys() || V.two_part_keys) hw::prefetch_map(args.v);
   }
   hw::sync_block();
-  // Every block is resident from the start, so that the next grid takes nobody's place.
-  hw::release_next_grid();
+  // Every block is resident from the start, so that the next grid takes nobody's place. Where it runs beside
+  // this one, it reads what the grid before wrote, and does not wait for that (forward/chip_share.h).
+  if constexpr (!V.lists_queries()) hw::release_next_grid();
   hw::wait_for_prior_grid();
+  if constexpr (V.lists_queries()) hw::release_next_grid();
   if constexpr (V.paired()) return run_roles_of_pair(args, shared);
   SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
   if (producer) {

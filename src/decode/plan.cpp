@@ -80,7 +80,8 @@ bool is_better_by_rows(const DecodeProblem& problem, const DecodeVariant& varian
                        const DecodeVariant* chosen) {
   const int most_rows = problem.kernel == TANDEM_DECODE_AUTO ? 32 : 64;
   if (is_narrow_twin(variant)) return false;
-  return chosen == nullptr || (chosen->query_rows < rows_of(problem) && variant.query_rows <= most_rows);
+  return chosen == nullptr || (chosen->query_rows < rows_of(problem) &&
+                               variant.query_rows > chosen->query_rows && variant.query_rows <= most_rows);
 }
 
 /// Whether an 8-bit step reads so much, or has so many short streams, that two blocks of a multiprocessor are
@@ -111,10 +112,15 @@ bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
          (problem.block_n == 0 || problem.block_n == variant.block_n);
 }
 
-/// Whether the kernel knows the cache's elements and what belongs to them, of e4m3 no more than that; and how
-/// queries are said.
-bool knows_elements(const DecodeVariant& variant, const DecodeProblem& problem) {
+/// Whether the kernel takes queries as they are said. Beside another kernel's blocks its own have
+/// multiprocessors for themselves, else nobody could say how many it takes.
+bool knows_queries(const DecodeVariant& variant, const DecodeProblem& problem) {
   if (variant.lists_queries() != problem.listed.given) return false;
+  return !problem.listed.given || problem.listed.alone || variant.resident == 1;
+}
+
+/// Whether the kernel knows the cache's elements and what belongs to them, of e4m3 no more than that.
+bool knows_elements(const DecodeVariant& variant, const DecodeProblem& problem) {
   if (variant.token_scales != problem.scales.per_token) return false;
   if (problem.k_cache.dtype == TANDEM_INT8) return variant.element == Element::int8;
   return variant.element == Element::e4m3 && variant.hadamard == problem.scales.hadamard;
@@ -199,11 +205,12 @@ int min_share_of(const DecodeProblem& problem, const DecodeVariant& variant) {
 }
 
 /// Where streams are equally long, shares may be so chosen that few of them are cut. Not where the step may
-/// be long: its teams are others.
+/// be long: its teams are others; nor beside another kernel: how many blocks share is not known.
 int even_share_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
   const int usual = min_share_of(problem, variant);
   const std::int64_t units = problem.batch() * ceil_div(problem.capacity(), variant.block_n);
-  if (problem.split_size > 0 || units >= long_step_of(problem, variant, grid)) return usual;
+  const bool beside = problem.listed.given && !problem.listed.alone;
+  if (problem.split_size > 0 || beside || units >= long_step_of(problem, variant, grid)) return usual;
   return static_cast<int>(best_share(problem, variant, grid, usual));
 }
 
@@ -243,7 +250,7 @@ const DecodeVariant* choose_variant(const DecodeProblem& problem) {
   double least_us = 0;
   for (const DecodeVariant& variant : table) {
     if (!is_asked_for(problem, variant) || variant.operand != operand || !has_room(variant, problem) ||
-        !knows_elements(variant, problem))
+        !knows_queries(variant, problem) || !knows_elements(variant, problem))
       continue;
     if (chosen != nullptr && variant.head_dim > chosen->head_dim)
       break;  // head dims ascend: it only pads more

@@ -47,7 +47,10 @@ class SplitScheduler {
   TANDEM_DEVICE SplitScheduler(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
     int total = 0;
-    if constexpr (is_listed) own_listed_.batch = hw::load_global(args.listed);
+    if constexpr (is_listed) {
+      own_listed_.batch = hw::load_global(args.listed);
+      own_listed_.blocks = hw::load_global(args.listed + 1);
+    }
     if (args.plan != nullptr) {
       const std::int32_t* start = args.plan + plan_words(block);
       total = hw::load_global(args.plan);
@@ -62,7 +65,7 @@ class SplitScheduler {
         in_long_step() ? args.long_teams.team_blocks.divide(block) : args.teams.team_blocks.divide(block);
     member_ = member;
     // Without overhead all sequences have as many units, and shares may be of whole streams.
-    shares_ = core::Shares(total, in_long_step() ? args.long_teams.count : args.teams.count,
+    shares_ = core::Shares(total, teams_with_share(in_long_step() ? args.long_teams : args.teams),
                            overhead_ == 0 ? args.even_share : args.min_share);
     position_ = shares_.begin(team);
     end_ = shares_.begin(team + 1);
@@ -107,6 +110,7 @@ class SplitScheduler {
   struct OwnListed {
     core::ListedSequence sequence;
     int batch;
+    int blocks;  ///< of the grid that share them
   };
   struct NotListed {};
   /// Of a sequence, as the device says it.
@@ -123,6 +127,15 @@ class SplitScheduler {
   }
   TANDEM_DEVICE core::SequenceUnits units_of(const Lengths& lengths) const {
     return args_.units.of(lengths.keys, lengths.queries);
+  }
+
+  /// Others find nothing to do.
+  TANDEM_DEVICE core::Divisor teams_with_share(const Teams& teams) const {
+    if constexpr (is_listed) {
+      const int count = teams.team_blocks.divide(own_listed_.blocks).quotient;
+      if (count < teams.count.value()) return core::Divisor(count < 1 ? 1 : count);
+    }
+    return teams.count;
   }
 
   /// Streams of a sequence that stand one after another.

@@ -13,7 +13,7 @@
 namespace tandem::forward {
 
 /// The list that the tile scheduler of variable lengths makes (tile_list.h), in words: how many tiles there
-/// are, a gap, and the tiles.
+/// are, how many blocks of the grid share them, a gap, and the tiles.
 inline constexpr int tile_list_header = 4, listed_tile_words = 12;
 constexpr std::int64_t tile_list_words(std::int64_t most_tiles) {
   return tile_list_header + listed_tile_words * most_tiles;
@@ -38,6 +38,9 @@ struct VarlenArguments {
   std::int32_t* tile_list;
   int most_tiles;  ///< places in the list
   int packs;       ///< of query heads
+  /// The grid before is a step's, which runs beside this one (chip_share.h): the list is there from the
+  /// start, and only the end waits.
+  bool beside_step;
 };
 
 /// What only the kernels ahead of the forward know of keys that have entries or pages.
@@ -111,12 +114,27 @@ struct SectionSize {
   int tiles, grid;
 };
 
+/// What is known on the host of a step and a forward that run side by side (chip_share.h). Microseconds are
+/// those of one multiprocessor.
+struct ChipShare {
+  int multiprocessors;    ///< of the chip; 0: nobody runs beside the step
+  int team_blocks;        ///< the step takes multiples of these
+  int resident;           ///< the forward's blocks of a multiprocessor
+  int forward_blocks;     ///< of its grid
+  float tile_us, key_us;  ///< of a tile, and for each key that it sees
+  float listed_us;        ///< of a listed sequence
+  float listed_key_us;    ///< for each of its keys, where all multiprocessors read
+  float speed_of_few;     ///< how much faster one reads where few do
+};
+
 /// Sequences of few queries that others serve: they have no tiles, but are listed for whom they are left to.
 struct FewArguments {
   std::int32_t* list;       ///< core/listed_queries.h
   int most_queries;         ///< of those; 0: none are left to others
   std::uint32_t* counters;  ///< of whom they are left to, who wants them 0
   int counter_count;
+  int step_blocks;  ///< of their grid
+  ChipShare share;
 };
 
 /// Of the kernel that lists the tiles of variable lengths.

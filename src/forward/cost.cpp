@@ -122,6 +122,11 @@ CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& varia
   return cost;
 }
 
+TileCost tile_cost(const ForwardVariant& variant) {
+  const Price price = price_of(variant);
+  return {1e-3 * price.tile_ns, 1e-3 * price.block_ns / variant.block_n};
+}
+
 CostEstimate estimate_chosen(const core::ForwardProblem& problem) {
   return estimate(problem, *choose_variant(problem), usual_sm_count);
 }

@@ -30,6 +30,12 @@ CostEstimate estimate(const core::ForwardProblem& problem, const ForwardVariant&
 /// Of the variant that dispatch takes (plan.h).
 CostEstimate estimate_chosen(const core::ForwardProblem& problem);
 
+/// Of a variant's tile, in microseconds of a block: at all, and for each key that it sees.
+struct TileCost {
+  double tile_us, key_us;
+};
+TileCost tile_cost(const ForwardVariant& variant);
+
 /// Of an H100 or H200, for decisions that are made where there may be no device.
 inline constexpr int usual_sm_count = 132;
 

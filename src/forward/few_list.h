@@ -35,14 +35,18 @@ TANDEM_DEVICE int few_before(const VarlenArguments& varlen, const FewArguments& 
   return sum_of_lanes(before);
 }
 
-/// Warp number `warp` lists those of 32 sequences, in their order. The first clears the counters, the last
-/// says how many there are.
+/// Warp number `warp` lists those of 32 sequences, in their order. The first clears the counters, and says
+/// how many blocks have a share where nobody runs beside; the last says how many sequences there are.
 TANDEM_DEVICE void list_few(const VarlenArguments& varlen, const CacheArguments& cache,
                             const FewArguments& few, int warp) {
   const int lane = static_cast<int>(hw::lane_index()), first = warp * hw::warp_size;
   const int sequences = varlen.sequences;
-  if (warp == 0)
+  auto* header = reinterpret_cast<std::uint32_t*>(few.list);
+  if (warp == 0) {
     for (int i = lane; i < few.counter_count; i += hw::warp_size) hw::store_global(few.counters + i, 0u);
+    if (lane == 0 && few.share.multiprocessors == 0)
+      hw::store_global(header + 1, static_cast<std::uint32_t>(few.step_blocks));
+  }
   if (first >= sequences) return;
   Sequence s{};
   if (first + lane < sequences) s = read_sequence(varlen, cache, first + lane);
@@ -50,7 +54,7 @@ TANDEM_DEVICE void list_few(const VarlenArguments& varlen, const CacheArguments&
   const int past = few_before(varlen, few, first) + sum_up_to_lane(own);
   if (own == 1) write_few(few, past - 1, s);
   if (first + hw::warp_size >= sequences && lane == hw::warp_size - 1)
-    hw::store_global(reinterpret_cast<std::uint32_t*>(few.list), static_cast<std::uint32_t>(past));
+    hw::store_global(header, static_cast<std::uint32_t>(past));
 }
 
 }  // namespace tandem::forward

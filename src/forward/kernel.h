@@ -76,14 +76,26 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   finish_storing_output<V>();
 }
 
+/// Waits for all that the kernel reads. What runs beside it has ended by its end.
+template <ForwardVariant V>
+TANDEM_DEVICE void wait_at_start(const ForwardArguments& args) {
+  hw::release_next_grid();  // its blocks may take the places of those that end, and wait there
+  if (V.lengths == Lengths::varlen && args.varlen.beside_step) return;
+  hw::wait_for_prior_grid();
+}
+template <ForwardVariant V>
+TANDEM_DEVICE void wait_at_end(const ForwardArguments& args) {
+  if (V.lengths == Lengths::varlen && args.varlen.beside_step && hw::block_index() == 0)
+    hw::wait_for_prior_grid();
+}
+
 /// The body of the kernel; the trampoline launches V.threads() threads a block.
 template <ForwardVariant V>
 TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   auto& shared = hw::shared_memory<ForwardShared<V>>();
   static_assert(sizeof(shared) <= V.shared_limit());
   init_pipelines(shared);
-  hw::release_next_grid();  // its blocks may take the places of those that end, and wait there
-  hw::wait_for_prior_grid();
+  wait_at_start<V>(args);
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());
   if (warpgroup == 0) {  // line 2
@@ -112,6 +124,7 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
     const int own = V.lengths == Lengths::varlen ? static_cast<int>(hw::warpgroup_index()) : warpgroup;
     consume<V>(args, shared, own - 1);
   }
+  wait_at_end<V>(args);
 }
 
 /// As the launcher finds it, and the kernels ahead of it.

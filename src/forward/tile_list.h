@@ -8,6 +8,7 @@
 
 #include "core/tile_scheduler.h"
 #include "forward/arguments.h"
+#include "forward/chip_share.h"
 #include "forward/few_list.h"
 #include "forward/sequence.h"
 #include "forward/tile_order.h"
@@ -33,8 +34,12 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args) {
   const SequencesOfWarp sequences{args};
   const CountedTile counted = count_tiles(sequences, own);
   const int all = counted.total * varlen.packs;
-  if (own == 0 && lane == 0)
-    hw::store_global(reinterpret_cast<std::uint32_t*>(varlen.tile_list), static_cast<std::uint32_t>(all));
+  if (own == 0 && lane == 0) {
+    auto* header = reinterpret_cast<std::uint32_t*>(varlen.tile_list);
+    hw::store_global(header, static_cast<std::uint32_t>(all));
+    if (args.few.share.multiprocessors == 0)
+      hw::store_global(header + 1, static_cast<std::uint32_t>(args.section.grid));
+  }
   if (counted.sequence < 0) return;
 
   const Sequence s = sequences.read(counted.sequence);
@@ -60,8 +65,9 @@ TANDEM_DEVICE void list_all(const ListArguments& args) {
   hw::wait_for_prior_grid();
   const int behind_tiles = static_cast<int>(hw::block_index()) - args.tile_blocks;
   if (behind_tiles < 0) return list_tiles(args);
-  list_few(args.forward.varlen, args.cache, args.few,
-           behind_tiles * ListVariant::tiles() + static_cast<int>(hw::warp_index()));
+  const int warp = behind_tiles * ListVariant::tiles() + static_cast<int>(hw::warp_index());
+  if (warp == 0 && args.few.share.multiprocessors > 0) share_chip(args);
+  list_few(args.forward.varlen, args.cache, args.few, warp);
 }
 
 /// Four words of the tile at a position of the list.

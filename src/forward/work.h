@@ -31,10 +31,16 @@ struct Work {
 /// Bands go there and back always: at d64 the choice (core/tile_scheduler.h) costs their kernels
 /// registers that they don't have.
 template <ForwardVariant V>
-TANDEM_DEVICE int position_of_round(const core::TileScheduler& schedule, int round) {
+TANDEM_DEVICE int position_of_round(const ForwardArguments& args, int round) {
   const auto block = static_cast<int>(hw::block_index());
-  if (V.mask == MaskKind::prefix && V.lengths == Lengths::uniform) return schedule.position(round, block);
-  return core::TileScheduler::there_and_back(round, block, static_cast<int>(hw::grid_size()));
+  if constexpr (V.lengths == Lengths::varlen) {
+    const int blocks = hw::load_global(args.varlen.tile_list + 1);  // others have no share
+    return block < blocks ? core::TileScheduler::there_and_back(round, block, blocks)
+                          : args.varlen.most_tiles;
+  } else {
+    if (V.mask == MaskKind::prefix) return args.schedule.position(round, block);
+    return core::TileScheduler::there_and_back(round, block, static_cast<int>(hw::grid_size()));
+  }
 }
 
 /// A band and its chunks.
@@ -86,7 +92,7 @@ TANDEM_DEVICE core::BlockRanges blocks_of_rows(const ForwardArguments& args, con
 /// among other code.
 template <ForwardVariant V>
 TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, TileRows rows, int round) {
-  const auto [tile, lengths] = tile_at<V>(args, position_of_round<V>(args.schedule, round));
+  const auto [tile, lengths] = tile_at<V>(args, position_of_round<V>(args, round));
   const int first_row = tile.m_block * V.block_m;
   auto own = blocks_of_rows<V>(args, lengths, first_row + rows.first, rows.count);
   core::BlocksAside aside{0, 0};
@@ -113,7 +119,7 @@ TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, TileRows rows, in
 template <ForwardVariant V>
 TANDEM_DEVICE Work find_work(const ForwardArguments& args, TileRows rows, int& round) {
   Work work = work_of_round<V>(args, rows, round);
-  while (!work.exists() && position_of_round<V>(args.schedule, round) < args.schedule.positions()) {
+  while (!work.exists() && position_of_round<V>(args, round) < args.schedule.positions()) {
     work = work_of_round<V>(args, rows, ++round);
   }
   return work;

@@ -84,6 +84,26 @@ TEST_P(GlobalFaults, AnotherThreadsWaitForTheGridBeforeIsNoneWithoutABarrier) {
   expect_none([&] { kernel(true); });
 }
 
+TEST_P(GlobalFaults, GridBesideTheOneBeforeThatNeverWaitsForIt) {
+  config_.beside = true;
+  expect(
+      Rule::unfinished, [&] { store_partial(); }, "ran beside");
+  expect_none([&] {
+    store_partial();
+    if (first_thread()) hw::wait_for_prior_grid();
+  });
+}
+
+TEST_P(GlobalFaults, GridThatLetsTheOneBesideItBeginTooEarly) {
+  config_.next_beside = true;
+  expect(
+      Rule::early_access, [&] { hw::release_next_grid(); }, "runs beside this one");
+  expect_none([&] {
+    hw::wait_for_prior_grid();
+    hw::release_next_grid();
+  });
+}
+
 TEST_P(GlobalFaults, LoadOfWhatAnotherBlockStored) {
   expect(
       Rule::global_race,

@@ -33,8 +33,14 @@ inline std::int64_t draw_keys(Random& random, int block) {
   return lengths[random() % 8 == 0 ? 0 : 1 + random() % 3];
 }
 
-/// Tiles of 32 rows serve calls that may have more queries, too; narrower ones those whose bound says that
-/// they have not.
+/// Calls that may have more queries are served by tiles of 32 rows that have a multiprocessor for themselves,
+/// others by all others; head dim 256 has one tile for both.
+inline bool draws_alone(const decode::DecodeVariant& variant, Random& random) {
+  const bool either = random() % 4 == 0;
+  if (variant.query_rows < 32 || variant.resident > 1) return true;
+  return variant.head_dim >= 256 && either;
+}
+
 inline VarlenCase draw_mixed_case(const decode::DecodeVariant& variant, std::uint64_t seed) {
   Random random(seed);
   VarlenCase drawn = draw_varlen_case(random, {64, variant.block_n});  // all but lengths
@@ -44,7 +50,7 @@ inline VarlenCase draw_mixed_case(const decode::DecodeVariant& variant, std::uin
   const std::int64_t group = std::int64_t{1} << random() % 4;
   c.q_heads = c.kv_heads * group;
   const std::int64_t few = core::few_queries(group);
-  const bool alone = variant.query_rows < 32 || random() % 4 == 0;
+  const bool alone = draws_alone(variant, random);
   const std::int64_t most = alone ? std::max<std::int64_t>(1, variant.query_rows / group) : 1000;
   const std::uint64_t sequences = random() % 6 == 0 ? 33 + random() % 40 : 1 + random() % 6;
   c.q_lens.clear(), c.k_lens.clear();

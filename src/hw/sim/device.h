@@ -75,5 +75,6 @@ void load_global(void* data, const void* address, std::size_t bytes);
 std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value);
 
 void wait_for_prior_grid();
+void release_next_grid();
 
 }  // namespace tandem::hw::sim

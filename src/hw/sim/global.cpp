@@ -198,9 +198,17 @@ void require_prior_grid(Thread& thread, const char* what) {
 
 void wait_for_prior_grid() {
   Thread& thread = TANDEM_SIM_ENTER();
+  machine.waited_for_prior_grid = true;
   if (thread.after_prior_grid) return;
   thread.after_prior_grid = true;
   machine.block.prior_grid_waits.push_back(thread.now());
+}
+
+void release_next_grid() {
+  Thread& thread = TANDEM_SIM_ENTER();
+  if (machine.config->next_beside && !thread.after_prior_grid)
+    fail(Rule::early_access,
+         "lets the grid behind begin, which runs beside this one, before it has waited for the grid before");
 }
 
 void store_global(void* address, const void* data, std::size_t bytes) {

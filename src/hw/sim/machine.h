@@ -37,9 +37,12 @@ struct Buffer {
 
 struct LaunchConfig {
   int blocks = 1;
-  int threads = 128;             ///< a block; a multiple of 32, at most 1024
-  int shared_bytes = 0;          ///< a block; at most max_shared_bytes
-  bool early = false;            ///< begins while the grid before may still run
+  int threads = 128;     ///< a block; a multiple of 32, at most 1024
+  int shared_bytes = 0;  ///< a block; at most max_shared_bytes
+  bool early = false;    ///< begins while the grid before may still run
+  /// Runs beside the grid before, of which it reads nothing: only its end has to wait for it.
+  bool beside = false;
+  bool next_beside = false;  ///< the grid behind does so: this one lets it begin once it has waited itself
   int registers_per_thread = 0;  ///< 0: 65536 over all threads, rounded down to a multiple of 8
   Policy policy = Policy::eager;
   std::uint64_t seed = 1;

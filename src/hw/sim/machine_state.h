@@ -218,6 +218,7 @@ struct Machine {
   unsigned char* window = nullptr;
   GlobalShadow global;
   std::vector<StoreRecord> stores;  ///< of the launch
+  bool waited_for_prior_grid = false;
   std::mt19937_64 random;
   std::int64_t verbs = 0;  ///< executed: the time of a trace
 

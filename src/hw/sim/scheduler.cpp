@@ -337,12 +337,15 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
   machine.window = arena().window;
   machine.global.reset(own.buffers);
   machine.stores.clear();
+  machine.waited_for_prior_grid = false;
   for (const int block : order_of_blocks(own)) {
     if (!machine.report.ok()) break;
     start_block(block, body);
     run_block();
     if (machine.report.ok()) finish_block();
   }
+  if (machine.report.ok() && own.beside && !machine.waited_for_prior_grid)
+    record(Rule::unfinished, nullptr, "the grid ends without having waited for the one that it ran beside");
   for (Thread& thread : machine.block.threads) disown_registers(thread);
   machine.block = Block{};
   machine.config = nullptr;

@@ -294,7 +294,7 @@ TANDEM_SIM_INLINE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t
 
 // ---- Neighbouring grids: a launch is alone, and may have to act as if it were not.
 TANDEM_SIM_INLINE void wait_for_prior_grid() { sim::wait_for_prior_grid(); }
-TANDEM_SIM_INLINE void release_next_grid() {}
+TANDEM_SIM_INLINE void release_next_grid() { sim::release_next_grid(); }
 
 }  // namespace tandem::hw
 
