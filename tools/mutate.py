@@ -30,7 +30,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "apps", "tests", "bench", "tools", "examples", "python", "LICENSE")
 HEAD_DIMS = (64, 96, 128, 192, 256)
 OTHER_GROUPS = {"Group<512>": "Group<512>", "LatentGroup<576>": "LatentGroup<latent_dim>",
-                "TwoPartGroup<576>": "TwoPartGroup<latent_dim>"}  # of decode, with head dims of their own
+                "TwoPartGroup<576>": "TwoPartGroup<latent_dim>",
+                "PairedLatentGroup<576>": "PairedLatentGroup<latent_dim>"}  # of decode, with head dims of their own
 TESTS_OF = {"plans": "*", "mixed": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
 FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),

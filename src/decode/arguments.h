@@ -29,7 +29,11 @@ struct PartialLayout {
   int query_rows, columns;
 
   constexpr std::int64_t floats() const { return static_cast<std::int64_t>(query_rows) * (columns + 2); }
-  constexpr int output(int row, int column) const { return row * columns + column; }
+  /// As wide as `column` is.
+  template <typename Column>
+  constexpr Column output(int row, Column column) const {
+    return row * columns + column;
+  }
   constexpr int statistics(int row) const { return query_rows * columns + 2 * row; }
 };
 

@@ -141,8 +141,9 @@ struct Consumer {
     if constexpr (!V.values_in_keys()) tile::consumer_wait(shared.v_pipeline, V.paired() ? k_at : v_at);
   }
   TANDEM_DEVICE void release_keys() {
+    if constexpr (V.values_in_keys()) return;
     if constexpr (V.paired()) return tile::consumer_release(shared.k_pipeline, k_at);
-    if constexpr (!V.values_in_keys()) release(shared.k_pipeline, k_at);
+    release(shared.k_pipeline, k_at);
   }
   TANDEM_DEVICE void release_values() {
     if constexpr (V.values_in_keys()) {

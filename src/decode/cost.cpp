@@ -29,7 +29,8 @@ constexpr std::array tile_prices{
 // Those of two warpgroups, computed from their products, exponentials and waits (docs/decode.md, "Two
 // warpgroups"), and not measured.
 constexpr std::array paired_prices{TilePrice{64, 64, 1.4, 0.40}, TilePrice{64, 128, 1.8, 1.25},
-                                   TilePrice{128, 64, 1.6, 0.50}, TilePrice{128, 128, 2.2, 2.00}};
+                                   TilePrice{128, 64, 1.6, 0.50}, TilePrice{128, 128, 2.2, 2.00},
+                                   TilePrice{576, 64, 9.0, 1.95}};
 /// Of a block of 64 keys where the others of the head dim have 128.
 constexpr double half_block = 0.63;
 

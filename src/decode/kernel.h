@@ -10,6 +10,7 @@
 #include "decode/producer.h"
 #include "decode/register_p.h"
 #include "decode/shared_p.h"
+#include "decode/shared_rows.h"
 #include "decode/table.h"
 
 namespace tandem::decode {
@@ -28,6 +29,8 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const SplitScheduler
     attend_shared_p(consumer, work, result);
     complete_shared_p(consumer, result);
     finish_work(consumer, scheduler, work, result);
+  } else if constexpr (V.paired() && V.values_in_keys()) {
+    attend_shared_rows_and_finish(consumer, scheduler, work);
   } else if constexpr (V.paired()) {
     attend_paired_and_finish(consumer, scheduler, work);
   } else if constexpr (V.eight_bit()) {
@@ -75,13 +78,13 @@ TANDEM_DEVICE void run_roles_of_pair(const DecodeArguments& args, DecodeShared<V
   constexpr std::uint32_t producer_warp = V.consumer_threads() / hw::warp_size;
   if (hw::warp_index() >= producer_warp) {
     hw::set_role("producer");
-    hw::release_registers<V.producer_registers>();
+    hw::release_registers<V.producer_registers()>();
     if (hw::warp_index() > producer_warp) return;
     SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
     produce<V>(args, shared, scheduler);
   } else {
     hw::set_role("consumer");
-    hw::acquire_registers<V.consumer_registers>();
+    hw::acquire_registers<V.consumer_registers()>();
     SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
     consume<V>(args, shared, scheduler);
   }

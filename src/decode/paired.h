@@ -6,6 +6,9 @@
 // al., "Flash-Decoding", 2023, for results of parts of the keys.
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 #include "decode/partials.h"
 #include "decode/plain.h"
 
@@ -15,13 +18,13 @@ namespace tandem::decode {
 /// of two rows, and their statistics.
 template <DecodeVariant V>
 struct PairedResult {
-  static constexpr int columns = V.splits_keys() ? V.head_dim / 2 : V.head_dim;
+  static constexpr int columns = V.shares_rows() ? V.value_dim / 2 : V.value_dim;
   float output[columns / 2];
   float reference[2], sum[2];
 
   TANDEM_DEVICE static int upper_row() { return PlainResult<V>::upper_row(); }
   /// May be asked for where lanes differ.
-  TANDEM_DEVICE static int first_column() { return V.splits_keys() ? columns * (own_warp() / warps) : 0; }
+  TANDEM_DEVICE static int first_column() { return V.shares_rows() ? columns * (own_warp() / warps) : 0; }
 
   /// visit(row, reference, sum), once for every row of the tile.
   template <typename Visit>
@@ -40,12 +43,19 @@ struct PairedResult {
   }
   template <typename Tile>
   TANDEM_DEVICE void round_to(Tile& tile) const {
-    tile::store_rounded<V.operand>(tile, first_row_of_warp<V>(), output, first_column());
+    if constexpr (V.values_in_keys()) {
+      tile::store_rounded<V.operand>(tile.template part<columns>(first_column() / tile::panel_columns),
+                                     first_row_of_warp<V>(), output);
+    } else {
+      tile::store_rounded<V.operand>(tile, first_row_of_warp<V>(), output, first_column());
+    }
   }
   /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements.
   template <typename Visit>
   TANDEM_DEVICE void for_each_pair(Visit visit) const {
-    const int column = first_column() + 2 * static_cast<int>(hw::lane_index() % 4);
+    // Of many columns: no place takes a register of its own.
+    using Column = std::conditional_t<V.values_in_keys(), std::int64_t, int>;
+    const Column column = first_column() + 2 * static_cast<int>(hw::lane_index() % 4);
     TANDEM_UNROLL
     for (int j = 0; j < columns / 2; j += 2) {
       visit(upper_row() + 8 * tile::row_of_accumulator(j), column + tile::column_of_accumulator(j), output[j],

@@ -124,7 +124,7 @@ TANDEM_DEVICE void store_partial(const DecodeArguments& args, const WorkTile& wo
     hw::store_kept(partial + layout.statistics(row),
                    {std::bit_cast<std::uint32_t>(reference), std::bit_cast<std::uint32_t>(sum)});
   });
-  result.for_each_pair([&](int row, int column, float x, float y) {
+  result.for_each_pair([&](int row, auto column, float x, float y) {
     if (row >= rows) return;
     hw::store_kept(partial + layout.output(row, column),
                    {std::bit_cast<std::uint32_t>(x), std::bit_cast<std::uint32_t>(y)});

@@ -12,7 +12,7 @@ namespace tandem::decode {
 /// The first of the warp's 16 rows in the tile.
 template <DecodeVariant V>
 TANDEM_DEVICE int first_row_of_warp() {
-  return 16 * (V.splits_keys() ? own_warp() % warps : own_warp());
+  return 16 * (V.shares_rows() ? own_warp() % warps : own_warp());
 }
 
 /// What a thread holds of the result: two rows of O, unnormalised, and their statistics.

@@ -61,9 +61,18 @@ struct WarpgroupExchange {
 };
 struct NoWarpgroupExchange {};
 
+/// What two warpgroups tell one another that each have half the keys of a block.
+template <DecodeVariant V>
+struct HalvesExchange {
+  tile::SharedTile<V.query_rows, V.block_n> p;
+  float maxima[2][V.query_rows], sums[2][V.query_rows];
+};
+
 template <DecodeVariant V>
 struct AlgorithmShared<V, Algorithm::paired> {
-  std::conditional_t<V.splits_keys(), WarpgroupExchange<V>, NoWarpgroupExchange> exchange;
+  std::conditional_t<V.splits_keys(), WarpgroupExchange<V>,
+                     std::conditional_t<V.shares_rows(), HalvesExchange<V>, NoWarpgroupExchange>>
+      exchange;
 };
 
 /// Blocks of values, where they have a place of their own.

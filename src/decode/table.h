@@ -66,14 +66,29 @@ constexpr std::array latent_recipes{Recipe{Algorithm::shared_p, 16, 64, 2},
                                     Recipe{Algorithm::shared_p, 32, 64, 2}};
 inline constexpr int latent_dim = 576, latent_value_dim = 512;
 
-template <bool two_part_keys>
-constexpr auto latent_variants() {
-  std::array<DecodeVariant, 2 * latent_recipes.size()> all{};
+template <std::size_t count>
+constexpr auto latent_variants_of(const std::array<Recipe, count>& lines, bool two_part_keys) {
+  std::array<DecodeVariant, 2 * count> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16})
-    for (const Recipe& r : latent_recipes)
+    for (const Recipe& r : lines)
       all[i++] = {r.algorithm, operand,    latent_dim, r.query_rows,     r.block_n,
                   r.stages,    r.resident, false,      latent_value_dim, two_part_keys};
+  return all;
+}
+
+template <bool two_part_keys>
+constexpr auto latent_variants() {
+  return latent_variants_of(latent_recipes, two_part_keys);
+}
+
+/// By two warpgroups, which share every block: with the queries shared memory has room for two.
+constexpr auto paired_latent_variants() {
+  constexpr std::array lines{Recipe{Algorithm::paired, 64, 64, 2}};
+  std::array<DecodeVariant, 4 * lines.size()> all{};
+  auto next = all.begin();
+  for (const bool two_part_keys : {false, true})
+    for (const DecodeVariant& v : latent_variants_of(lines, two_part_keys)) *next++ = v;
   return all;
 }
 
@@ -254,6 +269,15 @@ struct TwoPartGroup {
   using Body = KernelBody<V>;
 };
 
+template <int head_dim>
+struct PairedLatentGroup {
+  using Family = decode::Family;
+  static constexpr auto variants = paired_latent_variants();
+  static_assert(head_dim == latent_dim);
+  template <DecodeVariant V>
+  using Body = KernelBody<V>;
+};
+
 template <typename Visit>
 constexpr void Family::for_each_group(Visit visit) {
   const auto all = [&visit]<int head_dim>() {
@@ -271,6 +295,7 @@ constexpr void Family::for_each_group(Visit visit) {
   visit.template operator()<Group<512>>();
   visit.template operator()<LatentGroup<latent_dim>>();
   visit.template operator()<TwoPartGroup<latent_dim>>();
+  visit.template operator()<PairedLatentGroup<latent_dim>>();
 }
 
 /// For each shape that large tiles have.
@@ -282,6 +307,7 @@ constexpr auto combine_variants() {
                               std::tuple{256, 32, uniform},
                               std::tuple{latent_value_dim, 16, uniform},
                               std::tuple{latent_value_dim, 32, uniform},
+                              std::tuple{latent_value_dim, 64, uniform},
                               std::tuple{64, 32, listed},
                               std::tuple{128, 32, listed},
                               std::tuple{256, 32, listed},
@@ -378,7 +404,7 @@ constexpr auto all_variants() {
                 listed_variants<64>(), listed_variants<128>(), listed_variants<256>(),
                 all_eight_bit_variants<Element::e4m3, false>(), all_eight_bit_variants<Element::e4m3, true>(),
                 all_eight_bit_variants<Element::int8, true>(), latent_variants<false>(),
-                latent_variants<true>());
+                latent_variants<true>(), paired_latent_variants());
 }
 
 }  // namespace tandem::decode

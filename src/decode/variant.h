@@ -11,7 +11,7 @@ enum class Algorithm {
   shared_p,    ///< option 0: S^T = K Q^T, P through shared memory, O^T += V^T P
   register_p,  ///< option 1: S^T = K Q^T, P stays in registers, keys are split across the warps
   eight_bit,   ///< shared_p over a cache of 8 bits, which becomes fp16 on its way to registers
-  paired,      ///< plain by two warpgroups, which share a tile's rows, or its blocks of keys
+  paired,      ///< plain by two warpgroups, which share a tile's rows, its blocks of keys, or each block
 };
 
 /// Of what an 8-bit cache consists.
@@ -60,9 +60,12 @@ struct DecodeVariant {
     return consumer_threads() + (paired() ? hw::warpgroup_size : hw::warp_size);
   }
   /// setmaxnreg's budgets: together what the launch allots, 168 for each of three warpgroups.
-  static constexpr int producer_registers = 72, consumer_registers = 216;
-  /// Whether each warpgroup takes every other block of keys, for all rows; else all take all blocks.
-  constexpr bool splits_keys() const { return paired() && query_rows == 64; }
+  constexpr int producer_registers() const { return values_in_keys() ? 56 : 72; }
+  constexpr int consumer_registers() const { return values_in_keys() ? 224 : 216; }
+  /// Whether both warpgroups have all rows of the tile; else each has 64 of its own.
+  constexpr bool shares_rows() const { return paired() && query_rows == 64; }
+  /// Whether each takes every other block of keys; else all take all blocks.
+  constexpr bool splits_keys() const { return shares_rows() && !values_in_keys(); }
   /// That visit a block of keys.
   constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : consumer_threads(); }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
@@ -110,7 +113,7 @@ struct CombineVariant {
   /// Blocks that share a tile's chunks of four elements.
   constexpr int slices() const { return query_rows * value_dim / 4 / (threads() * merge_rounds()); }
   static constexpr int merge_group() { return 16; }
-  constexpr int merge_rounds() const { return query_rows > 64 ? 2 : 1; }
+  constexpr int merge_rounds() const { return query_rows > 64 || query_rows * value_dim > 16384 ? 2 : 1; }
 
   friend constexpr bool operator==(const CombineVariant&, const CombineVariant&) = default;
 };

@@ -42,6 +42,14 @@ struct alignas(atom_bytes) SharedTile {
     return *static_cast<Chunk*>(address);
   }
 
+  /// `count` columns from panel `first` on. With places that the compiler knows from there on, it keeps one
+  /// address where it would else keep one of each.
+  template <int count>
+  TANDEM_DEVICE SharedTile<rows_, count>& part(int first) {
+    void* address = &panel[first][0][0];
+    return *static_cast<SharedTile<rows_, count>*>(address);
+  }
+
   /// The tile as a K-major operand (columns are K), at K step `step`.
   TANDEM_DEVICE hw::MatrixDescriptor k_major(int step) const {
     constexpr int steps_per_panel = panel_columns / k_step;
