@@ -107,7 +107,9 @@ struct Consumer {
   }
   /// Both, for an work whose queries have not been fetched.
   TANDEM_DEVICE void load_queries(const WorkTile& work) {
-    constexpr int most = V.eight_bit() ? 1 : 4;  // on their way together: what registers allow
+    constexpr int most = V.eight_bit()        ? 1
+                         : V.values_in_keys() ? 9
+                                              : 4;  // on their way together: what registers allow
     constexpr int batch = largest_divisor(query_chunks, most);
     sync_consumers<V>();
     for (int first = own_chunk(0); first < V.query_rows * row_chunks; first += batch * V.consumer_threads()) {

@@ -25,6 +25,10 @@ struct PairedResult {
   TANDEM_DEVICE static int upper_row() { return PlainResult<V>::upper_row(); }
   /// May be asked for where lanes differ.
   TANDEM_DEVICE static int first_column() { return V.shares_rows() ? columns * (own_warp() / warps) : 0; }
+  /// first_column() and the warp's first row, by the index that all its lanes ask for together: no register
+  /// holds them, or addresses with them, while keys are visited.
+  TANDEM_DEVICE static int columns_before() { return columns * own_warpgroup<V>(); }
+  TANDEM_DEVICE static int rows_before() { return 16 * (static_cast<int>(hw::warp_index()) % warps); }
 
   /// visit(row, reference, sum), once for every row of the tile.
   template <typename Visit>
@@ -44,8 +48,8 @@ struct PairedResult {
   template <typename Tile>
   TANDEM_DEVICE void round_to(Tile& tile) const {
     if constexpr (V.values_in_keys()) {
-      tile::store_rounded<V.operand>(tile.template part<columns>(first_column() / tile::panel_columns),
-                                     first_row_of_warp<V>(), output);
+      tile::store_rounded<V.operand>(tile.template part<columns>(columns_before() / tile::panel_columns),
+                                     rows_before(), output);
     } else {
       tile::store_rounded<V.operand>(tile, first_row_of_warp<V>(), output, first_column());
     }
@@ -55,7 +59,8 @@ struct PairedResult {
   TANDEM_DEVICE void for_each_pair(Visit visit) const {
     // Of many columns: no place takes a register of its own.
     using Column = std::conditional_t<V.values_in_keys(), std::int64_t, int>;
-    const Column column = first_column() + 2 * static_cast<int>(hw::lane_index() % 4);
+    const Column column =
+        (V.values_in_keys() ? columns_before() : first_column()) + 2 * static_cast<int>(hw::lane_index() % 4);
     TANDEM_UNROLL
     for (int j = 0; j < columns / 2; j += 2) {
       visit(upper_row() + 8 * tile::row_of_accumulator(j), column + tile::column_of_accumulator(j), output[j],
