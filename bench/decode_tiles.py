@@ -20,7 +20,7 @@ from drawn_cases import DRAWN_COLUMNS, DrawnCase
 # Tiles of src/decode/table.h by head dim: rows, keys. 64 x 64 and 128 are of two warpgroups. Of 16 rows there are two
 # kernels, of which the model takes one.
 TILES = {64: ((16, 128), (32, 128), (64, 64), (128, 128)), 128: ((16, 0), (32, 64), (64, 128), (64, 64), (128, 128)),
-         LATENT_DIM: ((16, 64), (32, 64))}
+         LATENT_DIM: ((16, 64), (32, 64), (64, 64))}
 COLUMNS = [*DRAWN_COLUMNS[:DRAWN_COLUMNS.index("peer")], "tile", "us", "note", "commit"]
 PEERS = ("fa3", "cudnn", "cudnn_packed")
 # d, batch, key/value heads, group, queries, keys: first those that drawn shapes had behind FlashAttention-3 or cuDNN.

@@ -32,6 +32,7 @@ HEAD_DIMS = (64, 96, 128, 192, 256)
 OTHER_GROUPS = {"Group<512>": "Group<512>", "LatentGroup<576>": "LatentGroup<latent_dim>",
                 "TwoPartGroup<576>": "TwoPartGroup<latent_dim>",
                 "PairedLatentGroup<576>": "PairedLatentGroup<latent_dim>"}  # of decode, with head dims of their own
+LATENT_DIM, LATENT_GROUP = 576, "PairedLatentGroup<576>"
 TESTS_OF = {"plans": "*", "mixed": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
 FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),
@@ -49,8 +50,8 @@ def replace_once(file, old, new):
     return text
 
 
-def leave_out(source, head_dim):
-    """Takes the kernels of a head dim out of a copy; the tests run what there is."""
+def leave_out(source, head_dim, kept=()):
+    """Takes the kernels of a head dim out of a copy, and the other groups but those kept; the tests run what there is."""
     replace_once(source / "src/forward/table.h", f"  all.template operator()<{head_dim}>();\n", "")
     forward = source / "src/forward/groups.cmake"
     forward.write_text(re.sub(rf" {head_dim}\b", "", forward.read_text()))
@@ -59,13 +60,13 @@ def leave_out(source, head_dim):
         decode.write_text(re.sub(rf" (Study|Listed|Paired|EightBit|Hadamard|Int8)?Group<{head_dim}>", "", decode.read_text()))
         replace_once(source / "src/decode/table.h", f"  all.template operator()<{head_dim}>();\n", "")
     for group, name in OTHER_GROUPS.items():
-        if f" {group}" in decode.read_text():
+        if group not in kept and f" {group}" in decode.read_text():
             decode.write_text(decode.read_text().replace(f" {group}", ""))
             replace_once(source / "src/decode/table.h", f"  visit.template operator()<{name}>();\n", "")
 
 
 def copy_sources(head_dim, work):
-    """A copy of the sources with the kernels of one head dim only, configured."""
+    """A copy of the sources with the kernels of one head dim only, configured. Those of LATENT_DIM have d64 beside them."""
     source, build = work / f"d{head_dim}" / "source", work / f"d{head_dim}" / "build"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir(parents=True)
@@ -75,20 +76,20 @@ def copy_sources(head_dim, work):
         else:
             shutil.copy(ROOT / name, source / name)
     for other in HEAD_DIMS:
-        if other != head_dim:
-            leave_out(source, other)
+        if other != (64 if head_dim == LATENT_DIM else head_dim):
+            leave_out(source, other, [LATENT_GROUP] if head_dim == LATENT_DIM else [])
     options = ["-G", "Ninja", "-DTANDEM_HOPPER=OFF"]
     subprocess.run(["cmake", "-S", source, "-B", build, *options], check=True, stdout=subprocess.DEVNULL)
     return source, build
 
 
-def build_and_test(build, kernel, runs, limit):
+def build_and_test(build, kernel, runs, limit, of_variants="Variants/*"):
     """What came of it: 'passed', 'did not build' or 'caught', and the first fault or failure."""
     test = f"sim_{kernel}_test"
     done = subprocess.run(["ninja", "-C", build, test], capture_output=True, text=True)
     if done.returncode != 0:
         return "did not build", done.stdout[-2000:]
-    environment = dict(os.environ, TANDEM_SIM_RUNS=str(3 * runs), GTEST_FAIL_FAST="1", GTEST_FILTER=TESTS_OF.get(kernel, "Variants/*"))
+    environment = dict(os.environ, TANDEM_SIM_RUNS=str(3 * runs), GTEST_FAIL_FAST="1", GTEST_FILTER=TESTS_OF.get(kernel, of_variants))
     try:
         done = subprocess.run([build / "bin" / test], capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:
@@ -97,6 +98,11 @@ def build_and_test(build, kernel, runs, limit):
         return "passed", ""
     fault = re.search(r"^([a-z]+-[a-z-]+|deadlock|divergence|unfinished): .*$", done.stdout, re.MULTILINE)
     return "caught", fault.group(1) if fault else "wrong result" if done.returncode == 1 else "crash"
+
+
+def tests_of(head_dim):
+    """A filter for those of the head dim's variants."""
+    return f"Variants/*d{head_dim}*" if head_dim == LATENT_DIM else "Variants/*"
 
 
 def seed_of(text):
@@ -133,7 +139,7 @@ def run_mutant(mutant, copies, arguments):
     file.write_text(mutant.text())
     began = time.monotonic()
     try:
-        outcome, by = build_and_test(build, mutant.kernel, arguments.runs, arguments.limit)
+        outcome, by = build_and_test(build, mutant.kernel, arguments.runs, arguments.limit, tests_of(mutant.head_dim))
     finally:
         file.write_text(original)
     return row_of(mutant, outcome, by, began)
@@ -143,7 +149,7 @@ def run_in_full(chosen, arguments):
     """A row for each mutant, or None where the tests of the unmutated kernels do not pass."""
     copies = {d: copy_sources(d, arguments.work) for d in sorted({m.head_dim for m in chosen})}
     for kernel, head_dim in dict.fromkeys((m.kernel, m.head_dim) for m in chosen):
-        outcome, by = build_and_test(copies[head_dim][1], kernel, arguments.runs, arguments.limit)
+        outcome, by = build_and_test(copies[head_dim][1], kernel, arguments.runs, arguments.limit, tests_of(head_dim))
         if outcome != "passed":
             print(f"the unmutated {kernel} kernels of head dim {head_dim}: {outcome} {by}", file=sys.stderr)
             return None

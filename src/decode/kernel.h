@@ -78,13 +78,13 @@ TANDEM_DEVICE void run_roles_of_pair(const DecodeArguments& args, DecodeShared<V
   constexpr std::uint32_t producer_warp = V.consumer_threads() / hw::warp_size;
   if (hw::warp_index() >= producer_warp) {
     hw::set_role("producer");
-    hw::release_registers<V.producer_registers()>();
+    hw::release_registers<V.producer_budget()>();
     if (hw::warp_index() > producer_warp) return;
     SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
     produce<V>(args, shared, scheduler);
   } else {
     hw::set_role("consumer");
-    hw::acquire_registers<V.consumer_registers()>();
+    hw::acquire_registers<V.consumer_budget()>();
     SplitSchedulerOf<V> scheduler(args, static_cast<int>(hw::block_index()));
     consume<V>(args, shared, scheduler);
   }

@@ -64,8 +64,9 @@ TANDEM_DEVICE void agree_on_maxima(Consumer<V>& consumer, const WorkTile& work, 
 /// O += P V for the warpgroup's columns: first with its own probabilities, from registers, while the other's
 /// are on their way.
 template <DecodeVariant V>
-TANDEM_DEVICE void multiply_values(Consumer<V>& consumer, const tile::Probabilities<OwnHalf<V>::keys>& own,
-                                   float (&output)[OwnHalf<V>::columns / 2]) {
+TANDEM_DEVICE void multiply_both_halves(Consumer<V>& consumer,
+                                        const tile::Probabilities<OwnHalf<V>::keys>& own,
+                                        float (&output)[OwnHalf<V>::columns / 2]) {
   using Half = OwnHalf<V>;
   const int warpgroup = own_warpgroup<V>();
   const int first_panel = Half::columns / tile::panel_columns * warpgroup;
@@ -110,7 +111,7 @@ TANDEM_DEVICE void attend_shared_rows(Consumer<V>& consumer, const WorkTile& wor
     hw::fence_async_proxy();
     if (rescale.needed()) tile::scale_rows(result.output, rescale.factor);
 
-    multiply_values(consumer, p, result.output);
+    multiply_both_halves(consumer, p, result.output);
     hw::wgmma_wait<0>();
     consumer.release_values();
   }

@@ -60,8 +60,8 @@ struct DecodeVariant {
     return consumer_threads() + (paired() ? hw::warpgroup_size : hw::warp_size);
   }
   /// setmaxnreg's budgets: together what the launch allots, 168 for each of three warpgroups.
-  constexpr int producer_registers() const { return values_in_keys() ? 56 : 72; }
-  constexpr int consumer_registers() const { return values_in_keys() ? 224 : 216; }
+  constexpr int producer_budget() const { return values_in_keys() ? 56 : 72; }
+  constexpr int consumer_budget() const { return values_in_keys() ? 224 : 216; }
   /// Whether both warpgroups have all rows of the tile; else each has 64 of its own.
   constexpr bool shares_rows() const { return paired() && query_rows == 64; }
   /// Whether each takes every other block of keys; else all take all blocks.

@@ -1,5 +1,6 @@
 // Which steps decode's kernels take, and which of them serves: by the words that a refusal has, and by the
 // kernel that is chosen.
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <string>
 #include <utility>
@@ -141,7 +142,7 @@ TEST(DecodeOnHopper, TakesASecondPartOfQueriesOf64And512ColumnsOnly) {
   test::give_second_part(c, 512);
   const DecodeVariant& variant = *decode::choose_variant(DecodeTensors(c).problem());
   EXPECT_TRUE(variant.two_part_keys);
-  EXPECT_EQ(variant.query_rows, 32);
+  EXPECT_EQ(variant.query_rows, 64);
   for (const auto& [head_dim, value_dim] : {std::pair{64, 504}, {56, 512}, {128, 512}, {64, 64}})
     EXPECT_NE(message_of({.head_dim = head_dim}, value_dim).find("qv is given"), std::string::npos);
   DecodeCase eight_bit{.head_dim = 64};
@@ -150,11 +151,16 @@ TEST(DecodeOnHopper, TakesASecondPartOfQueriesOf64And512ColumnsOnly) {
 }
 
 TEST(DecodeOnHopper, LatentAttentionOfManyHeadsTakesWideTiles) {
-  for (const std::int64_t heads : {16, 17, 128}) {
+  for (const auto& [heads, rows] : {std::pair{16, 16}, {17, 32}, {32, 32}, {64, 64}, {128, 64}}) {
     DecodeCase c{
         .q_heads = heads, .head_dim = 576, .lengths = std::vector<std::int32_t>(64, 7), .capacity = 8192};
     test::put_values_into_keys(c, 512);
-    EXPECT_EQ(decode::choose_variant(DecodeTensors(c).problem())->query_rows, heads <= 16 ? 16 : 32) << heads;
+    const DecodeVariant& variant = *decode::choose_variant(DecodeTensors(c).problem());
+    EXPECT_EQ(variant.query_rows, rows) << heads;
+    EXPECT_EQ(variant.paired(), rows == 64);
+    core::DecodeProblem fixed = DecodeTensors(c).problem();
+    fixed.split_size = 256;
+    EXPECT_EQ(decode::choose_variant(fixed)->query_rows, std::min(rows, 32)) << "those merge in the step";
   }
 }
 

@@ -353,7 +353,8 @@ TEST(DecodePlans, WhereTilesAreWideTheCombineKernelHasBlocksForEachPlaceButTheFi
     const auto step = decode::make_record(p, v, 132, at<void>(17));
     const auto combine = decode::make_combine_record(step);
     const decode::GridShape grid = decode::grid_shape(p, v, 132);
-    const std::int64_t slices = v.query_rows * v.value_dim / 4 / 128 / (v.query_rows > 64 ? 2 : 1);
+    const std::int64_t slices = v.query_rows * v.value_dim / 4 / 128 /
+                                (v.query_rows > 64 || v.query_rows * v.value_dim > 64 * 256 ? 2 : 1);
     const bool merges = step.arguments.merges_apart && grid.usual.teams > 1;
     EXPECT_EQ(combine.blocks, merges ? (grid.blocks() - grid.usual.team_blocks) * slices : 0);
     if (combine.blocks == 0) return;
