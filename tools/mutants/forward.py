@@ -74,7 +74,7 @@ MUTANTS = [
            Edit("finished)", "state.softmax)")),
     Mutant("two-stage: queries released a block early", "release", "release_queries_after",
            Edit("position + 1", "position + 2")),
-    Mutant("no wait for the grid ahead", "wait", "forward_kernel", Remove("wait_for_prior_grid")),
+    Mutant("no wait for the grid ahead", "wait", "wait_at_start", Remove("wait_for_prior_grid")),
     # The output that leaves by TMA
     Mutant("staged output: written while the store before reads it", "wait", "start_storing_output",
            Remove("wait_stores_read")),
