@@ -72,4 +72,17 @@ MUTANTS = [
     Mutant("append: new tokens by the queries' warps", "append", "append_and_rotate",
            Edit("warp - args.queries.warps", "warp")),
     Mutant("append: no wait for the grid ahead", "append", "append_and_rotate", Remove("wait_for_prior_grid")),
+    # The producer where lengths vary
+    Mutant("producer: its lanes do not meet behind a wait", "sync", "VarlenProducer::wait_emptied", Remove("sync_warp")),
+    Mutant("producer: keys are loaded over those that are read", "wait", "varlen_producer/load_block", Remove("wait_emptied")),
+    Mutant("producer: values are loaded over those that are read", "wait", "varlen_producer/load_block", Remove("wait_emptied", 2)),
+    Mutant("producer: every lane announces the bytes", "arrival", "VarlenProducer::load", Edit("if (leads) hw", "hw")),
+    Mutant("producer: values land where their tail is not cleared", "wait", "varlen_producer/load_block",
+           Edit("tail ? shared.tail.landed[stage] :", "")),
+    Mutant("producer: tiles without keys have no queries", "wait", "produce_varlen", Edit("work.loop.count == 0", "false")),
+    Mutant("producer: queries come with every block", "wait", "varlen_producer/load_block", Edit("i == 0", "true")),
+    Mutant("producer: all consumers have the first one's queries", "index", "VarlenProducer::queries",
+           Edit("consumer * tile::warpgroup_rows", "0 * consumer")),
+    Mutant("producer: pages of the keys for the block ahead", "index", "varlen_producer/load_block",
+           Edit("place.batch, key, k_len", "place.batch, key + V.block_n, k_len")),
 ]
