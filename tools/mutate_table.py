@@ -20,7 +20,8 @@ PAGE = ROOT / "docs/simulator.md"
 SIMULATOR, GPU = ROOT / "docs/simulator-mutants.csv", ROOT / "docs/simulator-mutants-h200.csv"
 BEGIN, END = "<!-- scores: written by tools/mutate_table.py -->\n", "<!-- end of scores -->\n"
 NOT_MEASURED = "not measured yet"
-OTHERS = {"backward": "The backward", "varlen": "Variable lengths (chunks, slopes, trees, appending, the producer)", "mixed": "Sequences of few queries",
+OTHERS = {"backward": "The backward", "varlen": "Variable lengths (chunks, slopes, trees, appending, the producer)",
+          "mixed": "Sequences of few queries",
           "plans": "Plans and the cost model of decode, in plain C++", "quantize": "Quantising"}
 
 
