@@ -345,7 +345,8 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
     if (machine.report.ok()) finish_block();
   }
   if (machine.report.ok() && own.beside && !machine.waited_for_prior_grid)
-    record(Rule::unfinished, nullptr, "the grid ends without having waited for the one that it ran beside");
+    record(Rule::unfinished, &machine.block.threads.front(),
+           "ends, and nobody of the grid has waited for the one that it ran beside");
   for (Thread& thread : machine.block.threads) disown_registers(thread);
   machine.block = Block{};
   machine.config = nullptr;
