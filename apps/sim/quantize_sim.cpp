@@ -13,7 +13,8 @@ std::string name_of(const quantize::QuantizeVariant& variant) {
 }
 
 hw::sim::Report simulate_quantize(const core::QuantizeProblem& problem, const Machine& machine) {
-  return simulate(quantize::make_record(problem), buffers_of(tensors_of(problem)), machine);
+  return simulate(quantize::make_record(problem, machine.multiprocessors), buffers_of(tensors_of(problem)),
+                  machine);
 }
 
 }  // namespace tandem::sim

@@ -7,20 +7,22 @@
 #include "core/rotary.h"
 #include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
+#include "hw/types.h"
 
 namespace tandem::quantize {
 
-/// Tokens of a block of threads; also those that share a scale which the kernel finds.
+/// Tokens that a block of threads has at once; also those that share a scale which the kernel finds.
 inline constexpr int block_tokens = 128;
-/// Columns that a thread has of a row: 16 bytes of 16-bit elements.
-inline constexpr int chunk_columns = 8;
+/// What shared memory gives a thread at once: 16 bytes of 16-bit elements. Eight lanes have a panel's row.
+inline constexpr int chunk_columns = 8, panel_columns = 64;
 
 struct QuantizeArguments {
-  core::TensorView x;
+  hw::TensorMap x;            ///< boxes of a panel of 128 tokens
   core::TensorView out;       ///< rows are tokens, or columns of the head
   core::TensorView scale;     ///< its rows are blocks of tokens
-  core::Divisor scale_block;  ///< in blocks of threads
+  core::Divisor scale_block;  ///< in blocks of tokens
   core::Divisor heads, blocks;
+  int tiles;           ///< blocks of tokens of all entries and heads
   int length, padded;  ///< tokens, and those of a row by column
   bool scale_given;
   core::HadamardView hadamard;

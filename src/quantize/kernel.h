@@ -1,38 +1,60 @@
-// The quantising kernel: memory bound. A block of threads reads 128 tokens of a head once, keeps them in
-// registers, finds their largest magnitude, and writes them with 8 bits.
+// The quantising kernel: memory bound. TMA brings blocks of 128 tokens of a head into shared memory, some
+// ahead; a block of threads takes one into registers at once, finds its largest magnitude, and writes it with
+// 8 bits.
 //
 // Source: FlashAttention-3, section 3.3: "block quantization" and "incoherent processing", here by a Hadamard
 // matrix with random signs (Chee et al., "QuIP", 2023; Tseng et al., "QuIP#", 2024).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "core/quantize_problem.h"
 #include "hw/hw.h"
 #include "quantize/arguments.h"
+#include "quantize/shared_storage.h"
 #include "quantize/table.h"
 #include "tile/hadamard.h"
 #include "tile/inverse.h"
+#include "tile/pipeline.h"
 #include "tile/rotary.h"
 
 namespace tandem::quantize {
 
-template <QuantizeVariant V>
-struct QuantizeShared {
-  float largest[V.threads() / hw::warp_size];
-  /// Outputs by column: a row for each, four keys a word, places exchanged so that neighbouring chunks write
-  /// to other banks.
-  std::uint32_t columns[V.by_column ? V.head_dim : 1][block_tokens / 4];
+/// Where a tile lies: 128 tokens of a head.
+struct Place {
+  int batch, block, head;
 
-  TANDEM_DEVICE std::uint32_t& word(int column, int at) {
-    return columns[column][at ^ (column / chunk_columns % (block_tokens / 4))];
+  TANDEM_DEVICE Place(const QuantizeArguments& args, int tile) {
+    const auto [above, own_head] = args.heads.divide(tile);
+    const auto [own_batch, own_block] = args.blocks.divide(above);
+    batch = own_batch, block = own_block, head = own_head;
+  }
+  TANDEM_DEVICE int first() const { return block * block_tokens; }
+  TANDEM_DEVICE float* scale(const QuantizeArguments& args) const {
+    return args.scale.row<float>(batch, args.scale_block.divide(block).quotient, head);
+  }
+  TANDEM_DEVICE std::uint8_t* out(const QuantizeArguments& args) const {
+    return args.out.row<std::uint8_t>(batch, 0, head);
   }
 };
 
-/// Four floats as the output has them.
+/// Of an entry; beyond the tables all positions are the last one.
+TANDEM_DEVICE int first_position(const QuantizeArguments& args, int batch) {
+  if (args.first_positions == nullptr) return 0;
+  const int given = hw::load_global(args.first_positions + batch);
+  return given < args.rotary.positions ? given : args.rotary.positions;
+}
+
+/// Eight floats as the output has them.
 template <QuantizeVariant V>
-TANDEM_DEVICE std::uint32_t pack(float x0, float x1, float x2, float x3) {
-  return V.output == hw::Operand::int8 ? hw::pack_int8(x0, x1, x2, x3) : hw::pack_e4m3(x0, x1, x2, x3);
+TANDEM_DEVICE Pair pack(const float (&x)[chunk_columns], float inverse) {
+  const auto pack_four = [&](int i) {
+    const float x0 = x[i] * inverse, x1 = x[i + 1] * inverse, x2 = x[i + 2] * inverse,
+                x3 = x[i + 3] * inverse;
+    return V.output == hw::Operand::int8 ? hw::pack_int8(x0, x1, x2, x3) : hw::pack_e4m3(x0, x1, x2, x3);
+  };
+  return {{pack_four(0), pack_four(4)}};
 }
 
 /// The scale that a block finds, and its inverse.
@@ -50,178 +72,228 @@ TANDEM_DEVICE Scale find_scale(float largest) {
   }
 }
 
-/// A thread's part of the block: a chunk of four or eight rows. Four by four the rows are those that stand
-/// side by side in an output by column.
+/// A thread's part of a tile: a chunk of each panel, of its rows.
 template <QuantizeVariant V>
 struct Rows {
-  float value[V.rows_of_thread()][chunk_columns];
-  int stage, chunk;
+  static constexpr int lanes = panel_columns / chunk_columns, count = V.rows_of_thread();
+  static constexpr int row_step = block_tokens / 2 / count;
+  float value[count][V.panels()][chunk_columns];
+  int lane, first_row;
 
-  TANDEM_DEVICE Rows()
-      : stage(static_cast<int>(hw::thread_index()) / V.lanes()),
-        chunk(static_cast<int>(hw::thread_index()) % V.lanes()) {}
-
-  /// Which four neighbouring positions rows 4 * i ... are at.
-  TANDEM_DEVICE int quad(int i) const { return stage + V.rows_at_once() * i; }
-  TANDEM_DEVICE int token(int row) const {
-    return static_cast<int>(core::key_of_position(4 * quad(row / 4) + row % 4));
+  /// Neighbouring eights of lanes have rows 64 apart, which lie in other banks of PackedRows.
+  TANDEM_DEVICE Rows() {
+    const int thread = static_cast<int>(hw::thread_index()), slot = thread / lanes;
+    lane = thread % lanes;
+    first_row = slot % 2 * (block_tokens / 2) + slot / 2;
   }
-  TANDEM_DEVICE int column() const { return chunk * chunk_columns; }
 
-  /// Zeros behind the last token.
-  TANDEM_DEVICE void load(const QuantizeArguments& args, const std::uint16_t* x, int first) {
+  TANDEM_DEVICE int row(int i) const { return first_row + i * row_step; }
+  TANDEM_DEVICE int column(int panel) const { return panel * panel_columns + lane * chunk_columns; }
+
+  /// With signs as the matrix has them.
+  TANDEM_DEVICE void load(const QuantizeShared<V>& shared, Tile<V>& x) {
+    const tile::Chunk* const own = &x.chunk(first_row, column(0));
     TANDEM_UNROLL
-    for (int row = 0; row < V.rows_of_thread(); ++row) {
-      std::uint32_t words[4] = {};
-      const int at = first + token(row);
-      if (at < args.length) hw::load_global(words, x + at * args.x.row_stride + column());
+    for (int panel = 0; panel < V.panels(); ++panel) {
+      const std::uint32_t signs = shared.signs[panel * lanes + lane];
       TANDEM_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        value[row][2 * i] = hw::unpack_low<V.operand>(words[i]);
-        value[row][2 * i + 1] = hw::unpack_high<V.operand>(words[i]);
+      for (int i = 0; i < count; ++i) {
+        tile::Chunk chunk = own[x.ahead(i * row_step, panel)];
+        tile::flip_packed_signs(chunk, signs);
+        tile::unpack_chunk<V.operand>(value[i][panel], chunk);
       }
     }
   }
 
-  /// The same of rows that are turned. `position`: of the block's first token.
-  TANDEM_DEVICE void load_turned(const QuantizeArguments& args, const std::uint16_t* x, int first,
+  /// The same of rows that are turned. `position`: of the tile's first token.
+  TANDEM_DEVICE void load_turned(const QuantizeArguments& args, const QuantizeShared<V>& shared, Tile<V>& x,
                                  int position) {
     TANDEM_UNROLL
-    for (int row = 0; row < V.rows_of_thread(); ++row) {
-      tile::Chunk chunk = {};
-      const int own = token(row);
-      const std::uint16_t* address = x + (first + own) * args.x.row_stride;
-      const bool exists = first + own < args.length;
-      if (exists) chunk = tile::load_chunk(address + column());
-      tile::unpack_chunk<V.operand>(value[row], chunk);
-      if (exists && column() < args.rotary.dim)
-        tile::rotate_chunk<V.operand>(value[row], chunk, address, column(), args.rotary, position + own);
+    for (int i = 0; i < count; ++i) {
+      const auto chunk_at = [&](int at) { return x.chunk(row(i), at); };
+      TANDEM_UNROLL
+      for (int panel = 0; panel < V.panels(); ++panel) {
+        const tile::Chunk chunk = chunk_at(column(panel));
+        tile::unpack_chunk<V.operand>(value[i][panel], chunk);
+        if (column(panel) < args.rotary.dim)
+          tile::rotate_chunk<V.operand>(value[i][panel], chunk, chunk_at, column(panel), args.rotary,
+                                        position + row(i));
+        tile::flip_signs(value[i][panel], shared.signs[panel * lanes + lane]);
+      }
     }
   }
 
-  /// Multiplies each row by H diag(signs) / sqrt(d).
-  TANDEM_DEVICE void rotate(const QuantizeArguments& args) {
+  /// Multiplies each row by H / sqrt(d).
+  TANDEM_DEVICE void transform(const QuantizeArguments& args) {
     TANDEM_UNROLL
-    for (auto& row : value) tile::multiply_by_hadamard<V.lanes()>(row, args.hadamard, column());
+    for (auto& of_row : value) tile::transform_row<lanes>(of_row, args.hadamard, column(0));
   }
 
-  /// The largest magnitude of the whole block of threads.
-  TANDEM_DEVICE float largest(QuantizeShared<V>& shared) const {
+  /// The largest magnitude of the warp's rows.
+  TANDEM_DEVICE float largest() const {
     float own = 0;
     TANDEM_UNROLL
-    for (const auto& row : value) {
+    for (const auto& of_row : value) {
       TANDEM_UNROLL
-      for (const float x : row) own = hw::max(own, hw::max(x, -x));
+      for (const auto& chunk : of_row) {
+        TANDEM_UNROLL
+        for (const float x : chunk) own = hw::max(own, std::fabs(x));
+      }
     }
-    TANDEM_UNROLL
-    for (std::uint32_t distance = 1; distance < hw::warp_size; distance *= 2)
-      own = hw::max(own, hw::shuffle_xor(own, distance));
-    const std::uint32_t warp = hw::warp_index();
-    if (hw::lane_index() == 0) shared.largest[warp] = own;
-    hw::sync_block();
-    TANDEM_UNROLL
-    for (const float of_warp : shared.largest) own = hw::max(own, of_warp);
-    return own;
+    return largest_of_lanes<hw::warp_size>(own);
   }
 
-  TANDEM_DEVICE void store_rows(const QuantizeArguments& args, std::uint8_t* out, int first,
-                                float inverse) const {
+  TANDEM_DEVICE void store_rows(const QuantizeArguments& args, const Place& place, float inverse) const {
     TANDEM_UNROLL
-    for (int row = 0; row < V.rows_of_thread(); ++row) {
-      const auto& x = value[row];
-      const std::uint32_t words[2] = {
-          pack<V>(x[0] * inverse, x[1] * inverse, x[2] * inverse, x[3] * inverse),
-          pack<V>(x[4] * inverse, x[5] * inverse, x[6] * inverse, x[7] * inverse)};
-      const int at = first + token(row);
-      if (at < args.length) hw::store_kept<2>(out + at * args.out.row_stride + column(), words);
+    for (int i = 0; i < count; ++i) {
+      const int at = place.first() + row(i);
+      std::uint8_t* address = place.out(args) + at * args.out.row_stride + column(0);
+      TANDEM_UNROLL
+      for (int panel = 0; panel < V.panels(); ++panel) {
+        const Pair pair = pack<V>(value[i][panel], inverse);
+        if (at < args.length) hw::store_kept<2>(address + panel * panel_columns, pair.words);
+      }
     }
   }
 
-  /// All terms, one after the other by way of shared memory, from where whole rows go out.
-  TANDEM_DEVICE void store_columns(const QuantizeArguments& args, QuantizeShared<V>& shared,
-                                   std::uint8_t* out, int first, float inverse) {
-    store_term(args, shared, out, first, inverse);
-    if constexpr (V.terms == 2) {
-      hw::sync_block();
-      store_term(args, shared, out + V.head_dim * args.out.row_stride, first, 1.f);
+  /// Into shared memory; of two terms what the first leaves is the second.
+  TANDEM_DEVICE void place_rows(QuantizeShared<V>& shared, float inverse) {
+    using Packed = PackedRows<V.head_dim>;
+    Pair* const own = shared.packed[0].pair(first_row, column(0));
+    TANDEM_UNROLL
+    for (int i = 0; i < count; ++i) {
+      TANDEM_UNROLL
+      for (int panel = 0; panel < V.panels(); ++panel) {
+        auto& x = value[i][panel];
+        const Pair first = pack<V>(x, inverse);
+        const int ahead = Packed::ahead(i * row_step, panel * panel_columns);
+        own[ahead] = first;
+        if constexpr (V.terms == 2) {
+          subtract(x, inverse, first);
+          own[ahead + sizeof(Packed) / sizeof(Pair)] = pack<V>(x, 1.f);
+        }
+      }
     }
   }
 
  private:
-  /// Of more terms than one: what this one leaves stays behind.
-  TANDEM_DEVICE void store_term(const QuantizeArguments& args, QuantizeShared<V>& shared, std::uint8_t* out,
-                                int first, float inverse) {
+  /// From elements times `inverse` what `taken` has of them.
+  TANDEM_DEVICE static void subtract(float (&x)[chunk_columns], float inverse, const Pair& taken) {
     TANDEM_UNROLL
-    for (int i = 0; i < V.rows_of_thread() / 4; ++i) {
+    for (int word = 0; word < 2; ++word) {
+      std::uint32_t pairs[2];
+      hw::unpack_e4m3(pairs, taken.words[word]);
       TANDEM_UNROLL
-      for (int c = 0; c < chunk_columns; ++c) {
-        const std::uint32_t word =
-            hw::pack_e4m3(value[4 * i][c] * inverse, value[4 * i + 1][c] * inverse,
-                          value[4 * i + 2][c] * inverse, value[4 * i + 3][c] * inverse);
-        shared.word(column() + c, quad(i)) = word;
-        if constexpr (V.terms == 2) subtract(word, 4 * i, c, inverse);
+      for (int i = 0; i < 4; ++i) {
+        const float term = i % 2 == 0 ? hw::unpack_low<hw::Operand::fp16>(pairs[i / 2])
+                                      : hw::unpack_high<hw::Operand::fp16>(pairs[i / 2]);
+        x[4 * word + i] = hw::fma(x[4 * word + i], inverse, -term);
       }
-    }
-    hw::sync_block();
-    const int lane = static_cast<int>(hw::lane_index()), at = first + 4 * lane;
-    TANDEM_DONT_UNROLL
-    for (int c = static_cast<int>(hw::warp_index()); c < V.head_dim; c += V.threads() / hw::warp_size) {
-      const std::uint32_t word = shared.word(c, lane);
-      void* address = out + c * args.out.row_stride + at;
-      if (at < args.padded) hw::store_global(static_cast<std::uint32_t*>(address), word);
-    }
-  }
-
-  /// From four rows of a column, times `inverse`, what `word` has of them.
-  TANDEM_DEVICE void subtract(std::uint32_t word, int row, int c, float inverse) {
-    std::uint32_t pairs[2];
-    hw::unpack_e4m3(pairs, word);
-    TANDEM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float taken = i % 2 == 0 ? hw::unpack_low<hw::Operand::fp16>(pairs[i / 2])
-                                     : hw::unpack_high<hw::Operand::fp16>(pairs[i / 2]);
-      value[row + i][c] = hw::fma(value[row + i][c], inverse, -taken);
     }
   }
 };
 
-/// Of an entry; beyond the tables all positions are the last one.
-TANDEM_DEVICE int first_position(const QuantizeArguments& args, int batch) {
-  if (args.first_positions == nullptr) return 0;
-  const int given = hw::load_global(args.first_positions + batch);
-  return given < args.rotary.positions ? given : args.rotary.positions;
+/// Packed rows into columns of the output: each thread 16 tokens of four columns, in the order that outputs
+/// have them.
+template <QuantizeVariant V>
+TANDEM_DEVICE void store_columns(const QuantizeArguments& args, QuantizeShared<V>& shared,
+                                 const Place& place) {
+  constexpr int groups = block_tokens / core::key_group;
+  const int thread = static_cast<int>(hw::thread_index()), group = thread % groups;
+  const int column = thread / groups * 4;  // of all terms
+  const int at = place.first() + group * core::key_group;
+  if (column >= V.terms * V.head_dim || at >= args.padded) return;
+  std::uint32_t words[4][4];  // column, four tokens
+  TANDEM_UNROLL
+  for (int four = 0; four < 4; ++four) {
+    std::uint32_t own[4];
+    TANDEM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int token = static_cast<int>(core::key_of_position(4 * four + i));
+      own[i] = shared.packed[column / V.head_dim].word(group, token, column % V.head_dim);
+    }
+    const std::uint32_t low[2] = {hw::select_bytes<0x5140>(own[0], own[1]),
+                                  hw::select_bytes<0x5140>(own[2], own[3])};
+    const std::uint32_t high[2] = {hw::select_bytes<0x7362>(own[0], own[1]),
+                                   hw::select_bytes<0x7362>(own[2], own[3])};
+    words[0][four] = hw::select_bytes<0x5410>(low[0], low[1]);
+    words[1][four] = hw::select_bytes<0x7632>(low[0], low[1]);
+    words[2][four] = hw::select_bytes<0x5410>(high[0], high[1]);
+    words[3][four] = hw::select_bytes<0x7632>(high[0], high[1]);
+  }
+  std::uint8_t* address = place.out(args) + column * args.out.row_stride + at;
+  TANDEM_UNROLL
+  for (int i = 0; i < 4; ++i) hw::store_kept<4>(address + i * args.out.row_stride, words[i]);
+}
+
+/// One thread: starts bringing a tile, if there is one.
+template <QuantizeVariant V>
+TANDEM_DEVICE void start_load(const QuantizeArguments& args, QuantizeShared<V>& shared, int stage, int tile) {
+  if (tile >= args.tiles) return;
+  const Place place(args, tile);
+  hw::barrier_arrive_expecting(shared.full[stage], Tile<V>::bytes);
+  TANDEM_UNROLL
+  for (int panel = 0; panel < V.panels(); ++panel)
+    hw::load_box(shared.x[stage].panel[panel], args.x, shared.full[stage],
+                 {panel * panel_columns, place.first(), place.head, place.batch},
+                 hw::CachePolicy::evict_first);
+}
+
+/// Takes a tile from its stage, and starts the load of the one that comes after it there.
+template <QuantizeVariant V>
+TANDEM_DEVICE void quantize_tile(const QuantizeArguments& args, QuantizeShared<V>& shared, int tile,
+                                 int stage, int turn) {
+  const Place place(args, tile);
+  Rows<V> rows;
+  if constexpr (V.turns) {
+    rows.load_turned(args, shared, shared.x[stage], first_position(args, place.batch) + place.first());
+  } else {
+    rows.load(shared, shared.x[stage]);
+  }
+  if (args.hadamard.on) rows.transform(args);
+  if (!args.scale_given) shared.publish(turn, rows.largest());
+  hw::sync_block();
+  if (hw::thread_index() == 0)
+    start_load(args, shared, stage, tile + V.stages() * static_cast<int>(hw::grid_size()));
+
+  float inverse;
+  if (args.scale_given) {
+    inverse = tile::inverse_of_given(hw::load_global(place.scale(args)));
+  } else {
+    const Scale found = find_scale<V>(shared.largest(turn));
+    inverse = found.inverse;
+    if (hw::thread_index() == 0) hw::store_global(place.scale(args), found.value);
+  }
+  if constexpr (V.by_column) {
+    rows.place_rows(shared, inverse);
+    hw::sync_block();
+    store_columns(args, shared, place);
+  } else {
+    rows.store_rows(args, place, inverse);
+  }
 }
 
 template <QuantizeVariant V>
 TANDEM_DEVICE void quantize_kernel(const QuantizeArguments& args) {
   auto& shared = hw::shared_memory<QuantizeShared<V>>();
-  const auto [above, head] = args.heads.divide(static_cast<int>(hw::block_index()));
-  const auto [batch, block] = args.blocks.divide(above);
-  const int first = block * block_tokens;
-
-  float* scale = static_cast<float*>(args.scale.data) +
-                 args.scale.at(batch, args.scale_block.divide(block).quotient, head);
-  float inverse = args.scale_given ? tile::inverse_of_given(hw::load_global(scale)) : 0.f;
-
-  Rows<V> rows;
-  const auto* x = static_cast<const std::uint16_t*>(args.x.data) + args.x.at(batch, 0, head);
-  if constexpr (V.turns) {
-    rows.load_turned(args, x, first, first_position(args, batch) + first);
-  } else {
-    rows.load(args, x, first);
+  const int first = static_cast<int>(hw::block_index()), step = static_cast<int>(hw::grid_size());
+  if (hw::thread_index() == 0) {
+    for (hw::Barrier& full : shared.full) hw::barrier_init(full, 1);
+    hw::fence_barrier_init();
   }
-  if (args.hadamard.on) rows.rotate(args);
-  if (!args.scale_given) {
-    const Scale found = find_scale<V>(rows.largest(shared));
-    inverse = found.inverse;
-    if (hw::thread_index() == 0) hw::store_global(scale, found.value);
-  }
+  if (const int chunk = static_cast<int>(hw::thread_index()); chunk < V.head_dim / chunk_columns)
+    shared.signs[chunk] = tile::chunk_signs(args.hadamard, chunk * chunk_columns);
+  hw::sync_block();
+  if (hw::thread_index() == 0)
+    for (int stage = 0; stage < V.stages(); ++stage) start_load(args, shared, stage, first + stage * step);
 
-  auto* out = static_cast<std::uint8_t*>(args.out.data) + args.out.at(batch, 0, head);
-  if constexpr (V.by_column) {
-    rows.store_columns(args, shared, out, first, inverse);
-  } else {
-    rows.store_rows(args, out, first, inverse);
+  tile::PipelineState<V.stages()> at;
+  int turn = 0;
+  TANDEM_DONT_UNROLL
+  for (int tile = first; tile < args.tiles; tile += step, turn ^= 1, at.advance()) {
+    hw::barrier_wait(shared.full[at.stage], at.parity);
+    hw::sync_warp();
+    quantize_tile(args, shared, tile, at.stage, turn);
   }
 }
 

@@ -19,6 +19,10 @@ std::int64_t token_blocks(const QuantizeProblem& problem) {
   return (problem.length() + block_tokens - 1) / block_tokens;
 }
 
+std::int64_t tiles_of(const QuantizeProblem& problem) {
+  return problem.batch() * problem.heads() * token_blocks(problem);
+}
+
 Status refuse(const std::string& what, const std::string& allowed) {
   return {TANDEM_UNSUPPORTED, what + "; the Hopper backend " + allowed};
 }
@@ -54,12 +58,12 @@ QuantizeArguments make_arguments(const QuantizeProblem& problem) {
   const std::int64_t blocks = std::max<std::int64_t>(1, token_blocks(problem));
   const std::int64_t of_scale = scale.shape[1] == 1 ? blocks : problem.scale.block / block_tokens;
   QuantizeArguments args{};
-  args.x = core::TensorView::of(problem.x);
   args.out = core::TensorView::of(problem.out);
   args.scale = core::TensorView::of(scale);
   args.scale_block = core::Divisor(static_cast<int>(of_scale));
   args.heads = core::Divisor(static_cast<int>(problem.heads()));
   args.blocks = core::Divisor(static_cast<int>(blocks));
+  args.tiles = static_cast<int>(tiles_of(problem));
   args.length = static_cast<int>(problem.length());
   args.padded = problem.by_column ? static_cast<int>(problem.out.shape[3]) : args.length;
   args.scale_given = problem.scale_given;
@@ -87,14 +91,17 @@ Status supported(const QuantizeProblem& problem) {
   if (Status s = hw::check_tensor("out", problem.out); !s.ok()) return s;
   if (Status s = check_scales(problem); !s.ok()) return s;
   if (Status s = check_tables(problem.rotary); !s.ok()) return s;
-  if (problem.batch() * problem.heads() * token_blocks(problem) > std::numeric_limits<int>::max())
+  if (tiles_of(problem) > std::numeric_limits<int>::max())
     return refuse("batch * heads * ceil(s / 128) is more than 2^31", "takes less: quantise in pieces");
   return {};
 }
 
-launch::Record<Family> make_record(const QuantizeProblem& problem) {
-  return {variant_of(problem), static_cast<int>(problem.batch() * problem.heads() * token_blocks(problem)),
-          make_arguments(problem)};
+launch::Record<Family> make_record(const QuantizeProblem& problem, int sm_count) {
+  const QuantizeVariant variant = variant_of(problem);
+  const std::int64_t blocks = std::min<std::int64_t>(tiles_of(problem), sm_count * variant.resident());
+  launch::Record<Family> record{variant, static_cast<int>(blocks), make_arguments(problem)};
+  record.request({"x", problem.x, {block_tokens}, &QuantizeArguments::x});
+  return record;
 }
 
 }  // namespace tandem::quantize

@@ -12,6 +12,7 @@ namespace tandem::quantize {
 /// data pointers is checked where they are not null.
 core::Status supported(const core::QuantizeProblem& problem);
 
-launch::Record<Family> make_record(const core::QuantizeProblem& problem);
+/// The launch on `sm_count` multiprocessors.
+launch::Record<Family> make_record(const core::QuantizeProblem& problem, int sm_count);
 
 }  // namespace tandem::quantize

@@ -17,15 +17,17 @@ struct QuantizeVariant {
   int terms = 1;                           ///< two only by column
   bool turns = false;                      ///< by rotary embedding; only by key
 
-  /// A row's chunks fall to neighbouring lanes, at most a warp.
-  constexpr int lanes() const { return head_dim / chunk_columns; }
-  /// Each thread has a chunk of so many rows, as its registers allow.
-  constexpr int rows_of_thread() const {
-    const bool few = head_dim == 256 ? by_column : turns;
-    return few ? 4 : 8;
-  }
-  constexpr int rows_at_once() const { return block_tokens / rows_of_thread(); }
-  constexpr int threads() const { return rows_at_once() * lanes(); }
+  /// A thread's of a block of tokens, of one row or of several. Turning takes registers, of which fewer
+  /// threads have more.
+  constexpr int thread_chunks() const { return turns ? 8 : 4; }
+  constexpr int threads() const { return block_tokens * head_dim / (thread_chunks() * chunk_columns); }
+  /// Panels of 64 columns, of whose rows eight neighbouring lanes have a chunk each.
+  constexpr int panels() const { return head_dim / panel_columns; }
+  constexpr int rows_of_thread() const { return thread_chunks() / panels(); }
+  /// Blocks of threads that a multiprocessor holds: of all of its registers a thread has 16 for each chunk.
+  constexpr int resident() const { return 4096 / (threads() * thread_chunks()); }
+  /// Blocks of tokens on their way into shared memory, or there.
+  constexpr int stages() const { return by_column ? 2 : 3; }
 
   friend constexpr bool operator==(const QuantizeVariant&, const QuantizeVariant&) = default;
 };

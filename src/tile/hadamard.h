@@ -1,6 +1,7 @@
 // Rows times H diag(signs) / sqrt(d), in fp32: butterflies within a thread, then between lanes.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "core/hadamard.h"
@@ -9,31 +10,49 @@
 
 namespace tandem::tile {
 
-/// Signs, and the butterflies of a thread's own columns, from `column` on.
-TANDEM_DEVICE void begin_hadamard(float (&row)[chunk_columns], const core::HadamardView& matrix, int column) {
+/// A chunk's signs, all positive where there is no matrix: those of word i of 16-bit elements at their upper
+/// bits, i bits lower.
+TANDEM_DEVICE std::uint32_t chunk_signs(const core::HadamardView& matrix, int column) {
   const std::uint32_t signs = matrix.signs[column / 32] >> (column % 32);
+  std::uint32_t spread = 0;
   TANDEM_UNROLL
-  for (int i = 0; i < chunk_columns; ++i) row[i] = (signs >> i & 1u) != 0 ? -row[i] : row[i];
+  for (int i = 0; i < chunk_columns; ++i) spread |= (signs >> i & 1u) << ((i % 2 == 0 ? 15 : 31) - i / 2);
+  return spread;
+}
+TANDEM_DEVICE void flip_packed_signs(Chunk& chunk, std::uint32_t spread) {
   TANDEM_UNROLL
-  for (int distance = 1; distance < chunk_columns; distance *= 2) {
-    TANDEM_UNROLL
-    for (int i = 0; i < chunk_columns; ++i) {
-      if ((i & distance) != 0) continue;
-      const float low = row[i], high = row[i + distance];
-      row[i] = low + high;
-      row[i + distance] = low - high;
-    }
+  for (int i = 0; i < 4; ++i) chunk.words[i] ^= spread << i & 0x80008000u;
+}
+TANDEM_DEVICE void flip_signs(float (&row)[chunk_columns], std::uint32_t spread) {
+  TANDEM_UNROLL
+  for (int i = 0; i < chunk_columns; ++i) {
+    const std::uint32_t sign = spread << (i / 2 + (i % 2 == 0 ? 16 : 0)) & 0x80000000u;
+    row[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(row[i]) ^ sign);
   }
 }
 
-/// Warp: the butterflies between lanes of that distance.
-TANDEM_DEVICE void exchange_hadamard(float (&row)[chunk_columns], int column, int distance) {
-  const bool upper = (column / chunk_columns & distance) != 0;
+TANDEM_DEVICE void butterfly(float& x, float& y) {
+  const float low = x, high = y;
+  x = low + high;
+  y = low - high;
+}
+
+/// The butterflies of a thread's own columns.
+TANDEM_DEVICE void transform_chunk(float (&row)[chunk_columns]) {
   TANDEM_UNROLL
-  for (float& x : row) {
-    const float other = hw::shuffle_xor(x, static_cast<std::uint32_t>(distance));
-    x = upper ? other - x : x + other;
+  for (int distance = 1; distance < chunk_columns; distance *= 2) {
+    TANDEM_UNROLL
+    for (int i = 0; i < chunk_columns; ++i)
+      if ((i & distance) == 0) butterfly(row[i], row[i + distance]);
   }
+}
+
+/// Warp: the butterflies between lanes of that distance. An fma, since of a choice between sum and difference
+/// ptxas makes branches, where lanes wait for one another at each shuffle.
+TANDEM_DEVICE void exchange_hadamard(float (&row)[chunk_columns], int column, int distance) {
+  const float sign = (column / chunk_columns & distance) != 0 ? -1.f : 1.f;
+  TANDEM_UNROLL
+  for (float& x : row) x = hw::fma(x, sign, hw::shuffle_xor(x, static_cast<std::uint32_t>(distance)));
 }
 
 TANDEM_DEVICE void finish_hadamard(float (&row)[chunk_columns], const core::HadamardView& matrix) {
@@ -41,22 +60,36 @@ TANDEM_DEVICE void finish_hadamard(float (&row)[chunk_columns], const core::Hada
   for (float& x : row) x = hw::fma(x, matrix.to_unit, 0.f);  // no negative zeros
 }
 
-/// Warp: `row` is columns `column` to column + 7 of a row that `lanes` neighbouring lanes hold, the first a
-/// multiple of their number. All of them are the matrix's.
-template <int lanes>
-TANDEM_DEVICE void multiply_by_hadamard(float (&row)[chunk_columns], const core::HadamardView& matrix,
-                                        int column) {
-  begin_hadamard(row, matrix, column);
+/// Warp: rows times the matrix, but for their signs. `lanes` neighbouring lanes, the first a multiple of
+/// their number, hold a row: chunk i is columns `column` + i * lanes * 8 and the seven behind it.
+template <int lanes, int chunks>
+TANDEM_DEVICE void transform_row(float (&row)[chunks][chunk_columns], const core::HadamardView& matrix,
+                                 int column) {
   TANDEM_UNROLL
-  for (int distance = 1; distance < lanes; distance *= 2) exchange_hadamard(row, column, distance);
-  finish_hadamard(row, matrix);
+  for (auto& chunk : row) {
+    transform_chunk(chunk);
+    TANDEM_UNROLL
+    for (int distance = 1; distance < lanes; distance *= 2) exchange_hadamard(chunk, column, distance);
+  }
+  TANDEM_UNROLL
+  for (int distance = 1; distance < chunks; distance *= 2) {
+    TANDEM_UNROLL
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      TANDEM_UNROLL
+      for (int i = 0; i < chunk_columns; ++i)
+        if ((chunk & distance) == 0) butterfly(row[chunk][i], row[chunk + distance][i]);
+    }
+  }
+  TANDEM_UNROLL
+  for (auto& chunk : row) finish_hadamard(chunk, matrix);
 }
 
-/// The same where the matrix has `size` columns, a power of two, and behind them there are zeros, which stay;
-/// in a loop, which takes fewer registers.
+/// Warp: a chunk of a row times the matrix, a lane for each chunk, where it has `size` columns, a power of
+/// two, and behind them there are zeros, which stay; in a loop, which takes fewer registers.
 TANDEM_DEVICE void multiply_padded_by_hadamard(float (&row)[chunk_columns], const core::HadamardView& matrix,
                                                int column, int size) {
-  begin_hadamard(row, matrix, column);
+  flip_signs(row, chunk_signs(matrix, column));
+  transform_chunk(row);
   TANDEM_DONT_UNROLL
   for (int distance = 1; distance * chunk_columns < size; distance *= 2)
     exchange_hadamard(row, column, distance);

@@ -38,9 +38,9 @@ TANDEM_DEVICE void load_angles(float (&values)[8], const void* table, bool fp32,
 }
 
 /// Columns `column` (a multiple of 8, below rotary.dim) to column + 7 of a row of 16-bit elements that
-/// belongs to the token at `position`, rotated. `own` is what load_chunk finds there.
-template <hw::Operand operand>
-TANDEM_DEVICE void rotate_chunk(float (&rotated)[8], const Chunk& own, const std::uint16_t* row, int column,
+/// belongs to the token at `position`, rotated. `chunk_at(column)` is the row's chunk there, `own` this one.
+template <hw::Operand operand, typename ChunkAt>
+TANDEM_DEVICE void rotate_chunk(float (&rotated)[8], const Chunk& own, const ChunkAt& chunk_at, int column,
                                 const core::RotaryView& rotary, int position) {
   const int half = rotary.dim / 2, last = rotary.positions - 1;
   const int known = position < 0 ? 0 : (position > last ? last : position);
@@ -60,7 +60,7 @@ TANDEM_DEVICE void rotate_chunk(float (&rotated)[8], const Chunk& own, const std
     }
   } else {
     float partner[8];
-    unpack_chunk<operand>(partner, load_chunk(row + (column < half ? column + half : column - half)));
+    unpack_chunk<operand>(partner, chunk_at(column < half ? column + half : column - half));
     const float sign = column < half ? -1.f : 1.f;
     TANDEM_UNROLL
     for (int i = 0; i < 8; ++i) rotated[i] = hw::fma(x[i], cos[i], sign * partner[i] * sin[i]);
@@ -73,7 +73,8 @@ TANDEM_DEVICE Chunk rotated_chunk(const Chunk& own, const std::uint16_t* row, in
                                   const core::RotaryView& rotary, int position) {
   if (rotary.cos == nullptr || column >= rotary.dim) return own;
   float rotated[8];
-  rotate_chunk<operand>(rotated, own, row, column, rotary, position);
+  const auto chunk_at = [row](int at) { return load_chunk(row + at); };
+  rotate_chunk<operand>(rotated, own, chunk_at, column, rotary, position);
   Chunk chunk;
   TANDEM_UNROLL
   for (int i = 0; i < 4; ++i) chunk.words[i] = hw::pack<operand>(rotated[2 * i], rotated[2 * i + 1]);

@@ -42,6 +42,11 @@ struct alignas(atom_bytes) SharedTile {
     return *static_cast<Chunk*>(address);
   }
 
+  /// How many chunks ahead of a chunk are such further rows, a multiple of 8, and panels.
+  static constexpr int ahead(int further_rows, int further_panels) {
+    return (further_rows * row_bytes + further_panels * panel_bytes) / static_cast<int>(sizeof(Chunk));
+  }
+
   /// `count` columns from panel `first` on. With places that the compiler knows from there on, it keeps one
   /// address where it would else keep one of each.
   template <int count>

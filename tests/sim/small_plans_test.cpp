@@ -125,19 +125,23 @@ TEST(MergePlan, StepsOverWordsOf16Bytes) {
   }
 }
 
-TEST(QuantizePlan, HasABlockForEach128TokensOfAHead) {
+TEST(QuantizePlan, HasATileForEach128TokensOfAHead) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const QuantizeTensors t(random_quantize_case(seed));
     const core::QuantizeProblem p = t.problem();
     SCOPED_TRACE(testing::PrintToString(t.setup));
-    const auto record = quantize::make_record(p);
+    const int sm_count = 1 + static_cast<int>(seed % 4);
+    const auto record = quantize::make_record(p, sm_count);
     const quantize::QuantizeArguments& args = record.arguments;
-    const std::int64_t blocks = (p.length() + 127) / 128;
-    EXPECT_EQ(record.blocks, p.batch() * p.heads() * blocks);
+    const std::int64_t blocks = (p.length() + 127) / 128, tiles = p.batch() * p.heads() * blocks;
+    EXPECT_EQ(args.tiles, tiles);
+    EXPECT_EQ(record.blocks, std::min(tiles, sm_count * 256 / p.head_dim())) << "all registers of each";
     EXPECT_EQ(record.variant.operand, t.setup.dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16);
     EXPECT_EQ(record.variant.head_dim, p.head_dim());
     EXPECT_EQ(record.variant.by_column, p.by_column);
-    EXPECT_EQ(args.x.data, p.x.data);
+    ASSERT_EQ(record.map_count, 1u);
+    EXPECT_EQ(record.maps[0].tensor.data, p.x.data);
+    EXPECT_EQ(record.maps[0].box.rows, 128);
     EXPECT_EQ(args.out.data, p.out.data);
     EXPECT_EQ(args.scale.data, p.scale.values.data);
     EXPECT_EQ(args.heads.value(), p.heads());

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of int8 queries and keys, values of two terms, and what the quantiser writes of them."""
 
-from mutation.located import Edit, Remove
+from mutation.located import Edit
 
 from .mutant import Mutant
 
@@ -37,15 +37,13 @@ MUTANTS = [
     # The quantiser
     Mutant("quantise: integers by the scale of e4m3", "quantise", "find_scale", Edit("core::int8_scale_for", "core::scale_for")),
     Mutant("quantise: what the first term leaves, unscaled", "quantise", "Rows::subtract",
-           Edit("value[row + i][c], inverse, -taken", "value[row + i][c], 1.f, -taken")),
-    Mutant("quantise: the second term over the first", "quantise", "Rows::store_columns",
-           Edit("out + V.head_dim * args.out.row_stride", "out")),
-    Mutant("quantise: the second term's columns before the first's went out", "quantise", "Rows::store_columns",
-           Remove("sync_block")),
-    Mutant("quantise: all blocks are turned by the first one's positions", "quantise", "quantize_kernel",
-           Edit("first_position(args, batch) + first", "first_position(args, batch)")),
+           Edit("x[4 * word + i], inverse, -term", "x[4 * word + i], 1.f, -term")),
+    Mutant("quantise: the second term over the first", "quantise", "Rows::place_rows",
+           Edit("own[ahead + sizeof(Packed) / sizeof(Pair)]", "own[ahead]")),
+    Mutant("quantise: all blocks are turned by the first one's positions", "quantise", "quantize_tile",
+           Edit("first_position(args, place.batch) + place.first()", "first_position(args, place.batch)")),
     Mutant("quantise: all entries begin at the first one's position", "quantise", "quantize/kernel/first_position",
            Edit("args.first_positions + batch", "args.first_positions")),
     Mutant("quantise: columns behind the rotation's are turned", "quantise", "Rows::load_turned",
-           Edit("column() < args.rotary.dim", "true")),
+           Edit("column(panel) < args.rotary.dim", "true")),
 ]
