@@ -284,6 +284,8 @@ TANDEM_DEVICE void quantize_kernel(const QuantizeArguments& args) {
   if (const int chunk = static_cast<int>(hw::thread_index()); chunk < V.head_dim / chunk_columns)
     shared.signs[chunk] = tile::chunk_signs(args.hadamard, chunk * chunk_columns);
   hw::sync_block();
+  hw::release_next_grid();  // its blocks find place as these end, and wait for all of them
+  hw::wait_for_prior_grid();
   if (hw::thread_index() == 0)
     for (int stage = 0; stage < V.stages(); ++stage) start_load(args, shared, stage, first + stage * step);
 

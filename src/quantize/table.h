@@ -13,7 +13,7 @@ struct Family : launch::Groups<Group> {
   using Variant = QuantizeVariant;
   using Arguments = QuantizeArguments;
   static constexpr const char* name = "the quantising kernel";
-  static constexpr bool starts_early = false;
+  static constexpr bool starts_early = true;
   static constexpr int min_blocks = 0;
 };
 

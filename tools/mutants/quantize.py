@@ -26,4 +26,5 @@ MUTANTS = [
     Mutant("quantise: columns' tails are left as they were", "quantise", "store_columns",
            Edit("at >= args.padded", "at >= args.length - args.length % 16")),
     Mutant("quantise: tokens of a column as they come", "quantise", "store_columns", Edit("core::key_of_position(4 * four + i)", "4 * four + i")),
+    Mutant("quantise: begins before the grid ahead has ended", "quantise", "quantize_kernel", Remove("wait_for_prior_grid")),
 ]
