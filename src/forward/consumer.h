@@ -82,7 +82,7 @@ template <int number, ForwardVariant V>
 TANDEM_DEVICE void start_columns(ConsumerState<V>& state, const BlockProbabilities<V>& p) {
   constexpr int columns = product_columns<V>, ones = number == 0 ? V.rows_of_ones() : 0;
   constexpr int first = (products<V> - 1 - number) * columns;
-  auto& product = state.eight_bit.product[number % product_buffers<V>];
+  auto& product = state.eight_bit.product;
   tile::start_product<columns + ones>(product, p, state.shared.v[state.at.v.stage], first);
   if constexpr (V.value_terms == 2) {
     tile::start_product<columns + ones, hw::Accumulate::add>(product, p,
@@ -104,24 +104,20 @@ TANDEM_DEVICE void start_output(ConsumerState<V>& state, const BlockProbabilitie
 }
 
 /// Adds the products of 8-bit operands from the number on to their columns of the output. A single one is
-/// complete; of several the first is in flight, and each is added while the next runs.
+/// complete; of several the first is in flight, and each begins when the one before is added: for two there
+/// are no registers.
 template <int number, ForwardVariant V>
 TANDEM_DEVICE void finish_columns(ConsumerState<V>& state, const BlockProbabilities<V>& p,
                                   Softmax<V>& softmax) {
-  constexpr bool last = number + 1 == products<V>, ahead = product_buffers<V> != 1 && !last;
   constexpr int registers = product_columns<V> / 2;
-  const auto start_next = [&] {
+  if constexpr (products<V> != 1) hw::wgmma_wait<0>();
+  auto& product = state.eight_bit.product;
+  if constexpr (V.codes() && number == 0) softmax.add_sums(product[registers], product[registers + 2]);
+  softmax.template add<(products<V> - 1 - number) * registers, registers>(state.output, product);
+  if constexpr (number + 1 < products<V>) {
     hw::wgmma_fence();
     start_columns<number + 1>(state, p);
     hw::wgmma_commit();
-  };
-  if constexpr (ahead) start_next();
-  if constexpr (products<V> != 1) hw::wgmma_wait<ahead ? 1 : 0>();
-  auto& product = state.eight_bit.product[number % product_buffers<V>];
-  if constexpr (V.codes() && number == 0) softmax.add_sums(product[registers], product[registers + 2]);
-  softmax.template add<(products<V> - 1 - number) * registers, registers>(state.output, product);
-  if constexpr (!last) {
-    if constexpr (!ahead) start_next();
     finish_columns<number + 1>(state, p, softmax);
   }
 }

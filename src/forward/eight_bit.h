@@ -29,9 +29,6 @@ inline constexpr int product_columns = V.transposes() || V.head_dim > 128 ? 64 :
 /// Of those products.
 template <ForwardVariant V>
 inline constexpr int products = V.head_dim / product_columns<V>;
-/// One is added to the output while the next one runs, where there are registers for two.
-template <ForwardVariant V>
-inline constexpr int product_buffers = products<V> != 1 && V.codes() ? 2 : 1;
 
 /// A consumer's part of all that.
 template <ForwardVariant V>
@@ -40,7 +37,7 @@ struct EightBitState {
   float key_scale, value_scale;                ///< of the block at work
   const float *keys_of_head, *values_of_head;  ///< all of the tile's
   int batch, kv_head;
-  float product[product_buffers<V>][(product_columns<V> + V.rows_of_ones()) / 2];
+  float product[(product_columns<V> + V.rows_of_ones()) / 2];
 
   /// The tile in `work`; `row`: the thread's upper one.
   TANDEM_DEVICE void begin(const ForwardArguments& args, const Work& work, int row) {

@@ -27,7 +27,7 @@ constexpr auto undecided_candidates() {
   } else if constexpr (purpose == Purpose::eight_bit) {
     return eight_bit_candidates<head_dim>(eight_bit_recipes);
   } else if constexpr (purpose == Purpose::int8) {
-    return eight_bit_candidates<head_dim>(int8_recipes);
+    return eight_bit_candidates<head_dim>(int8_recipes_of<head_dim>());
   } else {
     return study_candidates<head_dim>();
   }

@@ -101,8 +101,11 @@ struct ForwardVariant {
   /// 16-bit words that so many elements of an operand take, as tiles count.
   constexpr int words(int elements) const { return is_8_bit() ? elements / 2 : elements; }
   /// Whether probabilities are made as codes (tile/block_softmax.h), and summed by rows of ones under V^T.
-  /// Not of the widest heads, for which ptxas finds no registers.
-  constexpr bool codes() const { return values == ValueLayout::columns && head_dim <= 128; }
+  /// Not of the widest heads that are capped, for which ptxas finds no registers, or that have two terms,
+  /// beside which shared memory has no room for ones.
+  constexpr bool codes() const {
+    return values == ValueLayout::columns && (head_dim <= 128 || (!softcap && value_terms == 1));
+  }
   constexpr int rows_of_ones() const { return codes() ? 8 : 0; }
   /// Whether scores are sums of integers, which come as floats above tile::base_of_sums.
   constexpr bool integer_scores() const { return operand == hw::Operand::int8; }
