@@ -153,13 +153,13 @@ class TileScheduler {
   struct RoundedSection {
     int heads, rounds;  ///< no heads: there is none
   };
-  /// Where `exact` heads are far more than L2 holds: as many heads as fill a few rounds best, that L2 holds,
-  /// or nearly does. Missing tiles leave places empty after the shortest ones; what that costs is judged by
+  /// Where `exact` heads are more than L2 holds: as many heads as fill a few rounds best, that L2 holds, or
+  /// nearly does. Missing tiles leave places empty after the shortest ones; what that costs is judged by
   /// how long they are beside a block's share of the section. The more L2 has to hold, the more it may cost.
   static constexpr RoundedSection rounded_section(int m_blocks, int grid, int cached_heads, int exact) {
     constexpr int most_rounds = 12, most_excess = 3;
     constexpr double worthwhile = 0.05;
-    if (2 * exact <= 5 * cached_heads || m_blocks < 1) return {0, 0};
+    if (exact <= cached_heads || m_blocks < 1) return {0, 0};
     for (int excess = 1; excess <= most_excess; ++excess) {
       RoundedSection best{0, 0};
       double least = worthwhile * excess;

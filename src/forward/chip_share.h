@@ -33,6 +33,11 @@ TANDEM_DEVICE std::uint32_t least_of_lanes(std::uint32_t value) {
   return value;
 }
 
+/// Tiles take longer beside the step, by so much of memory's rate as it has: at all of it, by this much.
+inline constexpr float slower_beside = 0.35f;
+/// From the step's end until the forward is at work, where it waits for that.
+inline constexpr float turn_us = 4;
+
 /// What there is to do, in microseconds of one multiprocessor.
 struct ChipWork {
   float tiles, tiles_us;  ///< of the forward
@@ -49,16 +54,18 @@ struct ChipWork {
   /// Until both have ended, where the step has `blocks` of the chip.
   TANDEM_DEVICE float us_with(const ChipShare& share, int blocks) const {
     const auto chip = static_cast<float>(share.multiprocessors);
-    const float own = static_cast<float>(blocks) * share.speed_of_few;
-    const float step = step_us / (own < chip ? own : chip);
+    const float reading = static_cast<float>(blocks) * share.speed_of_few,
+                own = reading < chip ? reading : chip;
+    const float step = step_us / own;
     const int room = (share.multiprocessors - blocks) * share.resident;
     const float forward =
+        (1 + slower_beside * own / chip) *
         forward_us(static_cast<float>(room < share.forward_blocks ? room : share.forward_blocks));
     return step > forward ? step : forward;
   }
   /// The same one after the other.
   TANDEM_DEVICE float us_in_turn(const ChipShare& share) const {
-    return step_us / static_cast<float>(share.multiprocessors) +
+    return step_us / static_cast<float>(share.multiprocessors) + turn_us +
            forward_us(static_cast<float>(share.forward_blocks));
   }
 };

@@ -46,6 +46,9 @@ Price price_of(const ForwardVariant& v) {
 
 /// A block that has a multiprocessor for itself, though there is room for two, is so much quicker.
 constexpr double alone = 0.72;
+/// Tiles of few rows wait for keys and values whose rows are no whole lines of L2, and longer for those that
+/// are no whole sectors of 32 bytes: as head dims 48 and 40 of tiles for 64.
+constexpr double padded_rows = 1.35, odd_rows = 1.9;
 /// Where L2 does not hold the keys and values of the heads that run together, tiles of few rows fetch them
 /// too often.
 constexpr double beyond_l2 = 1.6, l2_bytes = 40e6;
@@ -90,6 +93,14 @@ BlockCounts count_blocks(const ForwardProblem& p, const ForwardVariant& variant,
   return counts;
 }
 
+/// Of a tile with few rows: how much longer a block of keys takes.
+double fetching_rows(const ForwardProblem& p, const ForwardVariant& variant) {
+  constexpr std::int64_t sector = 32;
+  const std::int64_t row_bytes = p.head_dim() * static_cast<std::int64_t>(core::size_of(p.dtype()));
+  if (row_bytes % sector != 0) return odd_rows;
+  return p.head_dim() < variant.head_dim ? padded_rows : 1;
+}
+
 double bytes_of(const ForwardProblem& p) {
   const std::int64_t rows = 2 * p.q_len() * p.q_heads() + 2 * p.k_len() * p.kv_heads();
   return static_cast<double>(p.batch() * rows * p.head_dim()) * static_cast<double>(core::size_of(p.dtype()));
@@ -110,11 +121,13 @@ CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& varia
   const bool shared = variant.resident() > 1;
   const bool causal = variant.mask == MaskKind::prefix && !problem.mask.is_full();
   const bool fetches = shared && causal && cost.rounds > 1 && bytes_in_use(problem, tiling, grid) > l2_bytes;
+  const double fetching =
+      (shared && cost.rounds > 1 ? fetching_rows(problem, variant) : 1) * (fetches ? beyond_l2 : 1);
   // What the last round leaves empty, which tiles of different lengths fill.
   const double spread = blocks.most > 0 ? (blocks.most - blocks.least) / blocks.most : 0;
   const double rounds = cost.rounds + (std::ceil(cost.rounds) - cost.rounds) * (1 - spread);
   const auto tile_us = [&](double key_blocks) {
-    return 1e-3 * (price.tile_ns + price.block_ns * (fetches ? beyond_l2 : 1) * key_blocks);
+    return 1e-3 * (price.tile_ns + price.block_ns * fetching * key_blocks);
   };
   cost.compute_us = std::max(rounds * tile_us(blocks.mean), tile_us(blocks.most)) *
                     (shared && cost.rounds <= 0.5 ? alone : 1);

@@ -90,10 +90,13 @@ struct Model {
   }
   double us_with(int blocks) const {
     const double reading = std::min<double>(chip, blocks * shared.share.speed_of_few);
-    return std::max(step_us / reading, forward_us(std::min((chip - blocks) * shared.share.resident,
-                                                           shared.share.forward_blocks)));
+    const double slower = 1 + forward::slower_beside * reading / chip;
+    return std::max(step_us / reading, slower * forward_us(std::min((chip - blocks) * shared.share.resident,
+                                                                    shared.share.forward_blocks)));
   }
-  double us_in_turn() const { return step_us / chip + forward_us(shared.share.forward_blocks); }
+  double us_in_turn() const {
+    return step_us / chip + forward::turn_us + forward_us(shared.share.forward_blocks);
+  }
   double least_us() const {
     double least = us_in_turn();
     for (int blocks = shared.share.team_blocks; blocks <= shared.all_step_blocks && blocks < chip;
