@@ -159,7 +159,7 @@ class TileScheduler {
   static constexpr RoundedSection rounded_section(int m_blocks, int grid, int cached_heads, int exact) {
     constexpr int most_rounds = 12, most_excess = 3;
     constexpr double worthwhile = 0.05;
-    if (exact <= cached_heads || m_blocks < 1) return {0, 0};
+    if (10 * exact <= 11 * cached_heads || m_blocks < 1) return {0, 0};
     for (int excess = 1; excess <= most_excess; ++excess) {
       RoundedSection best{0, 0};
       double least = worthwhile * excess;

@@ -67,17 +67,18 @@ struct DecodeArguments {
   int value_dim;        ///< of the tensors; kernels of a larger one have zeros beyond
   core::Divisor group;  ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
-  bool fixed_splits;         ///< a unit is a split with a partial result of its own
-  bool merges_apart;         ///< the combine kernel merges, which comes behind this one
-  int overhead;              ///< of a stream besides its keys, in units, where lengths differ
-  core::Divisor min_share;   ///< units that are worth a block
-  core::Divisor even_share;  ///< the same where all sequences have as many
-  hw::CachePolicy policy;    ///< of the cache's bytes in L2
-  float scale_log2;          ///< scores (after the cap) times this are exponents of 2
-  float score_to_cap;        ///< > 0: scores become tanh(score_to_cap * score)
-  const std::int32_t* plan;  ///< nullptr: each block finds its share
-  std::uint32_t* counters;   ///< of the grid's blocks; 0 between calls
-  float* partials;           ///< PartialLayout
+  bool fixed_splits;             ///< a unit is a split with a partial result of its own
+  bool merges_apart;             ///< the combine kernel merges, which comes behind this one
+  int overhead;                  ///< of a stream besides its keys, in units, where lengths differ
+  core::Divisor min_share;       ///< units that are worth a block
+  core::Divisor even_share;      ///< the same where all sequences have as many
+  bool shares_end_with_streams;  ///< of even shares: whether they are parts of a stream
+  hw::CachePolicy policy;        ///< of the cache's bytes in L2
+  float scale_log2;              ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;            ///< > 0: scores become tanh(score_to_cap * score)
+  const std::int32_t* plan;      ///< nullptr: each block finds its share
+  std::uint32_t* counters;       ///< of the grid's blocks; 0 between calls
+  float* partials;               ///< PartialLayout
   /// Of an 8-bit cache, fp32; data == nullptr: all 1.
   core::TensorView k_scale, v_scale;
   int head_dim;  ///< of queries and keys: kernels whose values do not lie in the keys go by value_dim

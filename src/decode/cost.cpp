@@ -74,11 +74,13 @@ TilePrice price_of(const DecodeVariant& variant) {
 
 /// How streams that are equally long are shared out.
 struct Cut {
-  std::int64_t units;   ///< of a stream
-  std::int64_t blocks;  ///< that have a share
-  std::int64_t share;   ///< units of the longest one
-  bool whole;           ///< no stream is cut
-  bool even;            ///< nor begun where another ends
+  std::int64_t units;         ///< of a stream
+  std::int64_t blocks;        ///< that have a share
+  std::int64_t share;         ///< units of the longest one
+  double mean_share;          ///< of those that read together
+  bool whole;                 ///< no stream is cut
+  bool even;                  ///< nor begun where another ends
+  std::int64_t in_parts = 0;  ///< so many of each stream, where shares end with streams
 
   double streams_begun() const {
     const double streams = static_cast<double>(share) / static_cast<double>(units);
@@ -86,21 +88,29 @@ struct Cut {
   }
   std::int64_t parts() const {
     if (whole) return 1;
+    if (in_parts > 0) return in_parts;
     if (even) return units / share;
     return share < units ? ceil_div(units, share) + 1 : 2;
   }
 };
 
 Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const TeamShape& shape,
-           std::int64_t least_share) {
+           const EvenShare& least) {
   Cut cut{};
   cut.units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
   const std::int64_t in_turn = streams_in_turn(problem, variant, shape);
+  if (least.ends_with_streams) {
+    cut.in_parts = ceil_div(cut.units, least.units), cut.blocks = in_turn * cut.in_parts * shape.team_blocks;
+    cut.share = least.units,
+    cut.mean_share = static_cast<double>(cut.units) / static_cast<double>(cut.in_parts);
+    cut.whole = cut.in_parts == 1, cut.even = true;
+    return cut;
+  }
   constexpr std::int64_t most = std::int64_t{1} << 30;  // more is refused
   const auto total = static_cast<int>(std::min(in_turn * cut.units, most));
-  const core::Shares shares(total, core::Divisor(shape.teams), core::Divisor(static_cast<int>(least_share)));
+  const core::Shares shares(total, core::Divisor(shape.teams), core::Divisor(static_cast<int>(least.units)));
   cut.blocks = std::int64_t{shares.blocks()} * shape.team_blocks;
-  cut.share = shares.begin(1);
+  cut.share = shares.begin(1), cut.mean_share = static_cast<double>(cut.share);
   const bool equal = cut.share * shares.blocks() == total;
   cut.whole = equal && cut.share % cut.units == 0;
   cut.even = cut.whole || (equal && cut.units % cut.share == 0);
@@ -166,8 +176,7 @@ double share_us(const Cut& cut, const Reading& reading) {
   const std::int64_t most = fewest + (left_over > 0 ? 1 : 0), busy = fewest > 0 ? max_sm_count : cut.blocks;
   const bool uneven = fewest > 0 && left_over > 0;
   const double usual_us = block_us_of(reading, busy, uneven ? fewest : most, sm_rate);
-  const auto share = static_cast<double>(cut.share);
-  const auto ahead = static_cast<double>(std::min(cut.share, blocks_ahead));
+  const double share = cut.mean_share, ahead = std::min(share, static_cast<double>(blocks_ahead));
   const double us = usual_us * ahead + std::max(usual_us, reading.stream_us) * (share - ahead);
   if (!uneven) return us;
   const double fullest_us = std::max(block_us_of(reading, busy, most, sm_rate), reading.stream_us);
@@ -178,7 +187,7 @@ double share_us(const Cut& cut, const Reading& reading) {
 }  // namespace
 
 double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
-               std::int64_t share) {
+               const EvenShare& share) {
   if (grid.blocks() == 0) return 0;
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const TilePrice price = price_of(variant);
@@ -195,20 +204,26 @@ CostBeside cost_beside(const DecodeProblem& problem, const DecodeVariant& varian
   return {streams * price.stream_us, streams * together_us / variant.block_n, together_us / few_us};
 }
 
-std::int64_t best_share(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
-                        std::int64_t usual) {
-  constexpr std::int64_t most_keys = 1536;  // of a stream whose cut counts
+EvenShare best_share(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
+                     std::int64_t usual) {
+  constexpr std::int64_t most_keys = 1536;  // of a stream, so that some are not cut
+  EvenShare best{usual};
   const std::int64_t units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
-  if (grid.blocks() == 0 || problem.capacity() > most_keys) return usual;
+  if (grid.blocks() == 0) return best;
   const std::int64_t in_turn = streams_in_turn(problem, variant, grid.usual);
-  std::int64_t best = usual;
-  double least = step_us(problem, variant, grid, usual);
-  for (const std::int64_t share :
-       {ceil_div(in_turn, grid.usual.teams) * units, units, ceil_div(units, 2), ceil_div(units, 4)}) {
-    if (share <= usual) continue;
+  double least = step_us(problem, variant, grid, best);
+  const auto consider = [&](const EvenShare& share) {
+    if (share.units < usual || (share.units == usual && !share.ends_with_streams)) return;
     const double us = step_us(problem, variant, grid, share);
     if (us < least) best = share, least = us;
+  };
+  if (problem.capacity() <= most_keys) {
+    for (const std::int64_t share :
+         {ceil_div(in_turn, grid.usual.teams) * units, units, ceil_div(units, 2), ceil_div(units, 4)})
+      consider({share});
   }
+  const std::int64_t parts = std::min(units, grid.usual.teams / in_turn);
+  if (parts > 1) consider({ceil_div(units, parts), true});
   return best;
 }
 

@@ -7,10 +7,16 @@
 
 namespace tandem::decode {
 
-/// Microseconds of the step on the grid where all sequences fill the cache and a share has at least `share`
-/// units. For tiles of shared_p without fixed splits: of the others nothing was measured.
+/// What a block has at least where all streams are equally long.
+struct EvenShare {
+  std::int64_t units;
+  bool ends_with_streams = false;  ///< shares are parts of a stream; none begins in one and ends in another
+};
+
+/// Microseconds of the step on the grid where all sequences fill the cache, with such shares. For tiles of
+/// shared_p without fixed splits: of the others nothing was measured.
 double step_us(const core::DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
-               std::int64_t share);
+               const EvenShare& share);
 
 /// What a step takes beside other work, in microseconds of one multiprocessor: for a sequence, and for each
 /// of its keys where all multiprocessors read; and how much faster one reads where so few do that memory is
@@ -20,9 +26,9 @@ struct CostBeside {
 };
 CostBeside cost_beside(const core::DecodeProblem& problem, const DecodeVariant& variant);
 
-/// The least share that costs least, from `usual` on: a whole number of streams, or a part of one, so that
+/// The share that costs least, from `usual` units on: a whole number of streams, or a part of one, so that
 /// few or none are cut.
-std::int64_t best_share(const core::DecodeProblem& problem, const DecodeVariant& variant,
-                        const GridShape& grid, std::int64_t usual);
+EvenShare best_share(const core::DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
+                     std::int64_t usual);
 
 }  // namespace tandem::decode

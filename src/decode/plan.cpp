@@ -206,12 +206,12 @@ int min_share_of(const DecodeProblem& problem, const DecodeVariant& variant) {
 
 /// Where streams are equally long, shares may be so chosen that few of them are cut. Not where the step may
 /// be long: its teams are others; nor beside another kernel: how many blocks share is not known.
-int even_share_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
-  const int usual = min_share_of(problem, variant);
+EvenShare even_share_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
+  const EvenShare usual{min_share_of(problem, variant)};
   const std::int64_t units = problem.batch() * ceil_div(problem.capacity(), variant.block_n);
   const bool beside = problem.listed.given && !problem.listed.alone;
   if (problem.split_size > 0 || beside || units >= long_step_of(problem, variant, grid)) return usual;
-  return static_cast<int>(best_share(problem, variant, grid, usual));
+  return best_share(problem, variant, grid, usual.units);
 }
 
 bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
@@ -367,7 +367,9 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
                       most_units(problem, variant) > problem.batch() * streams_of(problem, variant);
   args.overhead = overhead_of(problem, variant);
   args.min_share = core::Divisor(min_share_of(problem, variant));
-  args.even_share = core::Divisor(even_share_of(problem, variant, grid));
+  const EvenShare even = even_share_of(problem, variant, grid);
+  args.even_share = core::Divisor(static_cast<int>(even.units));
+  args.shares_end_with_streams = even.ends_with_streams;
   // Several row tiles read the same keys; otherwise nobody reads them again.
   args.policy = args.row_tiles.value() > 1 ? hw::CachePolicy::normal : hw::CachePolicy::evict_first;
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;

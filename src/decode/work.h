@@ -7,7 +7,8 @@
 // step has fewer streams side by side where that leaves fewer multiprocessors over.
 //
 // Where all sequences have as many units, no position is spent on overhead: equal shares have about as many
-// streams each anyway, and boundaries stay at streams' ends where those are multiples of a share.
+// streams each anyway, and boundaries stay at streams' ends where those are multiples of a share. Where
+// shares are parts of a stream, streams are filled up with positions to multiples of it.
 #pragma once
 
 #include <type_traits>
@@ -55,7 +56,7 @@ class SplitScheduler {
       const std::int32_t* start = args.plan + plan_words(block);
       total = hw::load_global(args.plan);
       const int flags = hw::load_global(args.plan + 1);
-      overhead_ = flags / 2, is_long_ = flags % 2;
+      overhead_ = flags / 4, is_even_ = flags / 2 % 2 != 0, is_long_ = flags % 2;
       window_ = hw::load_global(start) - hw::warp_size;
       window_end_ = hw::load_global(start + 1);
     } else {
@@ -64,9 +65,8 @@ class SplitScheduler {
     const auto [team, member] =
         in_long_step() ? args.long_teams.team_blocks.divide(block) : args.teams.team_blocks.divide(block);
     member_ = member;
-    // Without overhead all sequences have as many units, and shares may be of whole streams.
     shares_ = core::Shares(total, teams_with_share(in_long_step() ? args.long_teams : args.teams),
-                           overhead_ == 0 ? args.even_share : args.min_share);
+                           is_even_ ? args.even_share : args.min_share);
     position_ = shares_.begin(team);
     end_ = shares_.begin(team + 1);
   }
@@ -80,7 +80,7 @@ class SplitScheduler {
   TANDEM_DEVICE int share_end() const { return end_; }
   TANDEM_DEVICE int total() const { return shares_.begin(shares_.blocks()); }
   /// Of step: what a plan says of it besides the positions.
-  TANDEM_DEVICE int flags() const { return 2 * overhead_ + is_long_; }
+  TANDEM_DEVICE int flags() const { return 4 * overhead_ + 2 * static_cast<int>(is_even_) + is_long_; }
 
   /// Where the sequence at the share's position begins.
   TANDEM_DEVICE ShareStart start() {
@@ -240,18 +240,31 @@ class SplitScheduler {
     if (batch() > hw::warp_size) {
       const int units = count_units();
       choose_teams(units);
-      return core::positions(units * streams_per_block(), batch() * streams_per_block(), overhead_);
+      return all_positions(units * streams_per_block(), batch() * streams_per_block());
     }
     load_window();
     choose_teams(window_end_);
     if (in_long_step())
       own_begin_ *= streams_per_block(), window_end_ *= streams_per_block();  // there was one stream in turn
     const int units = window_end_, streams = batch() * streams_per_block(), first = from_lane(own_.units, 0);
-    if (hw::any_lane(own_.units != 0 && own_.units != first)) overhead_ = args_.overhead;
+    choose_overhead(hw::any_lane(own_.units != 0 && own_.units != first), first);
     own_begin_ += overhead_ * streams_per_block() *
                   static_cast<int>(hw::lane_index());  // as load_window would find it now
     window_end_ += overhead_ * streams;
-    return core::positions(units, streams, overhead_);
+    return all_positions(units, streams);
+  }
+  /// Of streams that are filled up the last one is, too.
+  TANDEM_DEVICE int all_positions(int units, int streams) const {
+    return core::positions(units, streams + (is_even_ ? 1 : 0), overhead_);
+  }
+  /// `units`: of the first stream.
+  TANDEM_DEVICE void choose_overhead(bool differs, int units) {
+    is_even_ = !differs;
+    overhead_ = differs ? args_.overhead : 0;
+    if (!differs && args_.shares_end_with_streams) {
+      const int left = args_.even_share.divide(units).remainder;
+      overhead_ = left == 0 ? 0 : args_.even_share.value() - left;
+    }
   }
 
   /// Units of a stream of each sequence, and the overhead, for more sequences than a window has: without one,
@@ -276,7 +289,7 @@ class SplitScheduler {
         sum += first + i * hw::warp_size < batch() ? units : 0;
       }
     }
-    if (hw::any_lane(differs)) overhead_ = args_.overhead;
+    choose_overhead(hw::any_lane(differs), first_units);
     TANDEM_UNROLL
     for (int distance = 1; distance < hw::warp_size; distance *= 2) {
       sum += static_cast<int>(hw::shuffle_xor(static_cast<std::uint32_t>(sum), distance));
@@ -304,7 +317,8 @@ class SplitScheduler {
   core::Shares shares_;
   int member_;
   int is_long_ = 0;
-  int overhead_ = 0;  ///< of each stream, in positions
+  int overhead_ = 0;      ///< of each stream, in positions
+  bool is_even_ = false;  ///< whether all sequences have as many units
   int position_, end_;
   int window_, window_end_;  ///< sequence of lane 0; position after the last lane's
   core::SequenceUnits own_{};

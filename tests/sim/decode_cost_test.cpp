@@ -17,7 +17,7 @@ using decode::DecodeVariant;
 constexpr int multiprocessors = 132;
 
 double us(const DecodeProblem& p, const DecodeVariant& v, std::int64_t share) {
-  return decode::step_us(p, v, decode::grid_shape(p, v, multiprocessors), share);
+  return decode::step_us(p, v, decode::grid_shape(p, v, multiprocessors), {share});
 }
 
 /// The kernels that the model may choose for head dim 128 in bf16.

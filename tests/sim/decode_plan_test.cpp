@@ -252,25 +252,34 @@ void expect_tensors(const decode::DecodeArguments& args, const DecodeProblem& p)
 }
 
 /// Units that a block has at least where all streams are as long: of what leaves streams whole, or in two or
-/// four parts, that which costs least; but as usual where the step may be long, or splits are fixed.
-void expect_even_share(std::int64_t share, const DecodeProblem& p, const DecodeVariant& v,
+/// four parts, or in as many as there are teams for, that which costs least; but as usual where the step may
+/// be long, or splits are fixed.
+void expect_even_share(const decode::EvenShare& share, const DecodeProblem& p, const DecodeVariant& v,
                        const decode::DecodeArguments& args) {
   const std::int64_t usual = p.split_size > 0 ? 1 : std::max(1, 128 / v.block_n);
   const std::int64_t units = std::max<std::int64_t>(1, ceil_div(p.capacity(), v.block_n));
   const decode::GridShape grid = decode::grid_shape(p, v, 132);
-  if (p.split_size > 0 || p.capacity() > 1536 || p.batch() * units >= args.long_step) {
-    EXPECT_EQ(share, usual);
+  if (p.split_size > 0 || p.batch() * units >= args.long_step) {
+    EXPECT_EQ(share.units, usual);
+    EXPECT_FALSE(share.ends_with_streams);
     return;
   }
   const std::int64_t in_turn = p.batch() * (Model{p}.streams(v) / grid.usual.team_blocks);
-  bool found = false;
-  for (const std::int64_t other :
-       {usual, ceil_div(in_turn, grid.usual.teams) * units, units, ceil_div(units, 2), ceil_div(units, 4)}) {
-    if (other < usual) continue;
-    found = found || other == share;
-    EXPECT_LE(decode::step_us(p, v, grid, share), decode::step_us(p, v, grid, other)) << other;
+  std::vector<decode::EvenShare> others{{usual}};
+  if (p.capacity() <= 1536) {
+    for (const std::int64_t other :
+         {ceil_div(in_turn, grid.usual.teams) * units, units, ceil_div(units, 2), ceil_div(units, 4)})
+      others.push_back({other});
   }
-  EXPECT_TRUE(found) << share;
+  if (const std::int64_t parts = std::min(units, grid.usual.teams / in_turn); parts > 1)
+    others.push_back({ceil_div(units, parts), true});
+  bool found = false;
+  for (const decode::EvenShare& other : others) {
+    if (other.units < usual) continue;
+    found = found || (other.units == share.units && other.ends_with_streams == share.ends_with_streams);
+    EXPECT_LE(decode::step_us(p, v, grid, share), decode::step_us(p, v, grid, other)) << other.units;
+  }
+  EXPECT_TRUE(found) << share.units;
 }
 
 void expect_numbers(const decode::DecodeArguments& args, const DecodeProblem& p, const DecodeVariant& v,
@@ -305,7 +314,7 @@ void expect_numbers(const decode::DecodeArguments& args, const DecodeProblem& p,
   EXPECT_EQ(args.fixed_splits, p.split_size > 0);
   EXPECT_EQ(args.overhead, p.split_size > 0 ? 0 : (64 * 1024 + block_bytes / 2) / block_bytes);
   EXPECT_EQ(args.min_share.value(), p.split_size > 0 ? 1 : std::max(1, 128 / v.block_n));
-  expect_even_share(args.even_share.value(), p, v, args);
+  expect_even_share({args.even_share.value(), args.shares_end_with_streams}, p, v, args);
   EXPECT_EQ(args.merges_apart, p.split_size == 0 && (v.query_rows > 16 || v.value_dim == 512) &&
                                    v.algorithm != Algorithm::plain && p.capacity() > v.block_n);
   EXPECT_EQ(args.policy,
