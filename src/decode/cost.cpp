@@ -24,7 +24,7 @@ constexpr std::array tile_prices{
     TilePrice{64, 8, 0.73, 0.68},  TilePrice{64, 16, 0.73, 0.80},  TilePrice{64, 32, 1.06, 1.28},
     TilePrice{128, 8, 0.73, 0.89}, TilePrice{128, 16, 0.73, 1.08}, TilePrice{128, 32, 1.05, 1.33},
     TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 0.73, 0.90},  TilePrice{256, 16, 0.73, 1.05},
-    TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
+    TilePrice{256, 32, 5.0, 2.10}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
     TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
 // Those of two warpgroups, computed from their products, exponentials and waits (docs/decode.md, "Two
 // warpgroups"), and not measured.

@@ -184,13 +184,13 @@ TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutWhereLengthsDiffer) {
   machine.multiprocessors = 2;
   const std::vector<std::int32_t> plan = plan_of(GetParam(), ragged, workspace_, machine);
   EXPECT_EQ(plan[0], 7 + 3 * overhead);
-  EXPECT_EQ(plan[1], 2 * overhead);
+  EXPECT_EQ(plan[1], 4 * overhead);
   EXPECT_EQ(plan[2], 0);  // the first block's first sequence, and its first position
   EXPECT_EQ(plan[3], 0);
   const DecodeTensors even(step_of(GetParam(), {4 * block, 4 * block - 1, 4 * block}));
   const std::vector<std::int32_t> plain = plan_of(GetParam(), even, workspace_, machine);
   EXPECT_EQ(plain[0], 12);
-  EXPECT_EQ(plain[1], 0);
+  EXPECT_EQ(plain[1], 2);  // all are alike
   if (GetParam().never_merges()) return;
   DecodeCase fixed = ragged.setup;
   fixed.split_size = block;
@@ -209,7 +209,44 @@ TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutAmongMoreSequencesThanLanes)
     c.capacity = 2 * block;
     const std::vector<std::int32_t> plan = plan_of(GetParam(), DecodeTensors(c), workspace_, machine);
     EXPECT_EQ(plan[0], differ ? 34 + 32 * overhead : 33);
-    EXPECT_EQ(plan[1] / 2, differ ? overhead : 0);
+    EXPECT_EQ(plan[1], differ ? 4 * overhead : 2);
+  }
+}
+
+/// A step whose streams are equally long and cut in parts that end with them, though these are not equal; no
+/// sequences if the model wants none such. Sets the multiprocessors.
+DecodeCase step_of_parts(const DecodeVariant& variant, Workspace& workspace, sim::Machine& machine) {
+  for (int blocks = 3; blocks <= 15; ++blocks) {
+    for (const int sequences : {3, 2, 5}) {
+      for (machine.multiprocessors = 2; machine.multiprocessors <= 3 * sequences; ++machine.multiprocessors) {
+        DecodeCase c = step_of(variant, {});
+        c.lengths.assign(static_cast<std::size_t>(sequences), blocks * variant.block_n);
+        c.capacity = blocks * variant.block_n;
+        const DecodeTensors tensors(c);
+        const core::DecodeProblem problem = tensors.problem();
+        const auto args = decode::make_record(problem, variant, machine.multiprocessors,
+                                              workspace.of(decode::workspace_bytes(problem, variant)).data())
+                              .arguments;
+        if (args.shares_end_with_streams && blocks % args.even_share.value() != 0) return c;
+      }
+    }
+  }
+  return step_of(variant, {});
+}
+
+TEST_P(DecodeSharesOnSim, SharesOfEqualStreamsEndWithThem) {
+  sim::Machine machine;
+  DecodeCase c = step_of_parts(GetParam(), workspace_, machine);
+  ASSERT_FALSE(c.lengths.empty());
+  for (const std::int64_t blocks : {c.capacity / GetParam().block_n, std::int64_t{2}}) {
+    c.lengths.assign(c.lengths.size(), static_cast<std::int32_t>(blocks * GetParam().block_n - 1));
+    SCOPED_TRACE(testing::PrintToString(c));
+    const DecodeTensors before(c), without = run(GetParam(), c, workspace_, machine);
+    expect_correct(without, before);
+    std::vector<std::int32_t> plan = plan_of(GetParam(), before, workspace_, machine);
+    EXPECT_EQ(plan[0] % static_cast<int>(c.lengths.size()), 0) << "each is as long";
+    if (blocks > 2) EXPECT_GT(plan[1] / 4, 0) << "and filled up";
+    EXPECT_TRUE(same_bytes(run(GetParam(), c, workspace_, machine, plan).o, without.o));
   }
 }
 

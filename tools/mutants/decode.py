@@ -57,6 +57,11 @@ MUTANTS = [
     Mutant("decode: counted with a load and a store", "counter", "arrive_last",
            Edit("last = hw::atomic_add(counter, 1u) + 1", "const std::uint32_t n = hw::load_global(counter) + 1; hw::store_global(counter, n); last = n")),
     Mutant("decode: every split arrives", "counter", "finish_work", Edit("!more_here &&", "")),
+    # Decode: equal streams, whose shares end with them
+    Mutant("decode: the last of equal streams is not filled up", "index", "all_positions", Edit("streams + (is_even_ ? 1 : 0)", "streams")),
+    Mutant("decode: equal streams are filled up by what is over", "index", "choose_overhead",
+           Edit("args_.even_share.value() - left", "left")),
+    Mutant("decode: a plan forgets that streams are equal", "index", "SplitScheduler::flags", Edit("2 * static_cast<int>(is_even_)", "0")),
     # Decode: places and bounds
     Mutant("decode: one place for both ends of a share", "index", "parts_of", Edit("block == first_block ? first :", "")),
     Mutant("decode: team's members share a place", "index", "parts_of", Edit("unit * team_blocks + member", "unit * team_blocks")),
