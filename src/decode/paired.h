@@ -150,6 +150,8 @@ TANDEM_DEVICE void exchange_halves(Consumer<V>& consumer, const PlainResult<V>& 
     }
   }
   sync_consumers<V>();
+  sync_consumers<V>();  // for racecheck, to which the first loads behind one barrier are early
+                        // (docs/performance.md)
   float own_factor[2], other_factor[2];
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {

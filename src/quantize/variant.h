@@ -19,7 +19,7 @@ struct QuantizeVariant {
 
   /// A thread's of a block of tokens, of one row or of several. Turning takes registers, of which fewer
   /// threads have more.
-  constexpr int thread_chunks() const { return turns ? 8 : 4; }
+  constexpr int thread_chunks() const { return turns || (!by_column && head_dim == 128) ? 8 : 4; }
   constexpr int threads() const { return block_tokens * head_dim / (thread_chunks() * chunk_columns); }
   /// Panels of 64 columns, of whose rows eight neighbouring lanes have a chunk each.
   constexpr int panels() const { return head_dim / panel_columns; }

@@ -9,6 +9,7 @@
 #include "api/hopper_mixed.h"
 #include "apps/sim/mixed_sim.h"
 #include "apps/sim/simulate.h"
+#include "forward/chip_share.h"
 #include "tests/sim/workspace.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/varlen_case.h"
