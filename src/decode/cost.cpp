@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "core/stream_k.h"
 
@@ -24,7 +25,7 @@ constexpr std::array tile_prices{
     TilePrice{64, 8, 0.73, 0.68},  TilePrice{64, 16, 0.73, 0.80},  TilePrice{64, 32, 1.06, 1.28},
     TilePrice{128, 8, 0.73, 0.89}, TilePrice{128, 16, 0.73, 1.08}, TilePrice{128, 32, 1.05, 1.33},
     TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 0.73, 0.90},  TilePrice{256, 16, 0.73, 1.05},
-    TilePrice{256, 32, 5.0, 2.10}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
+    TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
     TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
 // Those of two warpgroups, computed from their products, exponentials and waits (docs/decode.md, "Two
 // warpgroups"), and not measured.
@@ -41,6 +42,8 @@ constexpr double odd_row_rate = 3.5e6;
 /// The same of a block that streams from memory, once the stages that were fetched ahead are used up. Not
 /// seen from head dim 256 on.
 constexpr double stream_rate = 50e3;
+/// But there of tiles of 32 rows: two steps of one row tile, 62 x 5996 and 10 x 23215 keys.
+constexpr double wide_stream_rate = 31e3;
 constexpr std::int64_t blocks_ahead = 2;
 /// Of a multiprocessor that reads on while most others are done.
 constexpr double lone_sm_rate = 66e3;
@@ -134,6 +137,12 @@ double merging_us(const DecodeVariant& variant, const Cut& cut) {
          partial_us * numbers / 1024 * (cut.even ? 1 : 2);
 }
 
+double stream_rate_of(const DecodeVariant& variant) {
+  if (variant.head_dim < 256) return stream_rate;
+  constexpr double any = std::numeric_limits<double>::infinity();
+  return variant.head_dim == 256 && variant.query_rows == 32 ? wide_stream_rate : any;
+}
+
 /// Of a step's blocks of keys: what one takes a thread block, by what it waits for.
 struct Reading {
   double block_us;          ///< products and softmax
@@ -155,7 +164,7 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
           bytes,
           row_tiles,
           odd_rows ? odd_row_rate : l2_rate,
-          variant.head_dim >= 256 ? 0 : bytes / row_tiles / stream_rate,
+          bytes / row_tiles / stream_rate_of(variant),
           variant.values_in_keys()};
 }
 

@@ -215,19 +215,22 @@ TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutAmongMoreSequencesThanLanes)
 
 /// A step whose streams are equally long and cut in parts that end with them, though these are not equal; no
 /// sequences if the model wants none such. Sets the multiprocessors.
-DecodeCase step_of_parts(const DecodeVariant& variant, Workspace& workspace, sim::Machine& machine) {
+DecodeCase step_of_parts(const DecodeVariant& variant, sim::Machine& machine) {
+  DecodeCase c = step_of(variant, {1});
+  const DecodeTensors tensors(c);
   for (int blocks = 3; blocks <= 15; ++blocks) {
     for (const int sequences : {3, 2, 5}) {
+      core::DecodeProblem problem = tensors.problem();  // of which only shapes are looked at
+      c.capacity = blocks * variant.block_n;
+      problem.q.shape[0] = problem.o.shape[0] = problem.k_cache.shape[0] = problem.v_cache.shape[0] =
+          sequences;
+      problem.k_cache.shape[1] = problem.v_cache.shape[1] = c.capacity;
       for (machine.multiprocessors = 2; machine.multiprocessors <= 3 * sequences; ++machine.multiprocessors) {
-        DecodeCase c = step_of(variant, {});
-        c.lengths.assign(static_cast<std::size_t>(sequences), blocks * variant.block_n);
-        c.capacity = blocks * variant.block_n;
-        const DecodeTensors tensors(c);
-        const core::DecodeProblem problem = tensors.problem();
-        const auto args = decode::make_record(problem, variant, machine.multiprocessors,
-                                              workspace.of(decode::workspace_bytes(problem, variant)).data())
-                              .arguments;
-        if (args.shares_end_with_streams && blocks % args.even_share.value() != 0) return c;
+        const auto args = decode::make_arguments(
+            problem, variant, decode::grid_shape(problem, variant, machine.multiprocessors), nullptr);
+        if (!args.shares_end_with_streams || blocks % args.even_share.value() == 0) continue;
+        c.lengths.assign(static_cast<std::size_t>(sequences), static_cast<std::int32_t>(c.capacity));
+        return c;
       }
     }
   }
@@ -236,8 +239,11 @@ DecodeCase step_of_parts(const DecodeVariant& variant, Workspace& workspace, sim
 
 TEST_P(DecodeSharesOnSim, SharesOfEqualStreamsEndWithThem) {
   sim::Machine machine;
-  DecodeCase c = step_of_parts(GetParam(), workspace_, machine);
-  ASSERT_FALSE(c.lengths.empty());
+  DecodeCase c = step_of_parts(GetParam(), machine);
+  if (c.lengths.empty()) {
+    EXPECT_TRUE(GetParam().splits_keys() || GetParam().algorithm == decode::Algorithm::plain);
+    GTEST_SKIP() << "the model cuts none so";
+  }
   for (const std::int64_t blocks : {c.capacity / GetParam().block_n, std::int64_t{2}}) {
     c.lengths.assign(c.lengths.size(), static_cast<std::int32_t>(blocks * GetParam().block_n - 1));
     SCOPED_TRACE(testing::PrintToString(c));
