@@ -1,5 +1,7 @@
 // How a step of few queries and the forward share the chip: what the kernel ahead of both decides, on the
 // software Hopper, against a plain model of the same in float64.
+#include "forward/chip_share.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,7 +11,6 @@
 #include "api/hopper_mixed.h"
 #include "apps/sim/mixed_sim.h"
 #include "apps/sim/simulate.h"
-#include "forward/chip_share.h"
 #include "tests/sim/workspace.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/varlen_case.h"
@@ -96,7 +97,8 @@ struct Model {
                                                                     shared.share.forward_blocks)));
   }
   double us_in_turn() const {
-    return step_us / chip + forward::turn_us + forward_us(shared.share.forward_blocks);
+    return forward::turn_us +
+           forward::slower_in_turn * (step_us / chip + forward_us(shared.share.forward_blocks));
   }
   double least_us() const {
     double least = us_in_turn();
