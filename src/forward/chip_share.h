@@ -35,8 +35,9 @@ TANDEM_DEVICE std::uint32_t least_of_lanes(std::uint32_t value) {
 
 /// Tiles take longer beside the step, by so much of memory's rate as it has: at all of it, by this much.
 inline constexpr float slower_beside = 0.35f;
-/// From the step's end until the forward is at work, where it waits for that.
-inline constexpr float turn_us = 4;
+/// Where it waits for the step: from the step's end until the forward is at work, and how much longer both
+/// take than by their prices, beside what the shares take, as steps on a card say.
+inline constexpr float turn_us = 4, slower_in_turn = 1.08f;
 
 /// What there is to do, in microseconds of one multiprocessor.
 struct ChipWork {
@@ -65,8 +66,8 @@ struct ChipWork {
   }
   /// The same one after the other.
   TANDEM_DEVICE float us_in_turn(const ChipShare& share) const {
-    return step_us / static_cast<float>(share.multiprocessors) + turn_us +
-           forward_us(static_cast<float>(share.forward_blocks));
+    return turn_us + slower_in_turn * (step_us / static_cast<float>(share.multiprocessors) +
+                                       forward_us(static_cast<float>(share.forward_blocks)));
   }
 };
 
@@ -96,8 +97,9 @@ TANDEM_DEVICE ChipWork work_of_chip(const ListArguments& args) {
           sum_of_lanes(listed) * share.listed_us + sum_of_lanes(listed_keys) * share.listed_key_us};
 }
 
-/// Warp: says how many blocks the step and the forward have. One lane tries every 32nd share of the step;
-/// none, and both have the whole chip, one after the other.
+/// Warp: says how many blocks the step and the forward have. One lane tries every 32nd share of the step; of
+/// equal ones the largest, since those that read at memory's rate by the model nearly do. None, and both have
+/// the whole chip, one after the other.
 TANDEM_DEVICE void share_chip(const ListArguments& args) {
   const ChipShare& share = args.few.share;
   const ChipWork work = work_of_chip(args);
@@ -109,11 +111,11 @@ TANDEM_DEVICE void share_chip(const ListArguments& args) {
     for (int own = lane + 1; own <= most && own * share.team_blocks < share.multiprocessors;
          own += hw::warp_size) {
       const float us = work.us_with(share, own * share.team_blocks);
-      if (us < least) least = us, teams = own;
+      if (us <= least) least = us, teams = own;
     }
     const std::uint32_t best = least_of_lanes(std::bit_cast<std::uint32_t>(least));
     const bool has_best = std::bit_cast<std::uint32_t>(least) == best;
-    teams = static_cast<int>(least_of_lanes(has_best ? static_cast<std::uint32_t>(teams) : ~0u));
+    teams = static_cast<int>(~least_of_lanes(~static_cast<std::uint32_t>(has_best ? teams : 0)));
   }
   if (lane != 0) return;
   const int blocks = teams * share.team_blocks, room = (share.multiprocessors - blocks) * share.resident;

@@ -144,6 +144,15 @@ bool is_asked_for(const ForwardVariant& variant, const core::ForwardProblem& pro
          (problem.block_n == 0 || problem.block_n == variant.block_n);
 }
 
+/// The mask without limits that hide nothing: no query lies further from a key on its left than the last one
+/// from the first key, nor on its right than the first query from the last key.
+core::Mask without_idle_limits(const core::ForwardProblem& problem) {
+  core::Mask mask = problem.mask;
+  if (mask.left >= problem.k_len() - 1) mask.left = core::Mask::unlimited;
+  if (mask.right >= problem.q_len() - 1) mask.right = core::Mask::unlimited;
+  return mask;
+}
+
 /// What kernels of prefixes don't know.
 bool needs_band(const core::ForwardProblem& problem) {
   return problem.mask.left != core::Mask::unlimited || problem.mask.chunk > 0 || problem.slopes.given() ||
@@ -261,6 +270,7 @@ const char* name_of(tandem_turn turn) {
 
 core::ForwardProblem for_kernels(const core::ForwardProblem& problem) {
   core::ForwardProblem known = problem;
+  known.mask = without_idle_limits(problem);
   if (problem.needs_list() && !problem.varlen.given)
     known.varlen = {.given = true,
                     .sequences = problem.batch(),

@@ -14,8 +14,9 @@
 
 namespace tandem::forward {
 
-/// The problem as the kernels that know it take it: sinks and chunks are known where lengths vary, so all of
-/// one length become such that are the same.
+/// The problem as the kernels that know it take it. A window that is wider than the keys is none, and leaves
+/// the choice among more kernels. Sinks and chunks are known where lengths vary, so all of one length become
+/// such that are the same.
 core::ForwardProblem for_kernels(const core::ForwardProblem& problem);
 
 /// All that the choice between kernels depends on: shapes, the mask and what was asked for.

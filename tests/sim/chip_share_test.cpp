@@ -97,7 +97,8 @@ struct Model {
                                                                     shared.share.forward_blocks)));
   }
   double us_in_turn() const {
-    return step_us / chip + forward::turn_us + forward_us(shared.share.forward_blocks);
+    return forward::turn_us +
+           forward::slower_in_turn * (step_us / chip + forward_us(shared.share.forward_blocks));
   }
   double least_us() const {
     double least = us_in_turn();

@@ -410,5 +410,33 @@ TEST(ForwardPlan, SinksChunksSlopesAndTreesOfOneLengthAreOfVariableOnesThatAreAl
   EXPECT_EQ(forward::for_kernels(p).varlen.seqused_k, p.varlen.seqused_k) << "these stay as they are";
 }
 
+TEST(ForwardPlan, LimitsThatHideNothingAreNone) {
+  Random random(8);
+  int idle = 0;
+  for (int i = 0; i < 2'000; ++i) {
+    Draw draw{Random(random())};
+    ForwardProblem p = i % 2 == 0 ? uniform_problem(draw) : varlen_problem(draw);
+    p.tree = nullptr;
+    const std::int64_t q_len = p.q_len(), k_len = p.k_len();
+    if (random() % 4 != 0)
+      p.mask.left = std::max<std::int64_t>(0, k_len - 3 + static_cast<int>(random() % 4));
+    if (random() % 4 != 0)
+      p.mask.right = std::max<std::int64_t>(0, q_len - 3 + static_cast<int>(random() % 4));
+    const core::Mask mask = forward::for_kernels(p).mask;
+    EXPECT_EQ(mask.chunk, p.mask.chunk);
+    // Of all lengths up to those, the longest are the ones that limits hide most of.
+    for (const std::int64_t query : {std::int64_t{0}, q_len / 2, q_len - 1}) {
+      const core::KeyRange given = p.mask.visible_keys(query, q_len, k_len);
+      const core::KeyRange known = mask.visible_keys(query, q_len, k_len);
+      EXPECT_EQ(known.begin, given.begin) << q_len << " queries, " << k_len << " keys";
+      EXPECT_EQ(known.end, given.end) << q_len << " queries, " << k_len << " keys";
+    }
+    EXPECT_EQ(mask.left == core::Mask::unlimited, p.mask.left >= k_len - 1);
+    EXPECT_EQ(mask.right == core::Mask::unlimited, p.mask.right >= q_len - 1);
+    idle += mask.left != p.mask.left || mask.right != p.mask.right ? 1 : 0;
+  }
+  EXPECT_GT(idle, 500);
+}
+
 }  // namespace
 }  // namespace tandem::test

@@ -63,7 +63,7 @@ MUTANTS = [
     Mutant("share: few queries are tiles too", "count", "work_of_chip", Edit("is_few(args.few, s.q_len)", "false")),
     Mutant("share: every tile is the longest", "count", "work_of_chip",
            Edit("static_cast<float>(longest + own.length(own.count - 1)) / 2", "static_cast<float>(longest)")),
-    Mutant("share: the longest share of all", "count", "share_chip", Edit("us < least", "us > least")),
+    Mutant("share: the longest share of all", "count", "share_chip", Edit("us <= least", "us > least")),
     Mutant("share: the first lane's best", "count", "share_chip",
            Edit("least_of_lanes(std::bit_cast<std::uint32_t>(least))", "std::bit_cast<std::uint32_t>(least)")),
     Mutant("share: shares of the first 32 teams", "count", "share_chip", Edit("own += hw::warp_size", "own = most")),
