@@ -22,7 +22,7 @@ TILES = {64: ((192, 128, "auto"), (128, 128, "auto"), (64, 64, "auto")),
          96: ((192, 96, "auto"), (128, 128, "auto"), (64, 64, "auto")),
          128: ((128, 128, "auto"), (128, 160, "auto"), (128, 176, "auto"), (64, 64, "auto")),
          192: ((128, 96, "auto"), (64, 48, "auto")),
-         256: ((128, 64, "pingpong"), (128, 64, "free"), (128, 80, "auto"), (64, 32, "auto"))}
+         256: ((128, 64, "pingpong"), (128, 64, "free"), (128, 80, "auto"))}
 COLUMNS = [*DRAWN_COLUMNS[:DRAWN_COLUMNS.index("peer")], "candidate", "us", "commit"]
 
 

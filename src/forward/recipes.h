@@ -74,7 +74,6 @@ constexpr auto recipes() {
     return std::array{Recipe{prefix, false, 128, 64, 2, two_stage, pingpong, {1589, 2562}},
                       Recipe{prefix, false, 128, 64, 2, two_stage, free, {1587, 2875}},
                       Recipe{prefix, false, 128, 80, 2, two_stage, free, {1919, 2676}},
-                      Recipe{prefix, false, 64, 32, 2, two_stage, free, {1350, 3100}},
                       Recipe{prefix, true, 128, 64, 2, two_stage, pingpong},
                       Recipe{band, false, 128, 64, 2, two_stage, pingpong, {2279, 0}},
                       Recipe{band, false, 128, 80, 2, two_stage, free, {2619, 0}},
