@@ -94,10 +94,10 @@ struct E4m3 {
     return {static_cast<std::uint8_t>(sign | ((rounded - 0x3c000000u) >> 20))};
   }
   explicit operator float() const {
-    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    const std::uint32_t exponent = bits >> 3 & 15, mantissa = bits & 7;
     if ((bits & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
-    const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                          : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    const float magnitude = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
+                                          : std::bit_cast<float>((exponent + 120) << 23 | mantissa << 20);
     return bits & 0x80 ? -magnitude : magnitude;
   }
 };

@@ -28,6 +28,16 @@ void load_row(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_
   }
 }
 
+/// Element `at` of rows [b, e, h], e of row.size() in turn; with two terms, with that of row row.size() + e.
+template <typename Element, typename Real>
+void load_column(const core::Tensor& t, std::int64_t b, std::int64_t h, std::int64_t at, int terms,
+                 std::span<Real> row) {
+  const auto of = [&](std::size_t e) {
+    return static_cast<float>(core::row_of<Element>(t, b, static_cast<std::int64_t>(e), h)[at]);
+  };
+  for (std::size_t e = 0; e < row.size(); ++e) row[e] = terms == 2 ? of(e) + of(row.size() + e) : of(e);
+}
+
 template <typename Real>
 void scale_row(float factor, std::span<Real> row) {
   if (factor == 1) return;
@@ -51,12 +61,9 @@ template <typename Real>
 void load_value(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, std::int64_t h,
                 std::span<Real> row) {
   if (p.quantisation.v_transposed) {
-    const std::int64_t d = p.head_dim(), at = core::position_of_key(s);
-    for (std::int64_t e = 0; e < d; ++e) {
-      const double first = load(p.v, b, e, h, at);
-      row[static_cast<std::size_t>(e)] =
-          static_cast<Real>(p.quantisation.v_terms == 2 ? first + load(p.v, b, d + e, h, at) : first);
-    }
+    const auto load =
+        p.v.dtype == TANDEM_INT8 ? load_column<core::Int8, Real> : load_column<core::E4m3, Real>;
+    load(p.v, b, h, core::position_of_key(s), p.quantisation.v_terms, row);
   } else {
     load_row(p.v, b, s, h, row);
   }

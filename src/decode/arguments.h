@@ -67,11 +67,15 @@ struct DecodeArguments {
   int value_dim;        ///< of the tensors; kernels of a larger one have zeros beyond
   core::Divisor group;  ///< row r: token r / group, head r % group
   core::Divisor row_tiles;
-  bool fixed_splits;             ///< a unit is a split with a partial result of its own
-  bool merges_apart;             ///< the combine kernel merges, which comes behind this one
-  int overhead;                  ///< of a stream besides its keys, in units, where lengths differ
-  core::Divisor min_share;       ///< units that are worth a block
-  core::Divisor even_share;      ///< the same where all sequences have as many
+  core::Divisor streams;      ///< of a sequence: row tiles of all its key/value heads
+  core::Divisor known_parts;  ///< of a stream, where known_streams
+  bool known_streams;         ///< each block has a part of one stream, which it finds by its number (work.h)
+  bool starts_at_key_0;       ///< of known streams: the first part's first block of keys does
+  bool fixed_splits;          ///< a unit is a split with a partial result of its own
+  bool merges_apart;          ///< the combine kernel merges, which comes behind this one
+  int overhead;               ///< of a stream besides its keys, in units, where lengths differ
+  core::Divisor min_share;    ///< units that are worth a block
+  core::Divisor even_share;   ///< the same where all sequences have as many
   bool shares_end_with_streams;  ///< of even shares: whether they are parts of a stream
   hw::CachePolicy policy;        ///< of the cache's bytes in L2
   float scale_log2;              ///< scores (after the cap) times this are exponents of 2

@@ -18,13 +18,13 @@ struct TilePrice {
   double stream_us;  ///< to begin a stream: its queries have to come
   double block_us;   ///< for a block of keys that is there: products and softmax, one after another
 };
-// The numbers of this file were fitted to 2,331 measurements of 323 drawn shapes on an H200: every tile, with
-// several shares (docs/decode.md). Those of head dim 512 were not measured: they are what its
-// products take at the rate of the others'. Those of 576 were fitted to 20 latent steps.
+// The numbers of this file were fitted to 3,600 measurements of 400 drawn shapes on H200s: every tile, with
+// several shares (docs/decode.md, "Which tile, which shares"). Those of head dim 512 were not measured: they
+// are what its products take at the rate of the others'. Those of 576 were fitted to 20 latent steps.
 constexpr std::array tile_prices{
-    TilePrice{64, 8, 0.73, 0.68},  TilePrice{64, 16, 0.73, 0.80},  TilePrice{64, 32, 1.06, 1.28},
-    TilePrice{128, 8, 0.73, 0.89}, TilePrice{128, 16, 0.73, 1.08}, TilePrice{128, 32, 1.05, 1.33},
-    TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 0.73, 0.90},  TilePrice{256, 16, 0.73, 1.05},
+    TilePrice{64, 8, 0.79, 0.73},  TilePrice{64, 16, 0.94, 0.85},  TilePrice{64, 32, 1.06, 1.28},
+    TilePrice{128, 8, 0.78, 0.96}, TilePrice{128, 16, 0.86, 1.16}, TilePrice{128, 32, 1.05, 1.33},
+    TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 1.16, 0.93},  TilePrice{256, 16, 1.58, 1.20},
     TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
     TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
 // Those of two warpgroups, computed from their products, exponentials and waits (docs/decode.md, "Two
@@ -33,17 +33,16 @@ constexpr std::array paired_prices{TilePrice{64, 64, 1.4, 0.40}, TilePrice{64, 1
                                    TilePrice{128, 64, 1.6, 0.50}, TilePrice{128, 128, 2.2, 2.00},
                                    TilePrice{576, 64, 9.0, 1.95}};
 /// Of a block of 64 keys where the others of the head dim have 128.
-constexpr double half_block = 0.63;
+constexpr double half_block = 0.61;
 
 /// Bytes a microsecond: from memory, from L2, and of one multiprocessor.
 constexpr double memory_rate = 4.56e6, l2_rate = 8.24e6, sm_rate = 95e3;
 /// From L2 where rows are no whole sectors of 32 bytes, as of head dims 40 and 72: what such steps reached.
 constexpr double odd_row_rate = 3.5e6;
-/// The same of a block that streams from memory, once the stages that were fetched ahead are used up. Not
-/// seen from head dim 256 on.
+/// The same of a block that streams from memory, once the stages that were fetched ahead are used up; at head
+/// dim 256 by the tile's rows: 8, 16, 32.
 constexpr double stream_rate = 50e3;
-/// But there of tiles of 32 rows: two steps of one row tile, 62 x 5996 and 10 x 23215 keys.
-constexpr double wide_stream_rate = 31e3;
+constexpr std::array wide_stream_rates{38e3, 48e3, 31e3};
 constexpr std::int64_t blocks_ahead = 2;
 /// Of a multiprocessor that reads on while most others are done.
 constexpr double lone_sm_rate = 66e3;
@@ -51,9 +50,14 @@ constexpr double lone_sm_rate = 66e3;
 /// steps.
 constexpr double held_load = 1.65;
 /// Of a launch; of a partial result of 1024 numbers.
-constexpr double launch_us = 4.05, partial_us = 0.65;
+constexpr double launch_us = 4.09, partial_us = 0.50;
+/// Less of it where blocks know their streams: lengths are not added up; and where their first keys are on
+/// their way meanwhile.
+constexpr double known_stream_us = 0.97, known_keys_us = 0.67;
+/// Keys of a part that one block visits, whatever the others' lengths.
+constexpr std::int64_t most_known_keys = 1024;
 /// Of a merge in the kernel: at all, and for each round of loads.
-constexpr double merge_us = 0.34, round_us = 1.10;
+constexpr double merge_us = 0.33, round_us = 0.73;
 /// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
 constexpr double idle_combine_us = 1.8, combine_us = 4.7, combine_round_us = 1.4;
 
@@ -97,10 +101,14 @@ struct Cut {
   }
 };
 
+std::int64_t units_of_stream(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
+}
+
 Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const TeamShape& shape,
            const EvenShare& least) {
   Cut cut{};
-  cut.units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
+  cut.units = units_of_stream(problem, variant);
   const std::int64_t in_turn = streams_in_turn(problem, variant, shape);
   if (least.ends_with_streams) {
     cut.in_parts = ceil_div(cut.units, least.units), cut.blocks = in_turn * cut.in_parts * shape.team_blocks;
@@ -132,15 +140,13 @@ double merging_us(const DecodeVariant& variant, const Cut& cut) {
   const double numbers = variant.query_rows * variant.value_dim;
   const double rounds =
       std::max(1., numbers / 4 / variant.consumer_threads() / (variant.resident == 1 ? 2 : 1));
-  constexpr double uneven_share = 0.67;  // of that: not all blocks merge
-  return (merge_us + round_us * rounds * groups) * (cut.even ? 1 : uneven_share) +
-         partial_us * numbers / 1024 * (cut.even ? 1 : 2);
+  return merge_us + round_us * rounds * groups + partial_us * numbers / 1024 * (cut.even ? 1 : 2);
 }
 
 double stream_rate_of(const DecodeVariant& variant) {
   if (variant.head_dim < 256) return stream_rate;
-  constexpr double any = std::numeric_limits<double>::infinity();
-  return variant.head_dim == 256 && variant.query_rows == 32 ? wide_stream_rate : any;
+  if (variant.head_dim > 256) return std::numeric_limits<double>::infinity();
+  return wide_stream_rates[variant.query_rows <= 8 ? 0 : variant.query_rows <= 16 ? 1 : 2];
 }
 
 /// Of a step's blocks of keys: what one takes a thread block, by what it waits for.
@@ -195,13 +201,27 @@ double share_us(const Cut& cut, const Reading& reading) {
 
 }  // namespace
 
+std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
+                         const EvenShare& share) {
+  if (problem.split_size > 0 || !variant.knows_streams() || grid.blocks() == 0) return 0;
+  const Cut cut = cut_of(problem, variant, grid.usual, share);
+  const bool alone = streams_in_turn(problem, variant, grid.usual) == 1;
+  const std::int64_t parts = cut.whole ? 1 : alone ? cut.blocks / grid.usual.team_blocks : cut.in_parts;
+  if (parts == 0 || (parts == 1 && cut.share != cut.units) || (parts > 1 && variant.merges_apart())) return 0;
+  if (problem.batch() > 1 && cut.share * variant.block_n > most_known_keys) return 0;
+  return problem.batch() * streams_of(problem, variant) * parts <= grid.blocks() ? parts : 0;
+}
+
 double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
                const EvenShare& share) {
   if (grid.blocks() == 0) return 0;
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const TilePrice price = price_of(variant);
-  return launch_us + price.stream_us * cut.streams_begun() +
-         share_us(cut, reading_of(problem, variant, price.block_us)) + merging_us(variant, cut);
+  const double us = launch_us + price.stream_us * cut.streams_begun() +
+                    share_us(cut, reading_of(problem, variant, price.block_us));
+  const std::int64_t parts = known_parts(problem, variant, grid, share);
+  if (parts == 1) return us - known_stream_us - known_keys_us;
+  return us + merging_us(variant, cut) - (parts > 1 ? known_stream_us : 0);
 }
 
 CostBeside cost_beside(const DecodeProblem& problem, const DecodeVariant& variant) {
@@ -217,7 +237,7 @@ EvenShare best_share(const DecodeProblem& problem, const DecodeVariant& variant,
                      std::int64_t usual) {
   constexpr std::int64_t most_keys = 1536;  // of a stream, so that some are not cut
   EvenShare best{usual};
-  const std::int64_t units = std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
+  const std::int64_t units = units_of_stream(problem, variant);
   if (grid.blocks() == 0) return best;
   const std::int64_t in_turn = streams_in_turn(problem, variant, grid.usual);
   double least = step_us(problem, variant, grid, best);

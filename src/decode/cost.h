@@ -13,6 +13,12 @@ struct EvenShare {
   bool ends_with_streams = false;  ///< shares are parts of a stream; none begins in one and ends in another
 };
 
+/// In how many parts each stream is cut where with such shares every block has a part that it knows without
+/// the lengths (work.h): where there is a block for each, and a part so short that nobody waits long for the
+/// longest. 0: blocks have shares of all streams.
+std::int64_t known_parts(const core::DecodeProblem& problem, const DecodeVariant& variant,
+                         const GridShape& grid, const EvenShare& share);
+
 /// Microseconds of the step on the grid where all sequences fill the cache, with such shares. For tiles of
 /// shared_p without fixed splits: of the others nothing was measured.
 double step_us(const core::DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,

@@ -55,8 +55,10 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
   if constexpr (V.splits_keys()) begin_at_own_stage(consumer);
   if constexpr (consumer.fetches_ahead) {
     typename Consumer<V>::Queries queries{};
-    WorkTile work = scheduler.next(), next{};
-    if (work.exists()) consumer.fetch_queries(work, queries);
+    const bool early = scheduler.knows_stream();
+    if (early && scheduler.known_stream().exists()) consumer.fetch_queries(scheduler.known_stream(), queries);
+    WorkTile work = scheduler.first(), next{};
+    if (!early && work.exists()) consumer.fetch_queries(work, queries);
     for (; work.exists(); work = next) {
       consumer.place_queries(work, queries);
       next = scheduler.next();
@@ -64,7 +66,7 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
       attend_and_finish(consumer, scheduler, work);
     }
   } else {
-    for (WorkTile work = scheduler.next(); work.exists(); work = scheduler.next()) {
+    for (WorkTile work = scheduler.first(); work.exists(); work = scheduler.next()) {
       consumer.load_queries(work);
       attend_and_finish(consumer, scheduler, work);
     }

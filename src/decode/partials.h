@@ -29,10 +29,9 @@ struct StreamParts {
 };
 
 /// `block`: whose place is asked for, of those that visit the stream.
-template <bool long_steps, Queries queries>
-TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args,
-                                   const SplitScheduler<long_steps, queries>& scheduler, const WorkTile& work,
-                                   int block) {
+template <typename Scheduler>
+TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const Scheduler& scheduler,
+                                   const WorkTile& work, int block) {
   const core::Shares& shares = scheduler.shares();
   const int team_blocks = scheduler.team_blocks(), member = scheduler.member();
   const int first_team = shares.owner(work.stream_begin), last_team = shares.owner(work.stream_end - 1);
@@ -52,6 +51,27 @@ TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args,
           teams,          block == first_block ? first : 2 * block,
           first,          2 * (first_block + team_blocks),
           2 * team_blocks};
+}
+
+/// The same where the block knows its stream: the parts' blocks stand so many streams apart.
+template <typename Scheduler>
+TANDEM_DEVICE StreamParts known_parts_of(const DecodeArguments& args, const Scheduler& scheduler,
+                                         const WorkTile& work, int block) {
+  const int share = scheduler.known_share(work.stream_end), streams = args.streams.value();
+  const int parts = (work.stream_end + share - 1) / share;
+  const int first_block = block - work.first_unit / share * streams;
+  return {first_block, parts, parts, 2 * block, 2 * first_block, 2 * (first_block + streams), 2 * streams};
+}
+
+/// Of the block at work. Kernels whose parts are merged apart know whole streams only.
+template <DecodeVariant V>
+TANDEM_DEVICE StreamParts own_parts(const DecodeArguments& args, const SplitSchedulerOf<V>& scheduler,
+                                    const WorkTile& work) {
+  const int block = static_cast<int>(hw::block_index());
+  if constexpr (!V.merges_apart()) {
+    if (scheduler.knows_stream()) return known_parts_of(args, scheduler, work, block);
+  }
+  return parts_of(args, scheduler, work, block);
 }
 
 /// Writes rows of a tile to o and lse.
@@ -299,13 +319,14 @@ TANDEM_DEVICE void finish_work(Consumer<V>& consumer, const SplitSchedulerOf<V>&
     store_final(consumer, work, result);
     return;
   }
-  const StreamParts parts = parts_of(consumer.args, scheduler, work, static_cast<int>(hw::block_index()));
+  const StreamParts parts = own_parts<V>(consumer.args, scheduler, work);
   store_partial<V>(consumer.args, work, parts.own, result);
   if constexpr (!V.never_merges()) {
     if constexpr (V.merges_apart()) {
       if (consumer.args.merges_apart) return;
     }
-    const bool more_here = work.past_unit < work.stream_end && work.past_unit < scheduler.share_end();
+    const bool more_here = !scheduler.knows_stream() && work.past_unit < work.stream_end &&
+                           work.past_unit < scheduler.share_end();
     if (!more_here && arrive_last(consumer, parts)) merge<V>(consumer.args, work, parts);
   }
 }

@@ -359,15 +359,23 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.value_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group()));
   args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.query_rows)));
+  args.streams = core::Divisor(streams);
+  const EvenShare even = even_share_of(problem, variant, grid);
+  const bool may_be_long =
+      problem.batch() * ceil_div(problem.capacity(), variant.block_n) >= long_step_of(problem, variant, grid);
+  const std::int64_t parts = may_be_long ? 0 : known_parts(problem, variant, grid, even);
+  args.known_streams = parts > 0;
+  args.known_parts = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, parts)));
+  args.starts_at_key_0 = args.known_streams && !problem.paged() && problem.mask.left == core::Mask::unlimited;
   args.fixed_splits = problem.split_size > 0;
   // Where a stream has one unit none is cut. Of listed sequences beside others, most have one query, whose
   // few rows are merged at once.
   const bool may_have_few_rows = problem.listed.given && !problem.listed.alone;
   args.merges_apart = variant.merges_apart() && !args.fixed_splits && !may_have_few_rows &&
+                      !args.known_streams &&
                       most_units(problem, variant) > problem.batch() * streams_of(problem, variant);
   args.overhead = overhead_of(problem, variant);
   args.min_share = core::Divisor(min_share_of(problem, variant));
-  const EvenShare even = even_share_of(problem, variant, grid);
   args.even_share = core::Divisor(static_cast<int>(even.units));
   args.shares_end_with_streams = even.ends_with_streams;
   // Several row tiles read the same keys; otherwise nobody reads them again.
@@ -416,6 +424,7 @@ launch::Record<PlanFamily> make_plan_record(const DecodeProblem& problem, const 
   if (record.blocks == 0) return record;
   record.arguments = {make_arguments(problem, variant, grid, nullptr), static_cast<std::int32_t*>(plan)};
   record.arguments.step.plan = nullptr;  // what the problem has is of another call
+  record.arguments.step.known_streams = false;
   return record;
 }
 

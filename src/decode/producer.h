@@ -103,6 +103,21 @@ struct Producer {
     at.advance();
   }
 
+  /// Starts loading a first block, whose stage nobody has had, of a contiguous cache: from key 0 on, existing
+  /// or not.
+  TANDEM_DEVICE void load_first(tile::Pipeline<V.stages>& pipeline, Position& at, const hw::TensorMap& map,
+                                KeyBlock (&blocks)[V.stages], hw::BoxOrigin origin) {
+    constexpr int box_rows = 64;
+    if (hw::lane_index() == 0) {
+      hw::barrier_arrive_expecting(pipeline.full[0], sizeof(KeyBlock));
+      TANDEM_UNROLL
+      for (origin.s = 0; origin.s < V.block_n; origin.s += box_rows)
+        load_rows(blocks[0], origin.s, map, pipeline.full[0], origin);
+    }
+    hw::sync_warp();
+    at.advance();
+  }
+
   TANDEM_DEVICE void load_rows(KeyBlock& block, int row, const hw::TensorMap& map, hw::Barrier& full,
                                hw::BoxOrigin origin) {
     constexpr int tile_keys = DecodeShared<V>::tile_keys;
@@ -117,23 +132,57 @@ struct Producer {
   }
 };
 
+/// Starts loading the block of keys and values at `key`.
+template <DecodeVariant V>
+TANDEM_DEVICE void load_block(Producer<V>& producer, const WorkTile& work, int key) {
+  producer.pages.advance(key);
+  const hw::BoxOrigin origin{0, key, work.head, 0};
+  if constexpr (V.paired()) producer.v_at = producer.k_at;  // or it would take registers of its own
+  producer.load(producer.shared.k_pipeline, producer.k_at, producer.args.k, producer.shared.k, origin);
+  if constexpr (!V.values_in_keys())
+    producer.load(producer.shared.v_pipeline, producer.v_at, producer.args.v, producer.shared.v.block,
+                  origin);
+}
+
+/// All blocks of the work from that at `key` on.
+template <DecodeVariant V>
+TANDEM_DEVICE void load_blocks(Producer<V>& producer, const WorkTile& work, int key) {
+  if (key < work.end) producer.pages.begin(work);
+  if constexpr (V.lists_queries()) producer.first_row = work.listed.first_key;
+  for (; key < work.end; key += V.block_n) load_block(producer, work, key);
+}
+
+/// Nobody visits the first block: it has to have come before the warp ends.
+template <DecodeVariant V>
+TANDEM_DEVICE void await_first_block(DecodeShared<V>& shared) {
+  hw::barrier_wait(shared.k_pipeline.full[0], 0);
+  if constexpr (!V.values_in_keys()) hw::barrier_wait(shared.v_pipeline.full[0], 0);
+}
+
+/// The first part of a stream that the block knows: its first keys are on their way before its length has
+/// come.
+template <DecodeVariant V>
+TANDEM_DEVICE void produce_known_stream(Producer<V>& producer, SplitSchedulerOf<V>& scheduler) {
+  DecodeShared<V>& shared = producer.shared;
+  const WorkTile known = scheduler.known_stream();
+  const hw::BoxOrigin origin{0, 0, known.head, entry_of(producer.args.pages, known.sequence)};
+  producer.load_first(shared.k_pipeline, producer.k_at, producer.args.k, shared.k, origin);
+  if constexpr (!V.values_in_keys())
+    producer.load_first(shared.v_pipeline, producer.v_at, producer.args.v, shared.v.block, origin);
+  const WorkTile work = scheduler.first();
+  if (work.begin == work.end) return await_first_block(shared);
+  load_blocks(producer, work, V.block_n);
+}
+
 /// Feeds the pipelines with all keys and values of the block's share.
 template <DecodeVariant V>
 TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
                            SplitSchedulerOf<V>& scheduler) {
   Producer<V> producer{args, shared, BoxPages<V>(args.pages), {}, {}, 0};
-  for (WorkTile work = scheduler.next(); work.exists(); work = scheduler.next()) {
-    if (work.begin < work.end) producer.pages.begin(work);
-    if constexpr (V.lists_queries()) producer.first_row = work.listed.first_key;
-    for (int key = work.begin; key < work.end; key += V.block_n) {
-      producer.pages.advance(key);
-      const hw::BoxOrigin origin{0, key, work.head, 0};
-      if constexpr (V.paired()) producer.v_at = producer.k_at;  // or it would take registers of its own
-      producer.load(shared.k_pipeline, producer.k_at, args.k, shared.k, origin);
-      if constexpr (!V.values_in_keys())
-        producer.load(shared.v_pipeline, producer.v_at, args.v, shared.v.block, origin);
-    }
-  }
+  if (scheduler.knows_stream() && args.starts_at_key_0 && scheduler.known_stream().begins_stream())
+    return produce_known_stream(producer, scheduler);
+  for (WorkTile work = scheduler.first(); work.exists(); work = scheduler.next())
+    load_blocks(producer, work, work.begin);
 }
 
 }  // namespace tandem::decode

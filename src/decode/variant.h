@@ -71,6 +71,13 @@ struct DecodeVariant {
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
   constexpr bool values_in_keys() const { return value_dim < head_dim; }
   constexpr bool lists_queries() const { return queries == Queries::listed; }
+  /// Whether its blocks may each have a part of one stream that they know without a length (work.h). Two
+  /// kernels of two resident blocks have no register left for that: ptxas would spill.
+  constexpr bool knows_streams() const {
+    const bool has_no_register =
+        resident == 2 && ((head_dim == 64 && query_rows == 8) || (eight_bit() && query_rows == 32));
+    return !lists_queries() && !has_no_register;
+  }
   /// Of the products.
   constexpr hw::Operand products() const { return eight_bit() ? hw::Operand::fp16 : operand; }
   /// Of a block's keys and values in the cache.

@@ -6,6 +6,10 @@
 // long pieces. Otherwise a team is one block, which visits the streams one after another. In between, a long
 // step has fewer streams side by side where that leaves fewer multiprocessors over.
 //
+// Where there is a block for each stream, or for so many parts of each, a block may know its own by its
+// number, whatever the lengths of others: its queries, and keys that every length begins with, are on their
+// way before any length has come.
+//
 // Where all sequences have as many units, no position is spent on overhead: equal shares have about as many
 // streams each anyway, and boundaries stay at streams' ends where those are multiples of a share. Where
 // shares are parts of a stream, streams are filled up with positions to multiples of it.
@@ -32,6 +36,7 @@ struct WorkTile {
   core::ListedSequence listed = {};  ///< where queries are listed
 
   TANDEM_DEVICE bool exists() const { return sequence >= 0; }
+  TANDEM_DEVICE bool begins_stream() const { return exists() && first_unit == 0; }
   TANDEM_DEVICE bool whole_stream() const { return first_unit == stream_begin && past_unit == stream_end; }
 };
 
@@ -41,12 +46,17 @@ struct ShareStart {
 };
 
 /// Walks the share of one block. All lanes of the warp call every function together; lane l knows the units
-/// of sequence window + l. `long_steps`: whether there are any.
-template <bool long_steps, Queries kind = Queries::uniform>
+/// of sequence window + l. `long_steps`, `known_streams`: whether there are any.
+template <bool long_steps, Queries kind = Queries::uniform, bool known_streams = false>
 class SplitScheduler {
  public:
   TANDEM_DEVICE SplitScheduler(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
+    if (knows_stream()) {
+      const int known = batch() * args.known_parts.value() * args.streams.value();
+      position_ = block, end_ = block < known ? block + 1 : block;
+      return;
+    }
     int total = 0;
     if constexpr (is_listed) {
       own_listed_.batch = hw::load_global(args.listed);
@@ -82,6 +92,21 @@ class SplitScheduler {
   /// Of step: what a plan says of it besides the positions.
   TANDEM_DEVICE int flags() const { return 4 * overhead_ + 2 * static_cast<int>(is_even_) + is_long_; }
 
+  /// Whether the block has a part of one stream, which it knows without a length.
+  TANDEM_DEVICE bool knows_stream() const { return known_streams && args_.known_streams; }
+  /// That part before first(): `first_unit` is its number, and there are no lengths and no keys.
+  TANDEM_DEVICE WorkTile known_stream() const {
+    if (position_ >= end_) return {-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const auto [team, stream] = args_.streams.divide(position_);
+    const auto [sequence, part] = args_.known_parts.divide(team);
+    const auto [head, row_tile] = args_.row_tiles.divide(stream);
+    return {sequence, head, row_tile, 0, 0, 0, 0, part, 0, 0, 0};
+  }
+  /// Units of a known part, but for the last one's, of a stream that has so many.
+  TANDEM_DEVICE int known_share(int units) const {
+    return args_.known_parts.divide(units + args_.known_parts.value() - 1).quotient;
+  }
+
   /// Where the sequence at the share's position begins.
   TANDEM_DEVICE ShareStart start() {
     seek();
@@ -89,7 +114,9 @@ class SplitScheduler {
     return {window_ + lane, from_lane(own_begin_, lane)};
   }
 
-  /// The next work of the share.
+  /// The share's first work.
+  TANDEM_DEVICE WorkTile first() { return knows_stream() ? take_known_stream() : next(); }
+  /// The next one.
   TANDEM_DEVICE WorkTile next() {
     while (position_ < end_) {
       seek();
@@ -150,6 +177,21 @@ class SplitScheduler {
 
   TANDEM_DEVICE static int from_lane(int value, int lane) {
     return static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(lane)));
+  }
+
+  TANDEM_DEVICE WorkTile take_known_stream() {
+    WorkTile work = known_stream();
+    if (!work.exists()) return work;
+    position_ = end_;
+    const core::SequenceUnits own = units_of(lengths_of(work.sequence));
+    const int unit_keys = args_.units.unit.value(), share = known_share(own.units);
+    const int first = work.first_unit * share, left = own.units - first, count = left < share ? left : share;
+    const int first_key = (own.first_unit + first) * unit_keys, past_key = first_key + count * unit_keys;
+    work.sequence = count > 0 ? work.sequence : -1;
+    work.length = own.length, work.keys = own.keys;
+    work.begin = first_key, work.end = past_key < own.keys ? past_key : own.keys;
+    work.first_unit = first, work.past_unit = first + count, work.stream_end = own.units;
+    return work;
   }
 
   /// What the share has of the stream from its unit `unit` on; `lane` has the sequence.
@@ -315,7 +357,7 @@ class SplitScheduler {
 
   const DecodeArguments& args_;
   core::Shares shares_;
-  int member_;
+  int member_ = 0;
   int is_long_ = 0;
   int overhead_ = 0;      ///< of each stream, in positions
   bool is_even_ = false;  ///< whether all sequences have as many units
@@ -327,7 +369,7 @@ class SplitScheduler {
 };
 
 template <DecodeVariant V>
-using SplitSchedulerOf = SplitScheduler<V.has_long_steps(), V.queries>;
+using SplitSchedulerOf = SplitScheduler<V.has_long_steps(), V.queries, V.knows_streams()>;
 
 /// Query rows of a tile that exist.
 template <auto V>

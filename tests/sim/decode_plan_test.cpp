@@ -315,8 +315,11 @@ void expect_numbers(const decode::DecodeArguments& args, const DecodeProblem& p,
   EXPECT_EQ(args.overhead, p.split_size > 0 ? 0 : (64 * 1024 + block_bytes / 2) / block_bytes);
   EXPECT_EQ(args.min_share.value(), p.split_size > 0 ? 1 : std::max(1, 128 / v.block_n));
   expect_even_share({args.even_share.value(), args.shares_end_with_streams}, p, v, args);
-  EXPECT_EQ(args.merges_apart, p.split_size == 0 && (v.query_rows > 16 || v.value_dim == 512) &&
-                                   v.algorithm != Algorithm::plain && p.capacity() > v.block_n);
+  EXPECT_EQ(args.streams.value(), streams);
+  const bool wide = v.query_rows > 16 || v.value_dim == 512;
+  if (args.plan != nullptr)  // nobody asks a plan
+    EXPECT_EQ(args.merges_apart, !args.known_streams && p.split_size == 0 && wide &&
+                                     v.algorithm != Algorithm::plain && p.capacity() > v.block_n);
   EXPECT_EQ(args.policy,
             model.rows() > v.query_rows ? hw::CachePolicy::normal : hw::CachePolicy::evict_first);
   EXPECT_FLOAT_EQ(args.scale_log2, (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e_v<float>);
