@@ -64,7 +64,7 @@ Chunk Chunk::of(Operand operand, const void* bytes) {
 }
 
 // Sums run over k in ascending order, each product added in fp32; fused or not as the machine has it. The
-// chip adds the 16 products in one step with truncation: docs/simulator.md, blind spots.
+// chip adds the 16 products in one step with truncation: docs/simulator.md, "What it does not see".
 __attribute__((target_clones("fma", "default"))) void multiply(const MatrixOperands& operands, int n,
                                                                float* const (&accumulators)[warpgroup_size]) {
   const int count = n / 2;
