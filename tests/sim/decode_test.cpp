@@ -106,6 +106,8 @@ class DecodeOnSim : public testing::TestWithParam<DecodeVariant> {
   Workspace workspace_;
 };
 /// What operand types are all alike in.
+class DecodeValuesOnSim : public DecodeOnSim {};
+/// What caches' elements and their scales are all alike in, too.
 class DecodeSharesOnSim : public DecodeOnSim {};
 
 std::vector<DecodeVariant> variants_of_one_operand() {
@@ -113,10 +115,19 @@ std::vector<DecodeVariant> variants_of_one_operand() {
   std::erase_if(variants, [](const DecodeVariant& v) { return v.operand != hw::Operand::bf16; });
   return variants;
 }
+std::vector<DecodeVariant> variants_of_one_element() {
+  std::vector<DecodeVariant> variants = variants_of_one_operand();
+  std::erase_if(variants, [](const DecodeVariant& v) {
+    return v.eight_bit() && (v.element != decode::Element::e4m3 || v.token_scales || v.hadamard);
+  });
+  return variants;
+}
 
 INSTANTIATE_TEST_SUITE_P(Variants, DecodeOnSim, testing::ValuesIn(sim::decode_variants()),
                          test::test_name<DecodeVariant>);
-INSTANTIATE_TEST_SUITE_P(Variants, DecodeSharesOnSim, testing::ValuesIn(variants_of_one_operand()),
+INSTANTIATE_TEST_SUITE_P(Variants, DecodeValuesOnSim, testing::ValuesIn(variants_of_one_operand()),
+                         test::test_name<DecodeVariant>);
+INSTANTIATE_TEST_SUITE_P(Variants, DecodeSharesOnSim, testing::ValuesIn(variants_of_one_element()),
                          test::test_name<DecodeVariant>);
 
 /// A step, checked against the oracle.
@@ -293,7 +304,7 @@ TEST_P(DecodeSharesOnSim, ALongStepLeavesNoMultiprocessorOver) {
   EXPECT_TRUE(same_bytes(run(variant, c, workspace_, machine, plan).o, without.o));
 }
 
-TEST_P(DecodeSharesOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
+TEST_P(DecodeValuesOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
   if (GetParam().never_merges()) GTEST_SKIP();
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 7));
   c.lengths = {300, 64, 0, 450};
@@ -329,7 +340,7 @@ TEST_P(DecodeSharesOnSim, ManyBlocksShareOneStream) {
 }
 
 /// Keys of equal scores weigh the same in every block of a loop, and in every part that is merged.
-TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
+TEST_P(DecodeValuesOnSim, EqualScoresWeighTheSameInEveryBlock) {
   const DecodeVariant& variant = GetParam();
   DecodeCase c = step_of(variant, {40 * variant.block_n});
   c.capacity = c.lengths[0], c.rotary_dim = 0, c.softcap = 0, c.scale = 1, c.lse = true;
@@ -355,7 +366,7 @@ TEST_P(DecodeSharesOnSim, EqualScoresWeighTheSameInEveryBlock) {
 
 /// Probabilities are divided by a unit of their values' scales, which grows where these do from block to
 /// block.
-TEST_P(DecodeSharesOnSim, ScalesOfTokensThatGrowOrFallFromBlockToBlockEqualTheOracle) {
+TEST_P(DecodeValuesOnSim, ScalesOfTokensThatGrowOrFallFromBlockToBlockEqualTheOracle) {
   const DecodeVariant& variant = GetParam();
   if (!variant.token_scales) GTEST_SKIP();
   const DecodeCase c = step_of(variant, {4 * variant.block_n});
@@ -390,7 +401,7 @@ TEST_P(DecodeSharesOnSim, AWarpsFirstRowIsAttendedAlone) {
   }
 }
 
-TEST_P(DecodeSharesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
+TEST_P(DecodeValuesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
   c.lengths = {60}, c.new_len = 9, c.capacity = 128, c.page_size = 16;
   c.split_size = GetParam().never_merges() ? 0 : 64;

@@ -40,7 +40,7 @@ MUTANTS = [
            Edit("work.listed.first_query + token", "token")),
     Mutant("mixed: pages of the place in the list", "index", "BoxPages::begin", Edit("work.listed.key_entry", "work.sequence")),
     Mutant("mixed: boxes begin at the entry's first row", "index", "Producer::load", Edit("origin.s += first_row", "(void)first_row")),
-    Mutant("mixed: boxes begin at the row of the work before", "index", "decode/produce",
+    Mutant("mixed: boxes begin at the row of the work before", "index", "decode/load_blocks",
            Edit("if constexpr (V.lists_queries()) producer.first_row = work.listed.first_key;", "")),
     Mutant("mixed: values behind the last key are not cleared", "wait", "replace_rows", Edit("v = tile::Chunk{};", "")),
     Mutant("mixed: the forward beside a step waits for it first", "wait", "wait_at_start",
