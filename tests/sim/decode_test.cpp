@@ -463,7 +463,7 @@ TEST_P(DecodeSharesOnSim, BlocksKnowTheirPartsOfStreams) {
   int tried = 0;
   for (const auto& lengths : {std::vector<std::int32_t>{1500}, {1000, 0, 10, 300}}) {
     DecodeCase c = step_of(GetParam(), lengths);
-    c.q_heads = 3, c.new_len = static_cast<int>(lengths.size()) / 4, c.capacity = 1536;
+    c.kv_heads = 2, c.q_heads = 6, c.new_len = static_cast<int>(lengths.size()) / 4, c.capacity = 1536;
     c.page_size = takes_second(GetParam()) ? 16 : 0;
     const DecodeTensors before(c);
     sim::Machine machine;
