@@ -38,6 +38,7 @@ FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),
     "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test", "sim_mixed_test")),
     "backward": (("src/backward",), ("sim_backward_test",)),
+    "small": (("src/merge", "src/quantize"), ("sim_merge_test", "sim_quantize_test")),
 }
 
 
