@@ -317,9 +317,9 @@ void expect_numbers(const decode::DecodeArguments& args, const DecodeProblem& p,
   expect_even_share({args.even_share.value(), args.shares_end_with_streams}, p, v, args);
   EXPECT_EQ(args.streams.value(), streams);
   const bool wide = v.query_rows > 16 || v.value_dim == 512;
-  if (args.plan != nullptr)  // nobody asks a plan
-    EXPECT_EQ(args.merges_apart, !args.known_streams && p.split_size == 0 && wide &&
-                                     v.algorithm != Algorithm::plain && p.capacity() > v.block_n);
+  const bool known = decode::make_arguments(p, v, grid, nullptr).known_streams;  // also where a plan is made
+  EXPECT_EQ(args.merges_apart, !known && p.split_size == 0 && wide && v.algorithm != Algorithm::plain &&
+                                   p.capacity() > v.block_n);
   EXPECT_EQ(args.policy,
             model.rows() > v.query_rows ? hw::CachePolicy::normal : hw::CachePolicy::evict_first);
   EXPECT_FLOAT_EQ(args.scale_log2, (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e_v<float>);
