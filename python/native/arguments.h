@@ -14,6 +14,7 @@ using Object = void;
 
 /// What is used of CPython, of libtandem and of the framework. Mirrored in tandem/_native.py.
 struct Table {
+  std::size_t version;  ///< of the functions' arguments
   Object* none;
   Object* (*from_long)(long);
   long long (*as_long_long)(Object*);
@@ -32,6 +33,8 @@ struct Table {
 };
 
 inline Table table;
+
+inline constexpr std::size_t version_of_arguments = 2;
 
 inline constexpr long not_here = -1;
 
@@ -137,6 +140,8 @@ class Arguments {
     return value == -1 && table.error_occurred() != nullptr ? static_cast<float>(fail())
                                                             : static_cast<float>(value);
   }
+
+  bool at_end() const { return left_ == 0; }
 
   static tandem_dtype dtype_of(DataType type) {
     if (type.lanes != 1) return {};

@@ -88,7 +88,7 @@ struct Forward {
   tandem_forward_args args{};
   tandem_varlen varlen{};
   tandem_rotary rotary{};
-  std::int64_t chunk = 0;
+  std::int64_t left = 0, right = 0, chunk = 0;
   bool packed = false;  ///< its queries
 };
 
@@ -149,10 +149,25 @@ bool read_lengths(Arguments& given, Forward* call) {
     varlen.page_table = address_of(pages);
     varlen.page_table_stride = pages.strides[0], varlen.pages_per_sequence = pages.shape[1];
   }
-  if (!read_cache(given, call)) return false;
   varlen.max_seqlen_q = given.integer(), varlen.max_seqlen_k = given.integer();
-  call->chunk = given.integer();
   call->args.varlen = &varlen;
+  return given.ok;
+}
+
+/// The mask, and how scores are made.
+void read_scores(Arguments& given, Forward* call) {
+  call->left = given.integer(), call->right = given.integer();
+  call->args.scale = given.real(), call->args.softcap = given.real();
+}
+
+/// What few calls have; false where something is not as it has to be.
+bool read_extras(Arguments& given, Forward* call) {
+  tandem_forward_args& args = call->args;
+  if (!read_cache(given, call)) return false;
+  call->chunk = given.integer();
+  args.sinks = given.floats(args.q.shape[2]);
+  args.alibi_slopes = given.slopes(call->varlen.batch, args.q.shape[2], &args.alibi_stride);
+  args.tree = given.words(args.q, call->packed);
   return given.ok;
 }
 
@@ -168,37 +183,32 @@ long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   args.q = given.tensor(ragged), args.k = given.tensor(ragged), args.v = given.tensor(ragged);
   args.o = given.tensor(ragged), args.lse = given.rows(ragged);
   if (ragged && !read_lengths(given, &call)) return not_here;
-  const std::int64_t left = given.integer(), right = given.integer();
-  args.scale = given.real(), args.softcap = given.real();
-  args.sinks = given.floats(args.q.shape[2]);
-  if (ragged) {
-    args.alibi_slopes = given.slopes(call.varlen.batch, args.q.shape[2], &args.alibi_stride);
-    args.tree = given.words(args.q, call.packed);
-  }
+  read_scores(given, &call);
+  if (!ragged) args.sinks = given.floats(args.q.shape[2]);
+  if (ragged && !given.at_end() && !read_extras(given, &call)) return not_here;
   void* stream = nullptr;
   if (!given.ok || !fits(args.o, args.v) || !stream_of(given.device, &stream)) return not_here;
-  const auto [mask, hides] = mask_of(left, right, call.chunk);
+  const auto [mask, hides] = mask_of(call.left, call.right, call.chunk);
   args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr;
 
-  static constexpr std::size_t words = 7 * tensor_words + 15;
-  static thread_local KnownSizes<tandem_forward_args, words> known;
-  std::uint64_t key[words] = {};
+  using Words = Key<7 * tensor_words + 15>;
+  static thread_local KnownSizes<tandem_forward_args, Words> known;
+  Words key;
   const tandem_varlen& varlen = call.varlen;
   const int which = (varlen.cu_seqlens_q != nullptr) + 2 * (varlen.cu_seqlens_k != nullptr) +
                     4 * (varlen.seqused_k != nullptr) + 8 * (varlen.page_table != nullptr) + 16 * ragged +
                     32 * (args.sinks != nullptr) + 64 * (varlen.cu_seqlens_k_new != nullptr) +
                     128 * (varlen.leftpad_k != nullptr) + 256 * (varlen.batch_index != nullptr) +
                     512 * (args.alibi_slopes != nullptr) + 1024 * (args.tree != nullptr);
-  KeyWriter(key)
-      .add(args.q)
+  key.add(args.q)
       .add(args.k)
       .add(args.v)
       .add(args.o)
       .add(args.lse)
       .add(varlen.k_new)
       .add(varlen.v_new)
-      .add(left)
-      .add(right)
+      .add(call.left)
+      .add(call.right)
       .add(call.chunk)
       .add(args.scale)
       .add(args.softcap)
@@ -235,14 +245,13 @@ long backward(Object* const* objects, std::ptrdiff_t count) {
   const auto [mask, hides] = mask_of(left, right);
   args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr;
 
-  static constexpr std::size_t words = 10 * tensor_words + 6;
-  static thread_local KnownSizes<tandem_backward_args, words> known;
-  std::uint64_t key[words] = {};
-  KeyWriter writer(key);
+  using Words = Key<10 * tensor_words + 6>;
+  static thread_local KnownSizes<tandem_backward_args, Words> known;
+  Words key;
   for (const tandem_tensor* tensor :
        {&args.q, &args.k, &args.v, &args.o, &args.dout, &args.dq, &args.dk, &args.dv, &args.lse, &args.dlse})
-    writer.add(*tensor);
-  writer.add(left)
+    key.add(*tensor);
+  key.add(left)
       .add(right)
       .add(args.scale)
       .add(args.softcap)
@@ -276,26 +285,25 @@ void* lent_of(Device device, void* stream, std::size_t bytes) {
   return nullptr;
 }
 
-/// Whatever of a step is not a tensor of four dimensions.
-struct StepParts {
+/// A step as it comes from Python.
+struct Step {
+  tandem_decode_args args{};
   tandem_cache cache{};
   tandem_rotary rotary{};
   tandem_cache_scales scales{};
+  std::int64_t chunk = 0, table_rows = 0;
 };
 
-void read_numbers(Arguments& given, std::int64_t batch, StepParts* parts) {
-  View lengths{}, pages{}, index{};
-  given.ok = given.numbers(1, &lengths) && lengths.shape[0] >= batch && given.ok;
-  const bool paged = given.numbers(2, &pages), indexed = given.numbers(1, &index);
+void read_numbers(Arguments& given, Step* step) {
+  View lengths{}, pages{};
+  given.ok = given.numbers(1, &lengths) && lengths.shape[0] >= step->args.q.shape[0] && given.ok;
+  const bool paged = given.numbers(2, &pages);
   if (!given.ok) return;
-  tandem_cache& cache = parts->cache;
+  tandem_cache& cache = step->cache;
   cache.lengths = address_of(lengths);
-  if (indexed) given.ok = index.shape[0] >= batch, cache.batch_index = address_of(index);
   if (!paged) return;
-  // In host memory rows that do not exist would be read: the other way checks them.
-  given.ok = given.ok && (indexed ? given.device.type != device_cpu : pages.shape[0] >= batch) &&
-             pages.shape[1] >= 1;
-  cache.page_table = address_of(pages);
+  given.ok = pages.shape[1] >= 1;
+  cache.page_table = address_of(pages), step->table_rows = pages.shape[0];
   cache.page_table_stride = pages.strides[0], cache.pages_per_sequence = pages.shape[1];
 }
 
@@ -310,39 +318,58 @@ bool read_scales(Arguments& given, tandem_cache_scales* scales) {
   return has_k || has_v;
 }
 
+/// What few steps have.
+void read_extras(Arguments& given, Step* step) {
+  tandem_decode_args& args = step->args;
+  const std::int64_t batch = args.q.shape[0], heads = args.q.shape[2];
+  args.k_new = given.tensor(), args.v_new = given.tensor();
+  View index{};
+  if (given.numbers(1, &index) && given.ok)
+    given.ok = index.shape[0] >= batch, step->cache.batch_index = address_of(index);
+  args.rotary = read_rotary(given, &step->rotary) ? &step->rotary : nullptr;
+  args.split_size = given.integer();
+  args.sinks = given.floats(heads);
+  const bool has_scales = read_scales(given, &step->scales);
+  step->chunk = given.integer();
+  args.alibi_slopes = given.slopes(batch, heads, &args.alibi_stride);
+  args.tree = given.words(args.q, false);
+  step->scales.hadamard = given.integer() != 0;
+  step->scales.seed = static_cast<std::uint64_t>(given.integer());
+  args.qv = given.tensor();
+  args.scales = has_scales || step->scales.hadamard != 0 ? &step->scales : nullptr;
+}
+
+/// Whether the page table has a row for each sequence. In host memory rows that do not exist would be read
+/// where a batch index names them: the other way checks them.
+bool has_rows(const Step& step, Device device) {
+  if (step.cache.page_table == nullptr) return true;
+  return step.cache.batch_index == nullptr ? step.table_rows >= step.args.q.shape[0]
+                                           : device.type != device_cpu;
+}
+
 long decode(Object* const* objects, std::ptrdiff_t count) {
   Arguments given(objects, count);
-  tandem_decode_args args{};
-  StepParts parts;
-  args.struct_size = sizeof(args), parts.cache.struct_size = sizeof(parts.cache);
-  args.q = given.tensor(), parts.cache.k = given.tensor(), parts.cache.v = given.tensor();
-  args.k_new = given.tensor(), args.v_new = given.tensor(), args.o = given.tensor(), args.lse = given.rows();
-  read_numbers(given, args.q.shape[0], &parts);
-  args.rotary = read_rotary(given, &parts.rotary) ? &parts.rotary : nullptr;
+  Step step;
+  tandem_decode_args& args = step.args;
+  tandem_cache& cache = step.cache;
+  args.struct_size = sizeof(args), cache.struct_size = sizeof(cache);
+  args.q = given.tensor(), cache.k = given.tensor(), cache.v = given.tensor();
+  args.o = given.tensor(), args.lse = given.rows();
+  read_numbers(given, &step);
   const std::int64_t left = given.integer(), right = given.integer();
-  args.scale = given.real(), args.softcap = given.real(), args.split_size = given.integer();
-  args.sinks = given.floats(args.q.shape[2]);
-  const bool has_scales = read_scales(given, &parts.scales);
-  const std::int64_t chunk = given.integer();
-  args.alibi_slopes = given.slopes(args.q.shape[0], args.q.shape[2], &args.alibi_stride);
-  args.tree = given.words(args.q, false);
-  parts.scales.hadamard = given.integer() != 0,
-  parts.scales.seed = static_cast<std::uint64_t>(given.integer());
-  args.qv = given.tensor();
-  args.scales = has_scales || parts.scales.hadamard != 0 ? &parts.scales : nullptr;
+  args.scale = given.real(), args.softcap = given.real();
+  if (given.ok && !given.at_end()) read_extras(given, &step);
   void* stream = nullptr;
-  if (!given.ok || !fits(args.o, parts.cache.v) ||
+  if (!given.ok || !fits(args.o, cache.v) || !has_rows(step, given.device) ||
       (args.k_new.data == nullptr) != (args.v_new.data == nullptr) || !stream_of(given.device, &stream))
     return not_here;
-  const auto [mask, hides] = mask_of(left, right, chunk);
-  args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr, args.cache = &parts.cache;
+  const auto [mask, hides] = mask_of(left, right, step.chunk);
+  args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr, args.cache = &cache;
 
-  static constexpr std::size_t words = 10 * tensor_words + 15;
-  static thread_local KnownSizes<tandem_decode_args, words> known;
-  std::uint64_t key[words] = {};
-  const tandem_cache& cache = parts.cache;
-  KeyWriter(key)
-      .add(args.q)
+  using Words = Key<10 * tensor_words + 15>;
+  static thread_local KnownSizes<tandem_decode_args, Words> known;
+  Words key;
+  key.add(args.q)
       .add(args.qv)
       .add(cache.k)
       .add(cache.v)
@@ -350,23 +377,23 @@ long decode(Object* const* objects, std::ptrdiff_t count) {
       .add(args.v_new)
       .add(args.o)
       .add(args.lse)
-      .add(parts.scales.k)
-      .add(parts.scales.v)
-      .add(std::int64_t{parts.scales.per_token} + 2 * parts.scales.hadamard)
+      .add(step.scales.k)
+      .add(step.scales.v)
+      .add(std::int64_t{step.scales.per_token} + 2 * step.scales.hadamard)
       .add(left)
       .add(right)
       .add(args.scale)
       .add(args.softcap)
       .add(args.split_size)
-      .add(chunk)
+      .add(step.chunk)
       .add(std::int64_t{args.alibi_slopes != nullptr} + 2 * (args.tree != nullptr) +
            4 * (cache.v.data == cache.k.data) + 8 * (args.v_new.data == args.k_new.data))
       .add(cache.page_table_stride)
       .add(cache.pages_per_sequence)
       .add(std::int64_t{cache.batch_index != nullptr})
-      .add(std::int64_t{parts.rotary.dtype})
-      .add(parts.rotary.dim)
-      .add(parts.rotary.positions)
+      .add(std::int64_t{step.rotary.dtype})
+      .add(step.rotary.dim)
+      .add(step.rotary.positions)
       .add(std::int64_t{given.device.type} << 32 | given.device.id);
   std::size_t bytes = 0;
   if (tandem_status status = known.find(key, args, table.decode_workspace, &bytes); status != TANDEM_OK)
@@ -386,10 +413,11 @@ long decode(Object* const* objects, std::ptrdiff_t count) {
 
 #define TANDEM_SHOWN extern "C" __attribute__((visibility("default")))
 
-/// Returns 1, or 0 for a table of another size: of a package of another version.
+/// Returns 1, or 0 for a table of a package of another version.
 TANDEM_SHOWN int tandem_python_use(const tandem::native::Table* given, std::size_t bytes) {
-  if (bytes != sizeof(tandem::native::Table)) return 0;
-  tandem::native::table = *given;
+  using namespace tandem::native;
+  if (bytes != sizeof(Table) || given->version != version_of_arguments) return 0;
+  table = *given;
   return 1;
 }
 
@@ -407,9 +435,10 @@ TANDEM_SHOWN void* tandem_python_forward(void*, void* const* objects, std::ptrdi
   return tandem::native::table.from_long(tandem::native::forward(objects, count, false));
 }
 
-/// q, k, v, out, lse or None; cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, k_new, v_new,
-/// cu_seqlens_k_new, leftpad_k, batch_index, cos, sin, each or None; interleaved, max_seqlen_q, max_seqlen_k,
-/// chunk; then as above, and alibi_slopes or None, tree or None.
+/// q, k, v, out, lse or None; cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, each or None; max_seqlen_q,
+/// max_seqlen_k; keys to the left and to the right, scale, softcap. Then nothing, or k_new, v_new,
+/// cu_seqlens_k_new, leftpad_k, batch_index, cos, sin, each or None, interleaved, chunk; sinks, alibi_slopes
+/// and tree, each or None.
 TANDEM_SHOWN void* tandem_python_forward_varlen(void*, void* const* objects, std::ptrdiff_t count) {
   return tandem::native::table.from_long(tandem::native::forward(objects, count, true));
 }
@@ -420,10 +449,10 @@ TANDEM_SHOWN void* tandem_python_backward(void*, void* const* objects, std::ptrd
   return tandem::native::table.from_long(tandem::native::backward(objects, count));
 }
 
-/// q, k_cache, v_cache, k_new or None, v_new or None, out, lse or None; lengths, page_table or None,
-/// batch_index or None; cos or None, sin or None, interleaved; keys to the left and to the right, scale,
-/// softcap, split_size, sinks or None, k_descale or None, v_descale or None; chunk, alibi_slopes or None,
-/// tree or None; whether there is a Hadamard matrix, and its seed; qv or None.
+/// q, k_cache, v_cache, out, lse or None; lengths, page_table or None; keys to the left and to the right,
+/// scale, softcap. Then nothing, or k_new, v_new, batch_index, cos, sin, each or None, interleaved;
+/// split_size; sinks, k_descale, v_descale, each or None; chunk, alibi_slopes or None, tree or None; whether
+/// there is a Hadamard matrix, and its seed; qv or None.
 TANDEM_SHOWN void* tandem_python_decode(void*, void* const* objects, std::ptrdiff_t count) {
   return tandem::native::table.from_long(tandem::native::decode(objects, count));
 }

@@ -72,6 +72,22 @@ def _may_follow(x):
     return x is None or (type(x) is _Tensor and not x.is_neg() and not (_records() and x.requires_grad))
 
 
+def _are_tensors(numbers):
+    """Of numbers of tokens, each absent or a tensor: of int32, or the call goes the other way, so without gradients."""
+    for x in numbers:
+        if x is not None and type(x) is not _Tensor:
+            return False
+    return True
+
+
+def _all_follow(arguments):
+    """What _may_follow says of several, numbers among them."""
+    for x in arguments:
+        if x is not None and type(x) is not int and type(x) is not bool and not _may_follow(x):
+            return False
+    return True
+
+
 def _is_plain_too(x):
     """The same of sinks, which may have gradients."""
     return type(x) is _Tensor and not x.is_neg()
@@ -113,7 +129,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
     scale = 0.0 if scale is None else _scale(scale)
     plain = _is_plain(q, k, v) and (sinks is None or _is_plain_too(sinks))
     if plain and not _records_any(q, k, v) and (sinks is None or _may_follow(sinks)):
-        out, lse = _native.run_forward((q, k, v), (left, right, scale, softcap, sinks), return_lse)
+        out, lse = _native.run_forward(q, k, v, (left, right, scale, softcap, sinks), return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
     if deterministic is None:
@@ -141,31 +157,28 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
     scale = 0.0 if scale is None else _scale(scale)
     lengths = cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
+    is_bare = (k_new is None and v_new is None and cu_seqlens_k_new is None and leftpad_k is None and batch_index is None
+               and rotary is None and alibi_slopes is None and tree is None and not chunk)
     cos, sin = (None, None) if rotary is None else rotary
-    cache = k_new, v_new, cu_seqlens_k_new, leftpad_k, batch_index, cos, sin, rotary_interleaved
-    is_cached = (k_new is not None or v_new is not None or rotary is not None or leftpad_k is not None
-                 or batch_index is not None or cu_seqlens_k_new is not None or alibi_slopes is not None or tree is not None)
-    if (_is_plain(q, k, v) and not _records_any(q, k, v) and _may_follow(cu_seqlens_q) and _may_follow(cu_seqlens_k)
-            and _may_follow(seqused_k) and _may_follow(page_table) and (sinks is None or _may_follow(sinks))
-            and (not is_cached or all(map(_may_follow, (*cache[:-1], alibi_slopes, tree))))):
-        out, lse = _native.run_forward_varlen((q, k, v), lengths, cache,
-                                              (max_seqlen_q, max_seqlen_k, chunk, left, right, scale, softcap, sinks,
-                                               alibi_slopes, tree), return_lse)
+    new, cache = (k_new, v_new, cu_seqlens_k_new), (leftpad_k, batch_index, cos, sin, rotary_interleaved)
+    extras = _native.NO_EXTRAS if is_bare and sinks is None else (*new, *cache, chunk, sinks, alibi_slopes, tree)
+    if _is_plain(q, k, v) and not _records_any(q, k, v) and _are_tensors(lengths) and _all_follow(extras):
+        out, lse = _native.run_forward_varlen(
+            q, k, v, (*lengths, max_seqlen_q, max_seqlen_k, left, right, scale, softcap), extras, return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
     options = left, right, scale, float(softcap)
-    if is_cached or chunk:
-        new = cache[:3]
-        own = *lengths, *cache[3:], max_seqlen_q, max_seqlen_k, chunk, *options, sinks, alibi_slopes, tree
+    if is_bare:
+        if deterministic is None:
+            deterministic = _is_deterministic()
+        out, lse = torch.ops.tandem.forward_varlen(q, k, v, *lengths, max_seqlen_q, max_seqlen_k, *options,
+                                                   deterministic, sinks)
+    else:
+        own = *lengths, *cache, max_seqlen_q, max_seqlen_k, chunk, *options, sinks, alibi_slopes, tree
         if k_new is None and v_new is None:
             out, lse = torch.ops.tandem.forward_cache(q, k, v, *own)
         else:
             out, lse = torch.ops.tandem.forward_append(q, k, v, *new, *own)
-    else:
-        if deterministic is None:
-            deterministic = torch.are_deterministic_algorithms_enabled()
-        out, lse = torch.ops.tandem.forward_varlen(q, k, v, *lengths, max_seqlen_q, max_seqlen_k, *options,
-                                                   deterministic, sinks)
     return (out, lse) if return_lse else out
 
 
@@ -179,17 +192,19 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
     are given, and to k_descale and v_descale where
     tokens have scales of their own. Scratch memory is kept for each stream. Has no gradient.
     """
-    cos, sin = (None, None) if rotary is None else rotary
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
     scale = 0.0 if scale is None else _scale(scale)
+    cos, sin = (None, None) if rotary is None else rotary
+    is_bare = (k_new is None and v_new is None and batch_index is None and rotary is None and not split_size
+               and sinks is None and k_descale is None and v_descale is None and not chunk and alibi_slopes is None
+               and tree is None and hadamard is None and qv is None)
+    extras = _native.NO_EXTRAS if is_bare else (
+        k_new, v_new, batch_index, cos, sin, rotary_interleaved, split_size, sinks, k_descale, v_descale, chunk,
+        alibi_slopes, tree, hadamard is not None, hadamard or 0, qv)
     if (_is_plain(q, k_cache, v_cache) and not _records_any(q, k_cache, v_cache) and type(lengths) is _Tensor
-            and _may_follow(page_table) and _may_follow(batch_index) and _may_follow(k_new) and _may_follow(v_new)
-            and _may_follow(cos) and _may_follow(sin) and _may_follow(sinks) and _may_follow(k_descale)
-            and _may_follow(v_descale) and _may_follow(alibi_slopes) and _may_follow(tree) and _may_follow(qv)):
-        out, lse = _native.run_decode((q, k_cache, v_cache, k_new, v_new),
-                                      (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right,
-                                       scale, softcap, split_size, sinks, k_descale, v_descale, chunk, alibi_slopes,
-                                       tree, hadamard is not None, hadamard or 0, qv), return_lse)
+            and (page_table is None or type(page_table) is _Tensor) and _all_follow(extras)):
+        out, lse = _native.run_decode(q, k_cache, v_cache, (lengths, page_table, left, right, scale, softcap), extras,
+                                      return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
     options = (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right, scale, float(softcap),

@@ -17,6 +17,7 @@ from .._library import check, library, library_path
 
 NAME = "libtandem_python.so"
 METH_FASTCALL = 0x80
+ARGUMENTS = 2  # the version of what the functions take, as python/native/arguments.h has it
 NOT_HERE = -1  # a call that has to go the other way, which says why
 
 _PYTHON = ("PyLong_FromLong", "PyLong_AsLongLong", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_Clear",
@@ -27,8 +28,8 @@ _TANDEM = ("tandem_forward_workspace", "tandem_forward", "tandem_decode_workspac
 
 class _Table(ctypes.Structure):
     """As python/native/call.cpp has it."""
-    _fields_ = [("none", ctypes.c_void_p), *((name, ctypes.c_void_p) for name in (*_PYTHON, *_TANDEM)),
-                ("exchange", ctypes.c_void_p)]
+    _fields_ = [("version", ctypes.c_size_t), ("none", ctypes.c_void_p),
+                *((name, ctypes.c_void_p) for name in (*_PYTHON, *_TANDEM)), ("exchange", ctypes.c_void_p)]
 
 
 class _Method(ctypes.Structure):
@@ -82,7 +83,7 @@ def _load():
     addresses = [_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
     addresses += [_address(getattr(tandem, name)) for name in _TANDEM]
     native.tandem_python_use.argtypes = [ctypes.POINTER(_Table), ctypes.c_size_t]
-    if not native.tandem_python_use(_Table(id(None), *addresses, exchange), ctypes.sizeof(_Table)):
+    if not native.tandem_python_use(_Table(ARGUMENTS, id(None), *addresses, exchange), ctypes.sizeof(_Table)):
         raise ImportError(f"{path} is of another version than this package")
     native.tandem_python_lend.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     native.tandem_python_lend.restype = None
@@ -96,7 +97,13 @@ forward, forward_varlen, decode, backward, lend = _load()
 # ---- Whole calls: the result and its log-sum-exp, or a pair of Nones where these functions don't serve
 
 _NOTHING = None, None
+NO_EXTRAS = ()  # what few calls have is left out where there is nothing of it: to say so takes time too
+MOST_SHAPES = 4096  # of more, few are repeated
+
 _empty_like, _contiguous = torch.empty_like, torch.contiguous_format
+_is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
+_transforms = torch._C._functorch.maybe_current_level
+_like_rows = {}  # what log-sum-exps were like
 
 
 @functools.cache
@@ -115,6 +122,27 @@ def empty_lse(q):
     return torch.empty_strided((b, s, h), (h * s, 1, s), dtype=torch.float32, device=q.device)
 
 
+def empty_rows(q):
+    """b, s, q_heads in float32, or those of packed rows; contiguous."""
+    return torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+
+
+def _rows_of(q, make):
+    """make(q), sooner where it was made before for queries of that shape: PyTorch takes half as long for a tensor like
+    another as for one of given sizes. What it is like keeps no memory."""
+    key = q.get_device(), q.shape, make
+    like = _like_rows.get(key)
+    if like is None:
+        rows = make(q)
+        if _transforms() is None:  # else its memory does not show
+            if len(_like_rows) >= MOST_SHAPES:
+                _like_rows.clear()
+            like = _like_rows[key] = _empty_like(rows)
+            like.untyped_storage().resize_(0)
+        return rows
+    return _empty_like(like)
+
+
 def empty_out(q, v):
     """Of q's shape with v's last dimension."""
     if q.shape[-1] == v.shape[-1]:
@@ -122,40 +150,33 @@ def empty_out(q, v):
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
-def run_forward(tensors, options, with_lse):
-    """tensors: q, k, v; options: keys to the left and to the right, scale, softcap, sinks or None."""
-    q, k, v = tensors
+def run_forward(q, k, v, options, with_lse):
+    """options: keys to the left and to the right, scale, softcap, sinks or None."""
     if forward is None or not _is_here(q) or (with_lse and q.dim() != 4):
         return _NOTHING
-    out, lse = _empty_like(q), empty_lse(q) if with_lse else None
+    out, lse = _empty_like(q), _rows_of(q, empty_lse) if with_lse else None
     status = forward(q, k, v, out, lse, *options)
     if status == NOT_HERE and q.shape[-1:] != v.shape[-1:]:
         out = empty_out(q, v)
         status = forward(q, k, v, out, lse, *options)
-    if status != 0:
-        return _refused(status)
-    return out, lse
+    return (out, lse) if status == 0 else _refused(status)
 
 
-NO_CACHE = (*(None,) * 7, False)  # nothing of what attention_varlen says of caches
-
-
-def run_forward_varlen(tensors, lengths, cache, options, with_lse):
-    """lengths: cu_seqlens_q, cu_seqlens_k, seqused_k, page_table; cache: k_new, v_new, cu_seqlens_k_new, leftpad_k,
-    batch_index, cos, sin, interleaved; options: max_seqlen_q, max_seqlen_k, chunk, those of run_forward, alibi_slopes or
-    None, tree or None."""
-    q, k, v = tensors
+def run_forward_varlen(q, k, v, options, extras, with_lse):
+    """options: cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_seqlen_q, max_seqlen_k, keys to the left and to the
+    right, scale, softcap. extras: NO_EXTRAS, or k_new, v_new, cu_seqlens_k_new, leftpad_k, batch_index, cos, sin,
+    interleaved, chunk, sinks, alibi_slopes, tree."""
     if forward_varlen is None or not _is_here(q):
         return _NOTHING
-    out = _empty_like(q, memory_format=_contiguous)
-    lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if with_lse else None
-    status = forward_varlen(q, k, v, out, lse, *lengths, *cache, *options)
+    out = _empty_like(q) if q.is_contiguous() else _empty_like(q, memory_format=_contiguous)
+    lse = _rows_of(q, empty_rows) if with_lse else None
+    status = forward_varlen(q, k, v, out, lse, *options, *extras)
     if status == NOT_HERE and q.shape[-1:] != v.shape[-1:]:
         out = empty_out(q, v)
-        status = forward_varlen(q, k, v, out, lse, *lengths, *cache, *options)
+        status = forward_varlen(q, k, v, out, lse, *options, *extras)
     if status != 0:
         return _refused(status)
-    if cache[0] is not None:
+    if extras and extras[0] is not None:
         torch.autograd.graph.increment_version((k, v))
     return out, lse
 
@@ -165,23 +186,22 @@ def written_by_a_step(k_cache, v_cache, k_descale, v_descale):
     return [k_cache, v_cache, *(x for x in (k_descale, v_descale) if x is not None and x.dim() == 3)]
 
 
-def run_decode(tensors, options, with_lse):
-    """tensors: q, k_cache, v_cache, k_new, v_new; options: lengths, page_table, batch_index, cos, sin, interleaved, those of
-    run_forward but the sinks, split_size, sinks, k_descale, v_descale, chunk, alibi_slopes, tree,
-    whether there is a Hadamard matrix, its seed, qv. A step that a CUDA graph captures has scratch memory of its own, and goes the other way."""
-    q, k_cache, v_cache, k_new, _ = tensors
-    if decode is None or not _is_here(q) or (q.is_cuda and torch.cuda.is_current_stream_capturing()):
+def run_decode(q, k_cache, v_cache, options, extras, with_lse):
+    """options: lengths, page_table, keys to the left and to the right, scale, softcap. extras: NO_EXTRAS, or k_new, v_new,
+    batch_index, cos, sin, interleaved, split_size, sinks, k_descale, v_descale, chunk, alibi_slopes, tree, whether there is a
+    Hadamard matrix, its seed, qv. A step that a CUDA graph captures has scratch memory of its own, and goes the other way."""
+    if decode is None or not _is_here(q) or (q.is_cuda and _is_capturing()):
         return _NOTHING
-    out = _empty_like(q, memory_format=_contiguous)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if with_lse else None
-    status = decode(*tensors, out, lse, *options)
+    out = _empty_like(q) if q.is_contiguous() else _empty_like(q, memory_format=_contiguous)
+    lse = _rows_of(q, empty_rows) if with_lse else None
+    status = decode(q, k_cache, v_cache, out, lse, *options, *extras)
     if status == NOT_HERE and q.shape[-1:] != v_cache.shape[-1:]:
         out = q.new_empty((*q.shape[:-1], v_cache.shape[-1]))
-        status = decode(*tensors, out, lse, *options)
+        status = decode(q, k_cache, v_cache, out, lse, *options, *extras)
     if status != 0:
         return _refused(status)
-    if k_new is not None:
-        torch.autograd.graph.increment_version(written_by_a_step(k_cache, v_cache, *options[12:14]))
+    if extras and extras[0] is not None:
+        torch.autograd.graph.increment_version(written_by_a_step(k_cache, v_cache, *extras[8:10]))
     return out, lse
 
 

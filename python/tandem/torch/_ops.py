@@ -63,7 +63,7 @@ def rows_contiguous(x):
 def _forward(q, k, v, *options):
     left, right, scale, softcap, _, *sinks = options
     sinks = sinks[0] if sinks else None
-    here = _native.run_forward((q, k, v), (left, right, scale, softcap, sinks), True)
+    here = _native.run_forward(q, k, v, (left, right, scale, softcap, sinks), True)
     if here[0] is not None:
         return here
     return _call.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), (left, right), scale, softcap,
@@ -77,8 +77,8 @@ def _window(*sides):
 def _forward_varlen(q, k, v, *rest):
     cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_q, max_k, left, right, scale, softcap, _, *sinks = rest
     sinks = sinks[0] if sinks else None
-    here = _native.run_forward_varlen((q, k, v), rest[:4], _native.NO_CACHE,
-                                      (max_q, max_k, 0, *rest[6:10], sinks, None, None), True)
+    extras = _native.NO_EXTRAS if sinks is None else (*(None,) * 7, False, 0, sinks, None, None)
+    here = _native.run_forward_varlen(q, k, v, rest[:10], extras, True)
     if here[0] is not None:
         return here
     return tandem.forward_varlen(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), cu_seqlens_q=cu_seqlens_q,
@@ -105,8 +105,8 @@ def _backward(dout, dlse, *rest):
 def _forward_cache(q, k, v, *rest, new=(None, None, None)):
     *lengths, leftpad, index, cos, sin, interleaved, max_q, max_k, chunk, left, right, scale, softcap = rest[:16]
     sinks, slopes, tree = (*rest[16:], None, None, None)[:3]
-    here = _native.run_forward_varlen((q, k, v), lengths, (*new, leftpad, index, cos, sin, interleaved),
-                                      (max_q, max_k, chunk, left, right, scale, softcap, sinks, slopes, tree), True)
+    here = _native.run_forward_varlen(q, k, v, (*lengths, max_q, max_k, left, right, scale, softcap),
+                                      (*new, leftpad, index, cos, sin, interleaved, chunk, sinks, slopes, tree), True)
     if here[0] is not None:
         return here
     cu_seqlens_q, cu_seqlens_k, seqused_k, page_table = lengths
@@ -127,23 +127,29 @@ def _forward_append(q, k, v, *rest):
     return _forward_cache(q, k, v, *rest[3:], new=rest[:3])
 
 
-def _step(q, k_cache, v_cache, lengths, *options, **new):
+def _step(q, k_cache, v_cache, lengths, *options, new=(None, None)):
     page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size, *rest = options
     sinks, k_descale, v_descale, chunk, slopes, tree, hadamard, qv = (
         *rest, *(None, None, None, 0, None, None, None, None)[len(rest):])
+    here = _native.run_decode(q, k_cache, v_cache, (lengths, page_table, left, right, scale, softcap),
+                              (*new, batch_index, cos, sin, interleaved, split_size, sinks, k_descale, v_descale, chunk,
+                               slopes, tree, hadamard is not None, hadamard or 0, qv), True)
+    if here[0] is not None:
+        return here
+    tensors = {"q": rows_contiguous(q), "k": k_cache, "v": v_cache}
+    if new[0] is not None:
+        torch.autograd.graph.increment_version(_native.written_by_a_step(k_cache, v_cache, k_descale, v_descale))
+        tensors |= zip(("k_new", "v_new"), map(rows_contiguous, new))
+    if qv is not None:
+        tensors["qv"] = rows_contiguous(qv)
     numbers = {"lengths": lengths, "page_table": page_table, "batch_index": batch_index}
-    second = {} if qv is None else {"qv": rows_contiguous(qv)}
-    return _call.decode({"q": rows_contiguous(q), "k": k_cache, "v": v_cache, **new, **second},
-                        {name: x for name, x in numbers.items() if x is not None},
+    return _call.decode(tensors, {name: x for name, x in numbers.items() if x is not None},
                         None if cos is None else (cos, sin, interleaved), (sinks, k_descale, v_descale, slopes, tree),
                         ((left, right), scale, softcap, split_size, chunk, hadamard), _scratch.of(q.device))
 
 
-def _decode_append(q, k_cache, v_cache, *rest):
-    k_new, v_new, lengths, *options = rest
-    descales = (*options[11:13], None, None)[:2]
-    torch.autograd.graph.increment_version(_native.written_by_a_step(k_cache, v_cache, *descales))
-    return _step(q, k_cache, v_cache, lengths, *options, k_new=rows_contiguous(k_new), v_new=rows_contiguous(v_new))
+def _decode_append(q, k_cache, v_cache, k_new, v_new, *rest):
+    return _step(q, k_cache, v_cache, *rest, new=(k_new, v_new))
 
 
 def _quantize(x, by_column, block, hadamard, *finer, scale=None):
