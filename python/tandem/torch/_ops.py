@@ -12,7 +12,47 @@ import tandem
 
 from . import _call, _native
 
-LIBRARY = torch.library.Library("tandem", "DEF")
+_records = torch.is_grad_enabled
+_is_alone = {}  # whether behind autograd, of a set of dispatch keys, there is but a backend's kernel
+
+
+def _find_whether_alone(keys):
+    select, *own = (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+                    for name in ("BackendSelect", "CPU", "CUDA"))
+    left = (keys & torch._C._after_autograd_keyset) - select  # that one is always there, and passes calls on
+    alone = _is_alone[keys.raw_repr()] = left.raw_repr() in [key.raw_repr() for key in own]
+    return alone
+
+
+class _Library(torch.library.Library):
+    """Operators whose calls go from autograd's place in the dispatcher straight to the kernel, where nothing is recorded
+    and nobody else looks on (a mode, a transform, a tensor of another kind). PyTorch goes there by the dispatcher once
+    more, which takes as long as the kernel's call."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._kernels = {}
+
+    def impl(self, name, function, key="", **options):
+        if key == "CPU":
+            self._kernels[name] = function  # the same as on CUDA
+        elif key == "Autograd" and options.get("with_keyset"):
+            function = self._straight(function, self._kernels[name])
+        super().impl(name, function, key, **options)
+
+    @staticmethod
+    def _straight(recording, kernel):
+        def call(keys, *arguments):
+            if _records():
+                return recording(keys, *arguments)
+            alone = _is_alone.get(keys.raw_repr())
+            if alone is None:
+                alone = _find_whether_alone(keys)
+            return kernel(*arguments) if alone else recording(keys, *arguments)
+        return call
+
+
+LIBRARY = _Library("tandem", "DEF")
 MASK = "SymInt left, SymInt right, float scale, float softcap"
 STEP = ("Tensor lengths, Tensor? page_table, Tensor? batch_index, Tensor? cos, Tensor? sin, bool interleaved, "
         f"{MASK}, SymInt split_size, Tensor? sinks=None")
