@@ -131,6 +131,14 @@ def step_serves(q, k_cache, page_table):
         q.is_cpu or (q.shape[-1] in STEP_HEAD_DIMS and (page_table is None or page_size & (page_size - 1) == 0)))
 
 
+def is_simple_step(q, k_cache, v_cache, page_table):
+    """Whether q is b, sq, heads, d, and both step_serves and is_simple of tandem._flash are true."""
+    shape = q.shape
+    return (len(shape) == 4 and shape[1] <= MOST_STEP_QUERIES and shape[3] == v_cache.shape[-1]
+            and shape[3] in STEP_HEAD_DIMS and q.element_size() > 1
+            and (page_table is None or step_serves(q, k_cache, page_table)))
+
+
 def _is_step(queries, cache, new, options):
     return (queries.cu_seqlens is None and cache.leftpad is None and not options.chunk and options.alibi_slopes is None
             and (cache.k.shape[-1] == cache.v.shape[-1] or queries.qv is not None) and (new is None or new.cu_seqlens is None) and step_serves(queries.q, cache.k, cache.page_table))

@@ -17,9 +17,9 @@ lengths, which read the lengths on the host, so that no CUDA graph can capture t
 import torch
 
 from ._flash import Lengths, Options, attend, attend_varlen, is_simple, refuse, sequence_of_rows
-from ._flash_cache import Cache, New, Queries, Rotary, as_lengths, attend_cache, step_serves
+from ._flash_cache import Cache, New, Queries, Rotary, as_lengths, attend_cache, is_simple_step
 from ._flash_fp8 import Scales, attend_eight_bit, is_eight_bit, serves, widened
-from .torch import attention, decode, merge
+from .torch import attention, attention_varlen, decode, merge
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_with_kvcache", "get_scheduler_metadata", "register_operators"]
@@ -81,6 +81,14 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
 
     Returns out, total_q, heads, dv; with return_attn_probs a pair of it and the log-sum-exp, heads, total_q.
     """
+    if (qv is None and q_descale is None and k_descale is None and v_descale is None and seqused_q is None
+            and not attention_chunk and alibi_slopes is None and type(window_size) is tuple and window_size == (-1, -1)
+            and is_simple(q, v)):  # the usual call, quickly
+        result = attention_varlen(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k,
+                                  max_seqlen_q=int(max_seqlen_q), max_seqlen_k=int(max_seqlen_k), causal=causal,
+                                  scale=softmax_scale, softcap=softcap, return_lse=return_attn_probs,
+                                  deterministic=deterministic)
+        return (result[0], result[1].transpose(0, 1)) if return_attn_probs else result
     refuse(qv=qv)
     options = Options.of(q, softmax_scale, causal, window_size, attention_chunk=attention_chunk, softcap=softcap,
                          deterministic=deterministic, alibi_slopes=alibi_slopes)
@@ -121,8 +129,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     if (qv is None and q_descale is None and k_descale is None and v_descale is None and rotary_cos is None
             and cu_seqlens_q is None and cu_seqlens_k_new is None and cache_leftpad is None and not attention_chunk
             and alibi_slopes is None and isinstance(cache_seqlens, torch.Tensor) and q.dtype == k_cache.dtype
-            and type(window_size) is tuple and window_size == (-1, -1) and is_simple(q, v_cache) and q.dim() == 4 and step_serves(q, k_cache, page_table)
-            and not torch.is_grad_enabled()):  # the usual step, quickly
+            and type(window_size) is tuple and window_size == (-1, -1) and not torch.is_grad_enabled()
+            and is_simple_step(q, k_cache, v_cache, page_table)):  # the usual step, quickly
         result = decode(q, k_cache, v_cache, cache_seqlens, k_new=k, v_new=v, page_table=page_table,
                         batch_index=cache_batch_idx, causal=causal, scale=softmax_scale, softcap=softcap,
                         return_lse=return_softmax_lse)
