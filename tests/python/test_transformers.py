@@ -3,6 +3,7 @@
 their own eager attention."""
 
 import importlib.util
+import itertools
 import os
 import sys
 import unittest
@@ -113,12 +114,31 @@ class ModelsTest(unittest.TestCase):
     @torch.no_grad()
     def test_decoding_with_caches_has_the_same_tokens_and_logits(self):
         left = (torch.arange(21, device=DEVICE) >= torch.tensor([0, 6, 13], device=DEVICE)[:, None]).long()
-        for cache in ({}, {"cache_implementation": "static", "disable_compile": True}):
-            for mask in (torch.ones_like(left), left):
+        caches = {}, {"cache_implementation": "static", "disable_compile": True}
+
+        def check(ours, theirs):
+            failures = []
+            for cache, mask in itertools.product(caches, (torch.ones_like(left), left)):
                 options = {"attention_mask": mask, "max_new_tokens": 12, "do_sample": False, "output_logits": True,
                            "return_dict_in_generate": True, **cache}
-                self.on_all_models(lambda ours, theirs: self.assert_same_steps(
-                    ours.generate(self.ids, **options), theirs.generate(self.ids, **options)))
+                steps = self.generate_eagerly(theirs, options, failures)
+                if steps is not None:
+                    self.assert_same_steps(ours.generate(self.ids, **options), steps)
+            if failures:
+                self.skipTest(f"Transformers {transformers.__version__} fails with eager attention too, {len(failures)} times, "
+                              f"in {type(theirs).__name__}.generate: {failures[0]}")
+        self.on_all_models(check)
+
+    def generate_eagerly(self, model, options, failures):
+        """Steps with eager attention; None where Transformers fails by itself, as 5.17 does with chunks in a cache of fixed
+        size: its generate hands its function for the masks an argument that this one does not take."""
+        try:
+            return model.generate(self.ids, **options)
+        except TypeError as error:
+            if not str(error).startswith("create_chunked_causal_mask() got an unexpected keyword argument"):
+                raise
+            failures.append(error)
+            return None
 
     def assert_same_steps(self, ours, theirs):
         """Greedy steps, as long as 16-bit rounding lets them choose the same tokens."""
