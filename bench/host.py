@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 
 ROUNDS, CALLS = 40, 100
+LIBRARY = torch.library.Library("tandem_host", "DEF")  # operators to compare with
 
 
 def measure(call, device):
@@ -42,7 +43,7 @@ def tensors(device):
 
 
 def whole_calls(q, k, v):
-    from tandem.flash_attn_interface import flash_attn_func, flash_attn_with_kvcache
+    from tandem.flash_attn_interface import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
     from tandem.torch import attention, attention_varlen, decode
     packed = [x.flatten(0, 1) for x in (q, k, v)]
     starts = torch.arange(len(q) + 1, dtype=torch.int32, device=q.device) * q.shape[1]
@@ -55,10 +56,31 @@ def whole_calls(q, k, v):
             "flash_attn_func": lambda: flash_attn_func(q, k, v, causal=True),
             "torch.ops.tandem.forward": lambda: torch.ops.tandem.forward(q, k, v, -1, 0, 0.0, 0.0, False),
             "attention_varlen": lambda: attention_varlen(*packed, cu_seqlens_q=starts, cu_seqlens_k=starts, causal=True),
+            "flash_attn_varlen_func": lambda: flash_attn_varlen_func(*packed, starts, starts, 128, 128, causal=True),
             "decode": lambda: decode(step, k, v, lengths),
+            "torch.ops.tandem.decode": lambda: torch.ops.tandem.decode(step, k, v, lengths, None, None, None, None, False, -1,
+                                                                      -1, 0.0, 0.0, 0),
             "flash_attn_with_kvcache": lambda: flash_attn_with_kvcache(step, k, v, cache_seqlens=lengths, causal=True),
             "scaled_dot_product_attention": lambda: sdpa(*rotated, is_causal=True),
             "torch.neg, the least that an eager operator takes": q.neg}
+
+
+def least_operators(q, k, v):
+    """Operators of forward's schema with a kernel in Python that makes the results and leaves them empty; the second has a
+    formula for gradients, registered as PyTorch does it. What they take is the floor of torch.ops.tandem.forward."""
+    from tandem.torch import _native
+    schema = str(torch.ops.tandem.forward.default._schema).removeprefix("tandem::forward")
+
+    def kernel(q, *_):
+        return torch.empty_like(q), _native.empty_lse(q)
+    for name in ("least", "least_with_gradients"):
+        LIBRARY.define(name + schema)
+        LIBRARY.impl(name, kernel, "CUDA" if q.is_cuda else "CPU")
+    torch.library.register_autograd("tandem_host::least_with_gradients", lambda ctx, *_: None, lib=LIBRARY)
+    options = -1, 0, 0.0, 0.0, False
+    return {
+        "an operator in Python with empty results": lambda: torch.ops.tandem_host.least(q, k, v, *options),
+        "the same with a formula for gradients": lambda: torch.ops.tandem_host.least_with_gradients(q, k, v, *options)}
 
 
 def training_calls(q, k, v):
@@ -115,7 +137,7 @@ def main():
     print(f"{platform.processor() or platform.machine()}, PyTorch {torch.__version__}, "
           f"{torch.cuda.get_device_name() if device == 'cuda' else 'no GPU'}; microseconds: best, median")
     best = {}
-    for calls, recording in ((whole_calls, False), (training_calls, True), (stages, False)):
+    for calls, recording in ((whole_calls, False), (least_operators, False), (training_calls, True), (stages, False)):
         with torch.set_grad_enabled(recording):
             for name, call in calls(q, k, v).items():
                 call()
