@@ -14,9 +14,14 @@ namespace tandem::backward {
 inline constexpr int number_of_first_ds = 1;
 
 /// So many groups of the statistics L are loaded ahead of the softmax, while dP's product is issued: the
-/// products keep shared memory busy.
+/// products keep shared memory busy. With a cap registers are too few.
 template <BackwardVariant V>
-inline constexpr int groups_ahead = V.block_m == 64 && !V.softcap ? 2 : 0;
+inline constexpr int groups_ahead = V.softcap ? 0 : 2;
+
+/// Whether the turn of the softmax ends when dS is known, not when it is stored: where the turn has dV's
+/// product in it, the other consumer would wait for too long.
+template <BackwardVariant V>
+inline constexpr bool passes_ahead_of_store = !rounds_early<V>;
 
 /// Whether a part of dQ is published in the next block. With a cap registers are too few for what that takes.
 template <BackwardVariant V>
@@ -50,8 +55,9 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
     differentiate<V, V.block_m>(shared.delta[state.dout_at().stage].value, scores, dp, p, ds);  // line 25
     if constexpr (!rounds_early<V>) start_dv(state, p);                                         // line 26
   }
+  if constexpr (passes_ahead_of_store<V>) pingpong.pass();
   if constexpr (adds_dq<V>) store_ds(state, number_of_first_ds + step, ds);
-  pingpong.pass();
+  if constexpr (!passes_ahead_of_store<V>) pingpong.pass();
   start_dk(state, ds);  // line 27
   if constexpr (adds_dq<V>) publish_ds(state, number_of_first_ds + step);
   hw::wgmma_wait<1>();

@@ -1,6 +1,6 @@
 // Whose turn it is: one consumer's softmax at a time.
 //
-// Left alone, the two consumers of a tile of keys fall into step, both in their softmax and then both waiting
+// Left alone, the two consumers of a tile fall into step, both in their softmax and then both waiting
 // for the tensor cores. In turns, one's products run beside the other's softmax.
 #pragma once
 
@@ -12,11 +12,11 @@ namespace tandem::backward {
 /// Named barriers of the backward; 0 is the block barrier.
 enum class NamedBarrier : std::uint32_t { softmax_of_first_consumer = 1 };
 
-/// With a cap it costs registers that are not there; where dQ is another kernel's it was not measured.
+/// With a cap it costs registers that are not there.
 template <BackwardVariant V>
 struct Pingpong
     : tile::Turns<V.consumers, static_cast<std::uint32_t>(NamedBarrier::softmax_of_first_consumer),
-                  V.dq_sums == DqSums::added && !V.softcap> {
+                  !V.softcap> {
   TANDEM_DEVICE void pass() const { this->pass_to(1 - this->consumer); }
   static_assert(V.consumers == 2);
 };

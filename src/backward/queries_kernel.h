@@ -4,6 +4,7 @@
 
 #include "backward/gradients.h"
 #include "backward/keys_shared.h"
+#include "backward/pingpong.h"
 
 namespace tandem::backward {
 
@@ -97,12 +98,14 @@ template <BackwardVariant V, BlockKind kind>
 TANDEM_DEVICE void dq_block(QueriesState<V>& state, float (&scores)[V.block_n / 2], int block,
                             bool has_next) {
   QueriesShared<V>& shared = state.shared;
+  const Pingpong<V> pingpong{state.consumer};
   tile::Probabilities<V.block_n> ds;
   {
     float dp[V.block_n / 2];
     if constexpr (V.softcap) exponentiate_rows<V, kind>(state, scores, block * V.block_n);  // for registers
     tile::consumer_wait(shared.v_pipeline, state.v_at());
     start_row_scores<V>(shared.dout[state.consumer], shared.v[state.v_at().stage], dp);
+    pingpong.take();
     if constexpr (!V.softcap) exponentiate_rows<V, kind>(state, scores, block * V.block_n);
     hw::wgmma_wait<0>();
     tile::consumer_release(shared.v_pipeline, state.v_at());
@@ -113,6 +116,7 @@ TANDEM_DEVICE void dq_block(QueriesState<V>& state, float (&scores)[V.block_n / 
   hw::wgmma_fence();
   tile::start_output<V.operand>(state.dq, ds, shared.k[state.k_at().stage]);
   hw::wgmma_commit();
+  pingpong.pass();
   const auto at = state.k_at();
   if (has_next) {
     ++state.step;
@@ -128,6 +132,7 @@ template <BackwardVariant V>
 TANDEM_DEVICE void walk_for_dq(QueriesState<V>& state, const core::BlockRanges& blocks) {
   float scores[V.block_n / 2];
   int left = blocks.end - blocks.begin;
+  Pingpong<V>{state.consumer}.init();
   tile::consumer_wait(state.shared.k_pipeline, state.k_at());
   start_row_scores<V>(state.shared.q[state.consumer], state.shared.k[0], scores);
   hw::wgmma_wait<0>();

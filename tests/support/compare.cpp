@@ -70,10 +70,11 @@ Comparison compare(std::span<const double> result, std::span<const double> stand
   if (ours.finite == 0) return c;
   // Two samples of the same rounding noise differ by about 1 / sqrt(2 n) in RMSE; and where the standard is
   // exact by chance (one key), fp32 arithmetic of another order still may round its last bits.
-  const double chance = 1 + 3 / std::sqrt(static_cast<double>(ours.finite));
-  const double rmse_limit = 1.1 * c.standard.rmse * chance +
-                            (5e-7 + allowance.relative) * root_mean_square(reference, ours.finite) +
-                            allowance.noise;
+  const double independent = static_cast<double>(ours.finite) / static_cast<double>(allowance.alike);
+  const double chance = 1 + 3 / std::sqrt(std::max(1., independent));
+  const double root = root_mean_square(reference, ours.finite);
+  const double rmse_limit =
+      chance * (1.1 * c.standard.rmse + allowance.noise + allowance.relative * root) + 5e-7 * root;
   const double max_limit = allowance.max_factor * c.standard.max + 1e-5 +
                            4 * (allowance.noise + allowance.relative * largest_of(reference));
   // Negated, so that a NaN among the limits fails.

@@ -1,6 +1,7 @@
 // The tolerance rule that every backend's results have to meet.
 #pragma once
 
+#include <cstdint>
 #include <ostream>
 #include <span>
 #include <string>
@@ -24,16 +25,17 @@ std::ostream& operator<<(std::ostream& out, const Comparison& comparison);
 
 /// What a kind of result is granted beside the error of the standard implementation.
 struct Allowance {
-  double max_factor = 2;  ///< of the standard's largest error
-  double noise = 0;       ///< RMSE of rounding in another order, where terms cancel
-  double relative = 0;    ///< RMSE of what is in proportion to a result, as a part of it
+  double max_factor = 2;   ///< of the standard's largest error
+  double noise = 0;        ///< RMSE of rounding in another order, where terms cancel
+  double relative = 0;     ///< RMSE of what is in proportion to a result, as a part of it
+  std::int64_t alike = 1;  ///< so many results have their errors together, as a row has its query's rounding
 };
 
 /// Compares `result` with the float64 `reference`, granting it the error of `standard`, an implementation
 /// that works in the same precision without tiling:
 ///   NaN stands where the reference has NaN, infinity where and with the sign it has, and nowhere else;
-///   RMSE <= 1.1 * RMSE(standard) + noise + relative * RMS(reference), with an allowance for chance where
-///     there are few elements;
+///   RMSE <= 1.1 * RMSE(standard) + noise + relative * RMS(reference), times an allowance for chance where
+///     there are few results whose errors are independent;
 ///   max |result - reference| <= max_factor * max |standard - reference| + 1e-5
 ///     + 4 * (noise + relative * max |reference|).
 Comparison compare(std::span<const double> result, std::span<const double> standard,

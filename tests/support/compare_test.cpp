@@ -44,6 +44,20 @@ TEST(Compare, RejectsALargerRmse) {
   EXPECT_NE(c.failure.find("RMSE"), std::string::npos) << c;
 }
 
+TEST(Compare, RowsWhoseErrorsGoTogetherAreFewResults) {
+  const Noisy noisy;  // as two rows: the chance that counts is that of two results
+  const Values result = noisy.with(2e-3, 2), standard = noisy.with(1e-3, 3);
+  EXPECT_FALSE(compare(result, standard, noisy.reference, {.max_factor = 9}));
+  EXPECT_TRUE(compare(result, standard, noisy.reference, {.max_factor = 9, .alike = 5000}));
+  EXPECT_FALSE(compare(result, standard, noisy.reference, {.max_factor = 9, .alike = 50}));
+}
+
+TEST(Compare, NoiseOfOneResultMayBeSeveralTimesItsDeviation) {
+  const Values reference{5}, exact{5};
+  EXPECT_TRUE(compare(Values{5 + 1.5e-3}, exact, reference, {.noise = 4e-4}));
+  EXPECT_FALSE(compare(Values{5 + 1.8e-3}, exact, reference, {.noise = 4e-4}));
+}
+
 TEST(Compare, RejectsOneFarElementAndNamesIt) {
   const Noisy noisy;
   Values result = noisy.with(1e-3, 2);

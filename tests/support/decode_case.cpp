@@ -367,8 +367,11 @@ DecodeArgs::DecodeArgs(const DecodeTensors& t)
 }
 
 Allowance allowance_of(const DecodeCase& c) {
-  // A token's own scale is multiplied into its probability, which is rounded then, also where it is 1.
-  return {.noise = c.eight_bit.per_token && c.dtype == TANDEM_FP16 ? 1e-4 : 0};
+  // A token's own scale is multiplied into its probability, which is rounded then, also where it is 1: of a
+  // row with one key that counts, all of the result. And a query that is rounded behind a Hadamard matrix
+  // moves its whole row.
+  return {.relative = c.eight_bit.per_token && c.dtype == TANDEM_FP16 ? 2e-4 : 0,
+          .alike = c.eight_bit.hadamard ? c.head_dim : 1};
 }
 
 Allowance allowance_of_lse(const DecodeCase& c) {
