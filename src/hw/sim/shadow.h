@@ -26,9 +26,9 @@ class SharedShadow {
   /// An ordinary access of the running thread.
   void access(std::uint32_t offset, std::size_t bytes, bool write, const void* code);
   /// A WGMMA of all threads of `unit` reads a cell; `product` is the unit's time.
-  void product_reads(std::uint32_t offset, std::span<Thread> threads, int unit, Time product);
-  /// The issuer's `number`th asynchronous store, of record `store`, reads a cell.
-  void store_reads(std::uint32_t offset, Thread& issuer, Time number, std::uint32_t store);
+  void product_reads(std::uint32_t offset, std::span<const Thread> threads, int unit, Time product);
+  /// The issuer's asynchronous store of record `store` reads a cell.
+  void store_reads(std::uint32_t offset, const Thread& issuer, std::uint32_t store);
   /// A copy that the running thread issues will write a cell; it has landed for whoever knows `landed`.
   void copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed);
   /// A cell's bytes came from global memory that the kernel may write.
@@ -38,6 +38,8 @@ class SharedShadow {
   struct Access {
     Epoch write;
     std::vector<Epoch> reads;  ///< since the write, one a thread
+
+    void note_write(Epoch now) { write = now, reads.clear(); }  // keeps the reads' memory
   };
   struct Fine {
     Access parts[8];
@@ -49,15 +51,18 @@ class SharedShadow {
     std::uint32_t stores = 0;               ///< 1 + index of the stores that read it; 0: none
     Time unit_reads[max_units] = {};
   };
-  struct Checked {
-    Epoch write, reader;
-  };
 
   Fine& fine(Cell& cell);
+  void read_part(const Cell& cell, Access& access, const Thread& thread, std::uint32_t at);
   static void note_read(Access& access, const Thread& thread);
   void check_write(const Cell& cell, const Thread& thread, std::uint32_t offset, const char* how) const;
-  /// All of `threads` start asynchronous work that reads the cell; `reader` is the same for all of its cells.
-  void check_async_read(std::uint32_t offset, std::span<Thread> threads, const char* how, Epoch reader);
+  /// All of `threads` start asynchronous work that reads the cell. `known`, if any: up to which time of each
+  /// agent they have been found to know its writes. Clocks do not run back, so this need not be asked again.
+  void check_async_read(std::uint32_t offset, std::span<const Thread> threads, const char* how,
+                        std::span<Time> known);
+  /// The part of it for one write; returns up to which time of its agent the threads know writes.
+  static Time check_async_read_of(Epoch write, std::uint32_t offset, std::span<const Thread> threads,
+                                  const char* how);
   void use_copy(const Cell& cell) const;
   void check_parts(const Access& access, const Thread& thread, std::uint32_t offset, const char* how) const;
 
@@ -65,7 +70,7 @@ class SharedShadow {
   std::vector<Fine> fine_;
   std::vector<std::uint32_t> free_fine_;
   std::vector<std::vector<std::uint32_t>> stores_;  ///< their records
-  Checked last_checked_;                            ///< cells of a tile have the same writer, mostly
+  std::vector<Time> known_[max_units];              ///< to all threads of a warpgroup, of each agent
 };
 
 /// What an access of global memory does. reduction: adds that commute with each other.
