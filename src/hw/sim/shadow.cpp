@@ -168,7 +168,7 @@ Time SharedShadow::check_async_read_of(Epoch write, std::uint32_t offset, std::s
 
 void SharedShadow::check_async_read(std::uint32_t offset, std::span<const Thread> threads, const char* how,
                                     std::span<Time> known) {
-  const Cell& cell = cells_[offset / cell_bytes];
+  Cell& cell = cells_[offset / cell_bytes];
   const auto check = [&](Epoch write, std::uint32_t at) {
     if (!known.empty() && known[write.agent] >= write.time) return;
     const Time time = check_async_read_of(write, at, threads, how);
@@ -217,12 +217,14 @@ void SharedShadow::store_reads(std::uint32_t offset, const Thread& issuer, std::
   stores.push_back(store);
 }
 
-/// All of the cell that no thread has overwritten.
-void SharedShadow::use_copy(const Cell& cell) const {
+/// All of the cell that no thread has overwritten. From then on whoever writes where it came from is told; so
+/// that it is used again need not be looked at.
+void SharedShadow::use_copy(Cell& cell) const {
   for (std::uint32_t i = 0; i < cell_parts; ++i) {
     if (cell.fine != 0 && fine_[cell.fine - 1].parts[i].write.exists()) continue;
     machine.global.uses_copy(cell.source + i * part_bytes, part_bytes);
   }
+  cell.source = nullptr;
 }
 
 void SharedShadow::copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed) {

@@ -45,10 +45,11 @@ class SharedShadow {
     Access parts[8];
   };
   struct Cell {
-    Epoch write;                            ///< of the whole cell, by a copy
-    std::uint32_t fine = 0;                 ///< 1 + index of the finer record; 0: none
-    const unsigned char* source = nullptr;  ///< of the copy, if the kernel may write there
-    std::uint32_t stores = 0;               ///< 1 + index of the stores that read it; 0: none
+    Epoch write;             ///< of the whole cell, by a copy
+    std::uint32_t fine = 0;  ///< 1 + index of the finer record; 0: none
+    const unsigned char* source =
+        nullptr;               ///< of the copy, if the kernel may write there; until all was used
+    std::uint32_t stores = 0;  ///< 1 + index of the stores that read it; 0: none
     Time unit_reads[max_units] = {};
   };
 
@@ -63,7 +64,7 @@ class SharedShadow {
   /// The part of it for one write; returns up to which time of its agent the threads know writes.
   static Time check_async_read_of(Epoch write, std::uint32_t offset, std::span<const Thread> threads,
                                   const char* how);
-  void use_copy(const Cell& cell) const;
+  void use_copy(Cell& cell) const;
   void check_parts(const Access& access, const Thread& thread, std::uint32_t offset, const char* how) const;
 
   std::vector<Cell> cells_;
@@ -120,7 +121,7 @@ class GlobalShadow {
   static bool knows(const Thread& thread, const Event& event);
   static bool nobody_wrote(const Entry& entry, const Part& part);
   void check(const Entry& entry, std::size_t number, const Part& part, Use use) const;
-  void note(Part& part, Use use, std::uint32_t store);
+  void note(Part& part, Use use, const Event& now);
   void note_load(Part& part, const Event& now);
   void note_reduction(Part& part, const Event& now);
 
