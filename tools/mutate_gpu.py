@@ -43,7 +43,7 @@ HOST_FLAGS = ("-std=c++20", "-O2", "-Xcompiler", "-pthread,-ffunction-sections")
 LINK_FLAGS = ("-Xcompiler", "-pthread", "-Xlinker", "--gc-sections")
 HOST_SOURCES = ("tests/mutants/probe.cpp", "src/forward/cost.cpp", "src/forward/plan.cpp", "src/hw/tensor_map.cpp",
                 "src/cpu/parallel.cpp", "src/cpu/reference.cpp", "tests/support/compare.cpp", "tests/support/forward_case.cpp",
-                "tests/support/host_tensor.cpp", "tests/support/standard.cpp", "tests/gpu/device.cpp")
+                "tests/support/gather.cpp", "tests/support/host_tensor.cpp", "tests/support/standard.cpp", "tests/gpu/device.cpp")
 KERNELS = """#include "tests/mutants/probe_kernels.cuh"
 
 namespace tandem::test {{

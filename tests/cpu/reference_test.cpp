@@ -5,6 +5,7 @@
 
 #include "cpu/forward.h"
 #include "tests/support/forward_case.h"
+#include "tests/support/oracle.h"
 
 namespace tandem::test {
 namespace {
@@ -177,6 +178,23 @@ TEST(Reference, WritesTheValuesRoundedAndNothingElse) {
     expect_near(t.lse.values(), exact.lse, 1e-6);
     EXPECT_TRUE(t.o.guards_intact());
     EXPECT_TRUE(t.lse.guards_intact());
+  }
+}
+
+TEST(Reference, OfWidenedCopiesIsTheSameToTheBit) {
+  Random random(7);
+  for (int i = 0; i < 40; ++i) {
+    ForwardCase c = small_case();
+    c.seed = random(), c.k_len = static_cast<std::int64_t>(random() % 40);
+    c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+    c.k = random_input_layout(random);
+    if (i % 2 == 0) draw_eight_bit(c, random);
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const ForwardTensors t(c);
+    const cpu::ReferenceValues widened = oracle_values(t.problem()),
+                               plain = cpu::reference_values(t.problem());
+    EXPECT_EQ(widened.o, plain.o);
+    EXPECT_EQ(widened.lse, plain.lse);
   }
 }
 

@@ -26,6 +26,7 @@ inline BackwardCase draw_case(const backward::BackwardVariant& variant, std::uin
   Random random(seed);
   const tandem_dtype dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
   BackwardCase c = random_tma_backward_case(seed, dtype, 1);
+  c.forward.nearly_normal = true;
   ForwardCase& f = c.forward;
   const bool is_long = seed % 2 == 1;
   f.batch = is_long ? 1 : 1 + static_cast<std::int64_t>(random() % 2);

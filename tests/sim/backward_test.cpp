@@ -25,18 +25,18 @@ using test::BackwardCase;
 struct Problem {
   backward::Choice choice;
   BackwardCase c;
+  test::BackwardTensors inputs;
   cpu::ReferenceGradients reference;
   test::BackwardValues standard;
 
-  Problem(const backward::Choice& kernels, const BackwardCase& drawn) : choice(kernels), c(drawn) {
-    const test::BackwardTensors inputs(c);
+  Problem(const backward::Choice& kernels, const BackwardCase& drawn) : choice(kernels), c(drawn), inputs(c) {
     reference = cpu::reference_gradients(inputs.problem());
     standard = test::standard_backward(inputs.problem());
   }
 
   /// Runs it with fresh outputs; what nobody sees holds NaN.
   void check(const sim::Machine& machine) const {
-    test::BackwardTensors tensors(c);
+    test::BackwardTensors tensors(inputs);
     tensors.poison_unseen_rows();
     const hw::sim::Report report = sim::simulate_backward(tensors.problem(), choice, machine);
     ASSERT_TRUE(report.ok()) << report.text();

@@ -107,6 +107,7 @@ inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t 
   DecodeCase c = random_decode_case(
       seed, dtype,
       variant.two_part_keys ? variant.head_dim - variant.value_dim : draw_head_dim(variant, seed));
+  c.nearly_normal = true;
   Random random(seed + 77);
   c.kv_heads = std::min<std::int64_t>(c.kv_heads, 2);
   c.q_heads = c.kv_heads * draw_group(variant.query_rows, c.q_len, random);

@@ -369,7 +369,8 @@ TEST_P(DecodeValuesOnSim, EqualScoresWeighTheSameInEveryBlock) {
 TEST_P(DecodeValuesOnSim, ScalesOfTokensThatGrowOrFallFromBlockToBlockEqualTheOracle) {
   const DecodeVariant& variant = GetParam();
   if (!variant.token_scales) GTEST_SKIP();
-  const DecodeCase c = step_of(variant, {4 * variant.block_n});
+  DecodeCase c = step_of(variant, {4 * variant.block_n});
+  c.q_heads = 4;  // of a single row, chance may let the standard round better than half a unit
   for (const int octaves : {1, -1}) {
     const auto tensors = [&] {
       DecodeTensors t(c);

@@ -12,6 +12,7 @@
 #include "tests/sim/workspace.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
+#include "tests/support/oracle.h"
 #include "tests/support/standard.h"
 
 namespace tandem {
@@ -56,7 +57,7 @@ void expect_equal_to_the_oracle(const ForwardCase& c, const sim::Machine& machin
   ASSERT_TRUE(cleared.ok()) << cleared.text();
   const hw::sim::Report report = sim::simulate_decode(*step, variant, {memory, {}, {}}, machine);
   ASSERT_TRUE(report.ok()) << report.text();
-  const cpu::ReferenceValues reference = cpu::reference_values(problem);
+  const cpu::ReferenceValues reference = test::oracle_values(problem);
   const test::ForwardValues standard = test::standard_forward(problem);
   const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
   EXPECT_TRUE(o) << "o: " << o;

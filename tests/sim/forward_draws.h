@@ -64,7 +64,7 @@ inline ForwardCase draw_case(const forward::ForwardVariant& variant, std::uint64
   constexpr std::int64_t most_tiles = 12;
   Random random(seed);
   ForwardCase c;
-  c.seed = seed;
+  c.seed = seed, c.nearly_normal = true;
   c.q_len = draw_length(random, variant.block_m, 2);
   c.k_len = draw_length(random, variant.block_n, 5);
   c.batch = 1 + static_cast<std::int64_t>(random() % 3);
@@ -84,7 +84,7 @@ inline ForwardCase draw_packed_case(const forward::ForwardVariant& variant, std:
   const std::int64_t heads = std::int64_t{2} << (number_of(seed) + 4 * static_cast<std::uint64_t>(place)) % 6;
   Random random(seed);
   ForwardCase c;
-  c.seed = seed;
+  c.seed = seed, c.nearly_normal = true;
   c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
   c.q_heads = c.kv_heads * heads * (heads <= 4 && random() % 4 == 0 ? 3 : 1);
   c.k_len = draw_length(random, variant.block_n, 2);

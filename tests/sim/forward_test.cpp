@@ -17,6 +17,7 @@
 #include "tests/sim/simulated_forward.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
+#include "tests/support/oracle.h"
 #include "tests/support/standard.h"
 
 namespace tandem {
@@ -88,7 +89,7 @@ TEST_P(ForwardOnSim, EqualScoresWeighTheSameInEveryBlock) {
   SCOPED_TRACE(c);
   const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, {});
   ASSERT_TRUE(report.ok()) << report.text();
-  const cpu::ReferenceValues reference = cpu::reference_values(tensors.problem());
+  const cpu::ReferenceValues reference = test::oracle_values(tensors.problem());
   EXPECT_LE(test::largest_difference(tensors.o.values(), reference.o), 3e-3);
   EXPECT_LE(test::largest_difference(tensors.lse.values(), reference.lse), test::lse_tolerance);
 }
@@ -99,6 +100,7 @@ TEST_P(ForwardOnSim, RowsOfOneKeyAreWithinTheirAllowance) {
   for (const int scale : {1, 2, 3}) {
     ForwardCase c = test::draw_case(GetParam(), test::seed_of(sim::name_of(GetParam()), scale));
     c.q_len = 40, c.k_len = 1, c.mask = core::Mask::full(), c.lse = true;
+    c.nearly_normal = false;  // errors are about what is granted: chance takes other elements beyond
     SCOPED_TRACE(c);
     Problem(GetParam(), c).check({});
   }
@@ -118,7 +120,7 @@ void check_with_offsets(const ForwardVariant& variant, float (*k_of)(std::int64_
   const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, {});
   ASSERT_TRUE(report.ok()) << report.text();
   const test::ForwardValues standard = test::standard_forward(tensors.problem());
-  const cpu::ReferenceValues reference = cpu::reference_values(tensors.problem());
+  const cpu::ReferenceValues reference = test::oracle_values(tensors.problem());
   EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype()));
 }
 
@@ -154,7 +156,7 @@ TEST(ForwardWithOutliers, IsWithinThePublishedErrorInFp16) {
   c.q_len = 512, c.k_len = 8192, c.head_dim = 128;  // the paper's sequence, some of its queries
   test::ForwardTensors tensors(c);
   fill_with_outliers(tensors.q, 1), fill_with_outliers(tensors.k, 2), fill_with_outliers(tensors.v, 3);
-  const std::vector<double> reference = cpu::reference_values(tensors.problem()).o;
+  const std::vector<double> reference = test::oracle_values(tensors.problem()).o;
   const std::vector<double> standard = test::standard_forward(tensors.problem()).o;
   const ForwardVariant* variant = forward::choose_variant(tensors.problem());
   const hw::sim::Report report = sim::simulate_forward(tensors.problem(), *variant, {});

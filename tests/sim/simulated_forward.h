@@ -11,6 +11,7 @@
 #include "cpu/forward.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
+#include "tests/support/oracle.h"
 #include "tests/support/standard.h"
 
 namespace tandem::test {
@@ -43,7 +44,7 @@ struct SimulatedForward {
 
   SimulatedForward(const forward::ForwardVariant& v, const ForwardCase& drawn) : variant(v), c(drawn) {
     const ForwardTensors inputs(c);
-    reference = cpu::reference_values(inputs.problem());
+    reference = oracle_values(inputs.problem());
     standard = standard_forward(inputs.problem());
   }
 

@@ -13,6 +13,7 @@
 #include "tests/sim/varlen_draws.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
+#include "tests/support/oracle.h"
 #include "tests/support/standard.h"
 #include "tests/support/varlen_case.h"
 
@@ -104,7 +105,7 @@ void expect_equal_to_the_oracle(const core::ForwardProblem& problem, const test:
   ASSERT_NE(variant, nullptr);
   const hw::sim::Report report = sim::simulate_forward(known, *variant, sim::Machine());
   ASSERT_TRUE(report.ok()) << report.text();
-  const cpu::ReferenceValues reference = cpu::reference_values(problem);
+  const cpu::ReferenceValues reference = test::oracle_values(problem);
   const test::ForwardValues standard = test::standard_forward(problem);
   const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
   EXPECT_TRUE(o) << "o: " << o;
@@ -222,7 +223,7 @@ TEST(ForwardOnSimSplit, PartsOfTheKeysMergedEqualTheOracle) {
       ASSERT_TRUE(parts.ok()) << parts.text();
       const hw::sim::Report merged = sim::simulate_merge(steps.merge, machine);
       ASSERT_TRUE(merged.ok()) << merged.text();
-      const cpu::ReferenceValues reference = cpu::reference_values(problem);
+      const cpu::ReferenceValues reference = test::oracle_values(problem);
       const test::ForwardValues standard = test::standard_forward(problem);
       const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
       EXPECT_TRUE(o) << "o: " << o;

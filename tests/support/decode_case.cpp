@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/dtype.h"
+#include "tests/support/normal_numbers.h"
 
 namespace tandem::test {
 namespace {
@@ -91,24 +92,36 @@ void fill_scales(DecodeTensors& t, Random& random) {
         scales->set(b, 0, h, 0, scale(random) / size_of_elements(own));
 }
 
-/// Also the tokens' own scales.
-void fill_cache(DecodeTensors& t, Random& random) {
+/// Also the tokens' own scales. `next`: gives elements.
+template <typename Next>
+void fill_cache(DecodeTensors& t, Random& random, Next&& next) {
   const DecodeCase& c = t.setup;
   const float size = size_of_elements(c.eight_bit);
-  std::normal_distribution<float> normal(0.f, size);
   std::uniform_real_distribution<float> scale(0.1f / size, 2.f / size);
+  std::vector<float> row_of_k(static_cast<std::size_t>(c.head_dim)),
+      row_of_v(static_cast<std::size_t>(c.values_in_keys ? 0 : c.value_columns()));
   fill_scales(t, random);
   for (std::int64_t b = 0; b < c.batch(); ++b)
     for (std::int64_t s = 0; s < c.length(b); ++s) {
       const auto [page, row] = t.place(b, s);
-      for (std::int64_t h = 0; h < c.kv_heads; ++h)
-        for (std::int64_t e = 0; e < std::max(c.head_dim, c.value_columns()); ++e) {
-          if (e < c.head_dim) t.k_cache.set(page, row, h, e, normal(random));
-          if (e < c.value_columns() && !c.values_in_keys) t.v_cache.set(page, row, h, e, normal(random));
+      for (std::int64_t h = 0; h < c.kv_heads; ++h) {
+        for (std::size_t e = 0; e < std::max(row_of_k.size(), row_of_v.size()); ++e) {
+          if (e < row_of_k.size()) row_of_k[e] = next();
+          if (e < row_of_v.size()) row_of_v[e] = next();
         }
+        t.k_cache.set_row(page, row, h, row_of_k);
+        if (!c.values_in_keys) t.v_cache.set_row(page, row, h, row_of_v);
+      }
       for (std::int64_t h = 0; c.eight_bit.per_token && h < c.kv_heads; ++h)
         for (HostTensor* scales : {&t.k_scale, &t.v_scale}) scales->set(page, row, h, 0, scale(random));
     }
+}
+
+void fill_cache(DecodeTensors& t, Random& random) {
+  const float size = size_of_elements(t.setup.eight_bit);
+  if (t.setup.nearly_normal) return fill_cache(t, random, NormalNumbers(random(), size));
+  std::normal_distribution<float> normal(0.f, size);
+  fill_cache(t, random, [&] { return normal(random); });
 }
 
 std::vector<float> draw_sinks(const DecodeCase& c) {
@@ -257,10 +270,11 @@ DecodeTensors::DecodeTensors(const DecodeCase& c)
       slopes(draw_slopes(c)),
       tree(draw_tree(c)) {
   Random random(c.seed);
-  q.fill_normal(random());
-  qv.fill_normal(c.seed + 6, 0.5f);
-  k_new.fill_normal(random());
-  v_new.fill_normal(random());
+  const auto fill = c.nearly_normal ? &HostTensor::fill_nearly_normal : &HostTensor::fill_normal;
+  (q.*fill)(random(), 1);
+  (qv.*fill)(c.seed + 6, 0.5f);
+  (k_new.*fill)(random(), 1);
+  (v_new.*fill)(random(), 1);
   fill_tables(*this, table_positions(c));
   if (c.batch_index) {
     batch_index.resize(static_cast<std::size_t>(rows_of(c)));

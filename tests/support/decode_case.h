@@ -48,6 +48,7 @@ struct DecodeCase {
   } eight_bit = {};
   Layout q = {}, cache = {}, added = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;
+  bool nearly_normal = false;  ///< elements are NormalNumbers, which cost less: for the software Hopper
 
   std::int64_t value_columns() const { return value_dim > 0 ? value_dim : head_dim; }
   tandem_dtype cache_dtype() const { return eight_bit.on ? eight_bit.dtype() : dtype; }

@@ -1,6 +1,5 @@
 // What a step has to do, by the words of tandem.h: values of its sequences, of its result and of its cache.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -23,12 +22,12 @@ double rounded(tandem_dtype dtype, double value) {
 /// A row times H diag(signs) / sqrt(d), by the words of tandem.h: element i, j of H is -1 where i and j have
 /// an odd number of bits in common.
 std::vector<double> times_hadamard(const std::vector<double>& row, std::uint64_t seed) {
-  std::vector<double> product(row.size());
+  std::vector<double> product(row.size()), changed = row;
+  for (std::size_t j = 0; j < row.size(); ++j)
+    if (core::changes_sign(seed, static_cast<int>(j))) changed[j] = -row[j];
   for (std::size_t i = 0; i < row.size(); ++i) {
-    for (std::size_t j = 0; j < row.size(); ++j) {
-      const bool negative = (std::popcount(i & j) % 2 != 0) != core::changes_sign(seed, static_cast<int>(j));
-      product[i] += negative ? -row[j] : row[j];
-    }
+    for (std::size_t j = 0; j < row.size(); ++j)
+      product[i] += __builtin_parityll(i & j) != 0 ? -changed[j] : changed[j];
     product[i] /= std::sqrt(static_cast<double>(row.size()));
   }
   return product;
@@ -56,8 +55,8 @@ void quantise(const DecodeCase& c, std::vector<double>& row, double given) {
 std::vector<double> rotated(const DecodeTensors& t, const HostTensor& tensor, const std::int64_t (&at)[3],
                             std::int64_t position) {
   const DecodeCase& c = t.setup;
-  std::vector<double> row;
-  for (std::int64_t e = 0; e < c.head_dim; ++e) row.push_back(tensor.at(at[0], at[1], at[2], e));
+  std::vector<double> row(static_cast<std::size_t>(c.head_dim));
+  tensor.get_row(at[0], at[1], at[2], row);
   if (c.rotary_dim == 0) return row;
   const std::int64_t half = c.rotary_dim / 2,
                      s = std::clamp<std::int64_t>(position, 0, t.cos.view().shape[2] - 1);
@@ -97,9 +96,12 @@ HostTensor dense(tandem_dtype dtype, const std::array<std::int64_t, 4>& shape,
                  const std::vector<double>& values) {
   HostTensor tensor(dtype, shape);
   const double* value = values.data();
+  std::vector<float> row(static_cast<std::size_t>(shape[3]));
   for (std::int64_t s = 0; s < shape[1]; ++s)
-    for (std::int64_t h = 0; h < shape[2]; ++h)
-      for (std::int64_t e = 0; e < shape[3]; ++e) tensor.set(0, s, h, e, static_cast<float>(*value++));
+    for (std::int64_t h = 0; h < shape[2]; ++h) {
+      for (float& x : row) x = static_cast<float>(*value++);
+      tensor.set_row(0, s, h, row);
+    }
   return tensor;
 }
 
@@ -159,15 +161,15 @@ SequenceValues DecodeTensors::sequence(std::int64_t b) const {
   const std::int64_t length = setup.length(b);
   SequenceValues s{length + setup.new_len, {}, {}, {}};
   s.q = queries_of(*this, b, /*round=*/false);
+  std::vector<double> k, v;
   for (std::int64_t key = 0; key < s.keys; ++key)
     for (std::int64_t h = 0; h < setup.kv_heads; ++h) {
       const Place at = place(b, key);
-      std::vector<double> k(static_cast<std::size_t>(setup.head_dim)),
-          v(static_cast<std::size_t>(setup.value_columns()));
+      k.resize(static_cast<std::size_t>(setup.head_dim));
+      v.resize(static_cast<std::size_t>(setup.value_columns()));
       if (key >= length) {
         k = rotated(*this, k_new, {b, key - length, h}, key);
-        for (std::size_t e = 0; e < v.size(); ++e)
-          v[e] = new_values().at(b, key - length, h, static_cast<std::int64_t>(e));
+        new_values().get_row(b, key - length, h, v);
         for (std::vector<double>* row : {&k, &v})
           for (double& x : *row) x = rounded(setup.dtype, x);
         if (setup.eight_bit.on) {
@@ -176,10 +178,11 @@ SequenceValues DecodeTensors::sequence(std::int64_t b) const {
           quantise(setup, v, setup.eight_bit.per_token ? 0 : scale(v_scale, b, at, h));
         }
       } else {
-        for (std::size_t e = 0; e < k.size(); ++e)
-          k[e] = k_cache.at(at.page, at.row, h, static_cast<std::int64_t>(e)) * scale(k_scale, b, at, h);
-        for (std::size_t e = 0; e < v.size(); ++e)
-          v[e] = values().at(at.page, at.row, h, static_cast<std::int64_t>(e)) * scale(v_scale, b, at, h);
+        k_cache.get_row(at.page, at.row, h, k);
+        values().get_row(at.page, at.row, h, v);
+        const double k_unit = scale(k_scale, b, at, h), v_unit = scale(v_scale, b, at, h);
+        for (double& x : k) x *= k_unit;
+        for (double& x : v) x *= v_unit;
       }
       s.k.insert(s.k.end(), k.begin(), k.end());
       if (setup.qv) s.k.insert(s.k.end(), v.begin(), v.end());
@@ -217,17 +220,16 @@ struct AppendedRow {
 
 std::string DecodeTensors::cache_failure(const DecodeTensors& before) const {
   // What was appended is compared, and then put back to what it was, so that the rest compares as bytes.
-  DecodeTensors now(setup);
-  for (HostTensor DecodeTensors::*cache :
-       {&DecodeTensors::k_cache, &DecodeTensors::v_cache, &DecodeTensors::k_scale, &DecodeTensors::v_scale})
-    std::ranges::copy((this->*cache).storage(), (now.*cache).storage().begin());
+  struct {
+    HostTensor k_cache, v_cache, k_scale, v_scale;
+  } now{k_cache, v_cache, k_scale, v_scale};
   double unit = setup.dtype == TANDEM_BF16 ? 0x1p-7 : setup.dtype == TANDEM_FP16 ? 0x1p-10 : 0x1p-22;
   double least = 1e-6;
   const bool next_of_8_bits = setup.eight_bit.on && (setup.rotary_dim > 0 || setup.eight_bit.hadamard);
   if (next_of_8_bits && !setup.eight_bit.int8) unit = 0x1p-3, least = 0x1p-8;
   const std::int64_t d = setup.head_dim, dv = setup.values_in_keys ? 0 : setup.value_columns();
   std::ostringstream failure;
-  for (std::int64_t b = 0; b < setup.batch(); ++b) {
+  for (std::int64_t b = 0; setup.new_len > 0 && b < setup.batch(); ++b) {
     const SequenceValues expected = before.sequence(b);
     for (std::int64_t key = setup.length(b); key < expected.keys; ++key)
       for (std::int64_t h = 0; h < setup.kv_heads; ++h) {

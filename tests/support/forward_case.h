@@ -37,7 +37,8 @@ struct ForwardCase {
   tandem_turn turn = TANDEM_TURN_AUTO;
   int block_m = 0, block_n = 0;  ///< of the kernel that is asked for; 0: any
   Layout q = {}, k = {}, v = {}, o = {}, lse_layout = {};
-  std::uint64_t seed = 1;  ///< of the normally distributed values
+  std::uint64_t seed = 1;      ///< of the normally distributed values
+  bool nearly_normal = false;  ///< these are NormalNumbers, which cost less: for the software Hopper
   EightBitCase eight_bit = {};
   std::int64_t value_dim = 0;  ///< of v and o, not of 8 bits; 0: head_dim
   BlockListCase blocks = {};

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/dtype.h"
+#include "tests/support/normal_numbers.h"
 
 namespace tandem::test {
 namespace {
@@ -19,39 +20,61 @@ std::uint16_t pattern_of(tandem_dtype dtype) {
   return dtype == TANDEM_E4M3 ? 0x7f7f : 0x7fd5;
 }
 
+void write_pattern(std::byte* to, std::size_t size, std::uint16_t pattern) {
+  for (; size >= 2; size -= 2, to += 2) std::memcpy(to, &pattern, 2);
+  std::memcpy(to, &pattern, size);
+}
+
+/// Whether it begins with the pattern, and goes on as it began.
 bool holds_pattern(const std::byte* bytes, std::size_t size, std::uint16_t pattern) {
-  for (std::size_t at = 0; at < size; at += 2) {
-    if (std::memcmp(bytes + at, &pattern, std::min<std::size_t>(2, size - at)) != 0) return false;
-  }
-  return true;
+  if (std::memcmp(bytes, &pattern, std::min<std::size_t>(2, size)) != 0) return false;
+  return size <= 2 || std::memcmp(bytes, bytes + 2, size - 2) == 0;
 }
 
-double load(const std::byte* from, tandem_dtype dtype) {
-  if (dtype == TANDEM_E4M3) return static_cast<float>(core::E4m3{std::to_integer<std::uint8_t>(*from)});
-  if (dtype == TANDEM_INT8) return std::to_integer<std::int8_t>(*from);
-  if (dtype == TANDEM_FP32) {
-    float value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
+/// fp32 as an element type like the others.
+struct Fp32 {
+  float value;
+  static Fp32 from(float value) { return {value}; }
+  explicit operator float() const { return value; }
+};
+
+template <typename Visit>
+auto with_element(tandem_dtype dtype, Visit&& visit) {
+  switch (dtype) {
+    case TANDEM_BF16:
+      return visit(core::Bf16{});
+    case TANDEM_FP16:
+      return visit(core::Fp16{});
+    case TANDEM_E4M3:
+      return visit(core::E4m3{});
+    case TANDEM_INT8:
+      return visit(core::Int8{});
+    case TANDEM_FP32:
+      break;
   }
-  std::uint16_t bits;
-  std::memcpy(&bits, from, sizeof bits);
-  return dtype == TANDEM_BF16 ? static_cast<float>(core::Bf16{bits}) : static_cast<float>(core::Fp16{bits});
+  return visit(Fp32{});
 }
 
-void store(std::byte* to, tandem_dtype dtype, float value) {
-  if (core::is_8_bit(dtype)) {
-    *to = dtype == TANDEM_E4M3 ? std::byte{core::E4m3::from(value).bits}
-                               : static_cast<std::byte>(core::Int8::from(value).bits);
-    return;
-  }
-  if (dtype == TANDEM_FP32) {
-    std::memcpy(to, &value, sizeof value);
-    return;
-  }
-  const std::uint16_t bits =
-      dtype == TANDEM_BF16 ? core::Bf16::from(value).bits : core::Fp16::from(value).bits;
-  std::memcpy(to, &bits, sizeof bits);
+void load_all(const std::byte* from, tandem_dtype dtype, std::span<double> values) {
+  with_element(dtype, [&](auto element) {
+    for (double& value : values) {
+      std::memcpy(&element, from, sizeof element);
+      value = static_cast<float>(element);
+      from += sizeof element;
+    }
+  });
+}
+
+/// Stores what `next` gives, so many times.
+template <typename Next>
+void store_all(std::byte* to, tandem_dtype dtype, std::int64_t count, Next&& next) {
+  with_element(dtype, [&](auto element) {
+    for (; count > 0; --count) {
+      element = decltype(element)::from(next());
+      std::memcpy(to, &element, sizeof element);
+      to += sizeof element;
+    }
+  });
 }
 
 }  // namespace
@@ -97,11 +120,21 @@ HostTensor::HostTensor(tandem_dtype dtype, const std::array<std::int64_t, 4>& sh
     cells *= size;
   }
   bytes_ = static_cast<std::size_t>(cells + 2 * margin) * core::size_of(dtype);
+  allocate();
+  poison();
+}
+
+HostTensor::HostTensor(const HostTensor& other)
+    : bytes_(other.bytes_), base_(other.base_), tensor_(other.tensor_) {
+  allocate();
+  std::memcpy(cells_, other.cells_, bytes_);
+}
+
+void HostTensor::allocate() {
   memory_.resize(bytes_ + alignment);
   void* start = memory_.data();
   std::size_t space = memory_.size();
   cells_ = static_cast<std::byte*>(std::align(alignment, bytes_, start, space));
-  poison();
 }
 
 core::Tensor HostTensor::view_at(void* base) const {
@@ -118,19 +151,29 @@ std::byte* HostTensor::cell(std::int64_t b, std::int64_t s, std::int64_t h, std:
 }
 
 template <typename Visit>
-void HostTensor::for_each_element(Visit visit) const {
+void HostTensor::for_each_row(Visit visit) const {
   for (std::int64_t b = 0; b < tensor_.shape[0]; ++b)
     for (std::int64_t s = 0; s < tensor_.shape[1]; ++s)
-      for (std::int64_t h = 0; h < tensor_.shape[2]; ++h)
-        for (std::int64_t i = 0; i < tensor_.shape[3]; ++i) visit(cell(b, s, h, i));
+      for (std::int64_t h = 0; h < tensor_.shape[2]; ++h) visit(cell(b, s, h, 0));
 }
 
 double HostTensor::at(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) const {
-  return load(cell(b, s, h, i), tensor_.dtype);
+  double value;
+  load_all(cell(b, s, h, i), tensor_.dtype, {&value, 1});
+  return value;
 }
 
 void HostTensor::set(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i, float value) {
-  store(cell(b, s, h, i), tensor_.dtype, value);
+  store_all(cell(b, s, h, i), tensor_.dtype, 1, [value] { return value; });
+}
+
+void HostTensor::set_row(std::int64_t b, std::int64_t s, std::int64_t h, std::span<const float> values) {
+  auto value = values.begin();
+  store_all(cell(b, s, h, 0), tensor_.dtype, std::ssize(values), [&] { return *value++; });
+}
+
+void HostTensor::get_row(std::int64_t b, std::int64_t s, std::int64_t h, std::span<double> values) const {
+  load_all(cell(b, s, h, 0), tensor_.dtype, values);
 }
 
 void HostTensor::copy_element(const HostTensor& from, const std::array<std::int64_t, 4>& at) {
@@ -139,38 +182,40 @@ void HostTensor::copy_element(const HostTensor& from, const std::array<std::int6
 }
 
 std::vector<double> HostTensor::values() const {
-  std::vector<double> values;
-  for_each_element([&](const std::byte* at) { values.push_back(load(at, tensor_.dtype)); });
+  const auto columns = static_cast<std::size_t>(tensor_.shape[3]);
+  const std::int64_t rows = tensor_.shape[0] * tensor_.shape[1] * tensor_.shape[2];
+  std::vector<double> values(static_cast<std::size_t>(rows) * columns);
+  double* row = values.data();
+  for_each_row([&](const std::byte* at) { load_all(at, tensor_.dtype, {row, columns}), row += columns; });
   return values;
 }
 
 void HostTensor::fill(float value) {
-  for_each_element([&](std::byte* at) { store(at, tensor_.dtype, value); });
+  for_each_row(
+      [&](std::byte* at) { store_all(at, tensor_.dtype, tensor_.shape[3], [value] { return value; }); });
 }
 
 void HostTensor::fill_normal(std::uint64_t seed, float deviation) {
   Random random(seed);
   std::normal_distribution<float> normal(0.0f, deviation);
-  for_each_element([&](std::byte* at) { store(at, tensor_.dtype, normal(random)); });
+  for_each_row(
+      [&](std::byte* at) { store_all(at, tensor_.dtype, tensor_.shape[3], [&] { return normal(random); }); });
 }
 
-void HostTensor::poison() {
-  const std::uint16_t pattern = pattern_of(tensor_.dtype);
-  for (std::size_t at = 0; at < bytes_; at += 2)
-    std::memcpy(cells_ + at, &pattern, std::min<std::size_t>(2, bytes_ - at));
+void HostTensor::fill_nearly_normal(std::uint64_t seed, float deviation) {
+  NormalNumbers normal(seed, deviation);
+  for_each_row([&](std::byte* at) { store_all(at, tensor_.dtype, tensor_.shape[3], normal); });
 }
+
+void HostTensor::poison() { write_pattern(cells_, bytes_, pattern_of(tensor_.dtype)); }
 
 bool HostTensor::untouched() const { return holds_pattern(cells_, bytes_, pattern_of(tensor_.dtype)); }
 
 bool HostTensor::guards_intact() const {
-  std::vector<bool> element(bytes_ / core::size_of(tensor_.dtype), false);
-  const std::size_t size = core::size_of(tensor_.dtype);
-  for_each_element(
-      [&](const std::byte* at) { element[static_cast<std::size_t>(at - cells_) / size] = true; });
-  for (std::size_t i = 0; i < element.size(); ++i) {
-    if (!element[i] && !holds_pattern(cells_ + i * size, size, pattern_of(tensor_.dtype))) return false;
-  }
-  return true;
+  const HostTensor others(*this);
+  const std::size_t row = static_cast<std::size_t>(tensor_.shape[3]) * core::size_of(tensor_.dtype);
+  others.for_each_row([&](std::byte* at) { write_pattern(at, row, pattern_of(tensor_.dtype)); });
+  return others.untouched();
 }
 
 }  // namespace tandem::test

@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "tests/support/e4m3_sum.h"
+#include "tests/support/gather.h"
 
 namespace tandem::test {
 namespace {
@@ -27,49 +28,41 @@ float rounded(tandem_dtype dtype, float value) {
   return value;
 }
 
-float element(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) {
-  if (t.dtype == TANDEM_BF16) return float(core::row_of<core::Bf16>(t, b, s, h)[i]);
-  if (t.dtype == TANDEM_FP16) return float(core::row_of<core::Fp16>(t, b, s, h)[i]);
-  if (t.dtype == TANDEM_E4M3) return float(core::row_of<core::E4m3>(t, b, s, h)[i]);
-  if (t.dtype == TANDEM_INT8) return float(core::row_of<core::Int8>(t, b, s, h)[i]);
-  return core::row_of<float>(t, b, s, h)[i];
-}
-
-/// All elements as fp32, in the order b, h, s, d.
-std::vector<float> gather(const core::Tensor& t) {
-  std::vector<float> values;
-  for (std::int64_t b = 0; b < t.shape[0]; ++b)
-    for (std::int64_t h = 0; h < t.shape[2]; ++h)
-      for (std::int64_t s = 0; s < t.shape[1]; ++s)
-        for (std::int64_t i = 0; i < t.shape[3]; ++i) values.push_back(element(t, b, s, h, i));
-  return values;
-}
-
-/// Values of 8 bits too, with their scales, wherever they lie.
+/// Values of 8 bits too, with their scales.
 std::vector<float> gather_values(const core::ForwardProblem& p) {
-  std::vector<float> values;
-  const core::Quantisation& own = p.quantisation;
+  std::vector<float> values = gather_unscaled_values(p);
+  float* value = values.data();
   for (std::int64_t b = 0; b < p.batch(); ++b)
     for (std::int64_t h = 0; h < p.kv_heads(); ++h)
-      for (std::int64_t s = 0; s < p.k_len(); ++s)
-        for (std::int64_t i = 0; i < p.value_dim(); ++i) {
-          const std::int64_t at = core::position_of_key(s);
-          float value = own.v_transposed ? element(p.v, b, i, h, at) : element(p.v, b, s, h, i);
-          if (own.v_terms == 2) value += element(p.v, b, p.head_dim() + i, h, at);
-          values.push_back(value * own.v.of(b, s, h, p.kv_heads()));
-        }
+      for (std::int64_t s = 0; s < p.k_len(); ++s) {
+        const float scale = p.quantisation.v.of(b, s, h, p.kv_heads());
+        for (const float* end = value + p.value_dim(); value < end; ++value) *value *= scale;
+      }
   return values;
 }
 
-float dot_product(tandem_dtype dtype, const float* q, const float* k, std::int64_t d) {
-  float dot = 0;
+/// Of one query and rows of keys, each product added to the sum in fp32.
+template <int keys>
+void dot_products(const float* q, const float* k, std::int64_t d, float* dots) {
+  float sums[keys] = {};
+  for (std::int64_t i = 0; i < d; ++i)
+    for (int j = 0; j < keys; ++j) sums[j] += q[i] * k[j * d + i];
+  std::copy_n(sums, keys, dots);
+}
+
+std::vector<float> dot_products(tandem_dtype dtype, const float* q, const float* k, std::int64_t d,
+                                std::int64_t keys) {
+  constexpr int together = 8;  // so that sums need not wait for one another
+  std::vector<float> dots(static_cast<std::size_t>(keys));
+  std::int64_t j = 0;
   if (dtype == TANDEM_E4M3) {  // as the matrix unit adds: much coarser than fp32
-    for (std::int64_t i = 0; i < d; i += 32)
-      dot = add_e4m3_products(dot, q + i, k + i, std::min<int>(32, d - i));
-    return dot;
+    for (; j < keys; ++j)
+      for (std::int64_t i = 0; i < d; i += 32)
+        dots[j] = add_e4m3_products(dots[j], q + i, k + j * d + i, std::min<int>(32, d - i));
   }
-  for (std::int64_t i = 0; i < d; ++i) dot += q[i] * k[i];
-  return dot;
+  for (; j + together <= keys; j += together) dot_products<together>(q, k + j * d, d, &dots[j]);
+  for (; j < keys; ++j) dot_products<1>(q, k + j * d, d, &dots[j]);
+  return dots;
 }
 
 /// Where a query stands.
@@ -83,6 +76,8 @@ std::vector<float> scores_of(const core::ForwardProblem& p, const Place& at, con
   const std::int64_t d = p.head_dim();
   const core::Quantisation& own = p.quantisation;
   const float q_scale = p.scale * own.q.of(at.batch, at.query, at.head, p.q_heads());
+  const std::vector<float> dots =
+      dot_products(p.dtype(), q, k + keys.begin * d, d, std::max<std::int64_t>(0, keys.end - keys.begin));
   std::vector<float> scores;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     if (!p.shows(at.batch, at.query, at.head, j)) {
@@ -90,7 +85,7 @@ std::vector<float> scores_of(const core::ForwardProblem& p, const Place& at, con
       continue;
     }
     const float k_scale = own.k.of(at.batch, j, at.head / p.group(), p.kv_heads());
-    const float scaled = q_scale * k_scale * dot_product(p.dtype(), q, k + j * d, d);
+    const float scaled = q_scale * k_scale * dots[j - keys.begin];
     const float slope = p.slopes.given() ? p.slopes.of(at.batch, at.head) : 0.0f;
     const std::int64_t distance = std::abs(at.query + p.k_len() - p.q_len() - j);
     scores.push_back((p.softcap > 0 ? p.softcap * std::tanh(scaled / p.softcap) : scaled) -
@@ -188,12 +183,16 @@ struct QueryRow {
 };
 
 void add_query(const core::BackwardProblem& p, const QueryRow& row) {
-  const std::int64_t d = p.head_dim();
+  const std::int64_t d = p.head_dim(), keys = std::max<std::int64_t>(0, row.keys.end - row.keys.begin);
+  const auto dots = [&](const float* own, const float* others) {
+    return dot_products(p.dtype(), own, others + row.keys.begin * d, d, keys);
+  };
+  const std::vector<float> scores = dots(row.q, row.k), products = dots(row.dout, row.v);
   for (std::int64_t j = row.keys.begin; j < row.keys.end; ++j) {
-    const float x = p.scale * dot(row.q, row.k + j * d, d);
+    const float x = p.scale * scores[j - row.keys.begin];
     const float t = p.softcap > 0 ? std::tanh(x / p.softcap) : 0.0f;
     const float probability = std::exp((p.softcap > 0 ? p.softcap * t : x) - row.lse);
-    const float ds = probability * (dot(row.dout, row.v + j * d, d) - row.delta) * (1 - t * t);
+    const float ds = probability * (products[j - row.keys.begin] - row.delta) * (1 - t * t);
     add_scaled(rounded(p.dtype(), probability), row.dout, row.dv + j * d, d);
     add_scaled(rounded(p.dtype(), ds), row.q, row.dk + j * d, d);
     add_scaled(rounded(p.dtype(), ds), row.k + j * d, row.dq, d);

@@ -12,6 +12,11 @@ __attribute__((target_clones("avx2", "default"))) void maximum(Time* own, const 
 }
 }  // namespace
 
+void Clock::reset(std::size_t agents) {
+  times_.assign(agents, 0);
+  others_.reset();
+}
+
 void Clock::join(const Clock& other) {
   maximum(times_.data(), other.times_.data(), times_.size());
   join(other.others_);

@@ -32,6 +32,9 @@ class Clock {
   Clock() = default;
   explicit Clock(std::size_t agents) : times_(agents, 0) {}
 
+  /// Forgets all, and keeps the memory.
+  void reset(std::size_t agents);
+
   Time& operator[](Agent agent) { return times_[agent]; }
   Time operator[](Agent agent) const { return times_[agent]; }
   bool knows(Epoch event) const { return times_[event.agent] >= event.time; }

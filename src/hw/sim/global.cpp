@@ -73,8 +73,7 @@ void GlobalShadow::check(const Entry& entry, std::size_t number, const Part& par
   for (const Event& load : loads_[part.loads - 1]) require_known(load, " read");
 }
 
-void GlobalShadow::note(Part& part, Use use, std::uint32_t store) {
-  const Event now{machine.block.index, machine.running->now(), store};
+void GlobalShadow::note(Part& part, Use use, const Event& now) {
   if (use == Use::load) return note_load(part, now);
   if (use == Use::reduction) return note_reduction(part, now);  // others may come that don't know the loads
   part.store = now;
@@ -119,10 +118,11 @@ bool GlobalShadow::access(const void* address, std::size_t bytes, Use use, std::
     return true;
   }
   const std::size_t offset = offset_in(*entry, address);
+  const Event now{machine.block.index, machine.running->now(), store};
   for (std::size_t i = offset / part_bytes; i < (offset + bytes + part_bytes - 1) / part_bytes; ++i) {
     Part& own = part(*entry, i);
     check(*entry, i, own, use);
-    note(own, use, store);
+    note(own, use, now);
   }
   return true;
 }

@@ -14,17 +14,14 @@ namespace tandem::hw::sim {
 namespace {
 
 /// Registers are the thread's stack memory here. Unfinished WGMMAs own some of them.
-void touch_registers(Thread& thread, std::size_t slot, std::size_t slots, bool write, const void* code) {
-  for (std::size_t i = slot; i < slot + slots; ++i) {
-    thread.touched[i] = *thread.fence_epoch;
-    if (thread.owned[i] == 0) continue;
-    thread.code = code;
-    if (thread.owned[i] == 2 && write)
-      fail(Rule::operand_overwritten, "writes an A fragment that an unfinished WGMMA reads");
-    fail(Rule::use_before_wait, std::string(write ? "writes" : "reads") +
-                                    (thread.owned[i] == 2 ? " an A fragment" : " an accumulator") +
-                                    " of a WGMMA that it has not waited for");
-  }
+[[noreturn, gnu::noinline]] void fail_owned(Thread& thread, std::uint32_t owner, bool write,
+                                            const void* code) {
+  thread.code = code;
+  if (owner == owned_fragment && write)
+    fail(Rule::operand_overwritten, "writes an A fragment that an unfinished WGMMA reads");
+  fail(Rule::use_before_wait, std::string(write ? "writes" : "reads") +
+                                  (owner == owned_fragment ? " an A fragment" : " an accumulator") +
+                                  " of a WGMMA that it has not waited for");
 }
 
 /// The chip's accesses are aligned to their size. What the compiler knows to be less aligned arrives as a
@@ -36,13 +33,9 @@ void require_alignment(Thread& thread, std::size_t offset, std::size_t bytes, co
                                 std::to_string(offset) + ", which is not aligned to them");
 }
 
-void touch(const void* address, std::size_t bytes, bool write, const void* code, bool aligned = true) {
+[[gnu::noinline]] void touch_memory(const void* address, std::size_t bytes, bool write, const void* code,
+                                    bool aligned) {
   Thread* thread = machine.running;
-  if (thread == nullptr) return;
-  const std::size_t on_stack = static_cast<const char*>(address) - thread->stack;
-  if (on_stack < stack_bytes) {
-    return touch_registers(*thread, on_stack / 4, (on_stack % 4 + bytes + 3) / 4, write, code);
-  }
   if (machine.in_hook) return;
   machine.in_hook = true;
   const std::size_t in_window = static_cast<const unsigned char*>(address) - machine.window;
@@ -53,6 +46,20 @@ void touch(const void* address, std::size_t bytes, bool write, const void* code,
     machine.global.access(address, bytes, write ? Use::store : Use::load);
   }
   machine.in_hook = false;
+}
+
+/// Most accesses are of registers: what they need is inlined into the hooks.
+[[gnu::always_inline]] inline void touch(const void* address, std::size_t bytes, bool write, const void* code,
+                                         bool aligned = true) {
+  Thread* thread = machine.running;
+  if (thread == nullptr) return;
+  const std::size_t on_stack = static_cast<const char*>(address) - thread->stack;
+  if (on_stack >= stack_bytes) return touch_memory(address, bytes, write, code, aligned);
+  std::uint32_t* const past = thread->touched + (on_stack + bytes + 3) / 4;
+  for (std::uint32_t* slot = thread->touched + on_stack / 4; slot != past; ++slot) {
+    if (is_owned(*slot)) fail_owned(*thread, *slot, write, code);
+    *slot = thread->fence_epoch;
+  }
 }
 
 /// What the compiler says of an index that it checks: libubsan's layout.

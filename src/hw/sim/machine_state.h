@@ -50,7 +50,16 @@ struct OwnedRegisters {
   Time product;       ///< the last one that uses them
 };
 
+/// What stands in place of the fence epoch of an access where an unfinished WGMMA owns the register.
+inline constexpr std::uint32_t owned_fragment = 0xfffffffe, owned_accumulator = 0xffffffff;
+inline constexpr bool is_owned(std::uint32_t touched) { return touched >= owned_fragment; }
+
 struct Thread {
+  char* stack = nullptr;
+  std::uint32_t* touched =
+      nullptr;                    ///< per 4 bytes of stack: the fence epoch of the last access, or an owner
+  std::uint32_t fence_epoch = 0;  ///< counts wgmma fences
+  std::uint32_t* stack_epoch = nullptr;  ///< the same, which goes on as long as the stack is used
   int index = 0;
   AbandonableFiber own, back;  ///< to continue the thread; to return to the scheduler
   bool done = false;
@@ -61,11 +70,7 @@ struct Thread {
   Clock clock;          ///< what it knows
   Clock async_visible;  ///< of that, ordinary writes that a proxy fence has shown to the async proxy
 
-  char* stack = nullptr;
-  std::uint32_t* touched = nullptr;  ///< per 4 bytes of stack: the fence epoch of the last access
-  std::uint8_t* owned = nullptr;  ///< per 4 bytes of stack: 1 = an accumulator, 2 = an A fragment in flight
-  std::uint32_t* fence_epoch = nullptr;  ///< counts wgmma fences; goes on as long as the stack is used
-  bool fenced = false;                   ///< a wgmma fence was executed in this block
+  bool fenced = false;  ///< a wgmma fence was executed in this block
   std::vector<OwnedRegisters> owned_registers;
   Time products = 0;         ///< WGMMAs started
   std::vector<Time> groups;  ///< products started at each commit

@@ -17,36 +17,15 @@ template <typename Vector>
 [[gnu::always_inline]] inline void load(Vector& value, const float* address) {
   std::memcpy(&value, address, sizeof value);
 }
-
-float from_fp16(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-  const std::uint32_t magnitude = static_cast<std::uint32_t>(bits & 0x7fffu) << 13;
-  // The exponent's bias differs by 112; the multiplication also normalises subnormals.
-  const float finite = std::bit_cast<float>(magnitude) * 0x1p112f;
-  const std::uint32_t special = magnitude | 0x7f800000u;
-  const std::uint32_t word = magnitude >= 0x0f800000u ? special : std::bit_cast<std::uint32_t>(finite);
-  return std::bit_cast<float>(word | sign);
-}
 }  // namespace
-
-__attribute__((target_clones("avx2", "default"))) void widen(Operand operand, const std::uint16_t* elements,
-                                                             float (&values)[8]) {
-  if (operand == Operand::bf16) {
-    for (int i = 0; i < 8; ++i)
-      values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(elements[i]) << 16);
-  } else {
-    for (int i = 0; i < 8; ++i) values[i] = from_fp16(elements[i]);
-  }
-}
 
 Chunk Chunk::of(Operand operand, const void* bytes) {
   if (is_16_bit(operand)) {
-    Chunk chunk{8, {}};
+    Chunk chunk;
+    chunk.count = 8;
     std::uint16_t elements[8];
-    float values[8];
     std::memcpy(elements, bytes, sizeof elements);
-    widen(operand, elements, values);
-    std::memcpy(chunk.values, values, sizeof values);
+    widen(operand, elements, chunk.values);
     return chunk;
   }
   using Table = std::array<float, 256>;
@@ -58,7 +37,8 @@ Chunk Chunk::of(Operand operand, const void* bytes) {
   static const Table e4m3 = table_of([](std::uint8_t bits) { return core::E4m3{bits}; });
   static const Table int8 = table_of([](std::uint8_t bits) { return std::bit_cast<core::Int8>(bits); });
   const Table& table = operand == Operand::e4m3 ? e4m3 : int8;
-  Chunk chunk{16, {}};
+  Chunk chunk;
+  chunk.count = 16;
   for (int i = 0; i < 16; ++i) chunk.values[i] = table[static_cast<const std::uint8_t*>(bytes)[i]];
   return chunk;
 }

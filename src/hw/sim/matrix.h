@@ -2,6 +2,7 @@
 // of 8-bit operands, whose K is 32, in two halves.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "hw/types.h"
@@ -15,8 +16,28 @@ struct MatrixOperands {
   alignas(64) float b[4][16][128];
 };
 
-/// Eight 16-bit elements to fp32.
-void widen(Operand operand, const std::uint16_t* elements, float (&values)[8]);
+inline float from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+inline float from_fp16(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(bits & 0x7fffu) << 13;
+  // The exponent's bias differs by 112; the multiplication also normalises subnormals.
+  const float finite = std::bit_cast<float>(magnitude) * 0x1p112f;
+  const std::uint32_t special = magnitude | 0x7f800000u;
+  const std::uint32_t word = magnitude >= 0x0f800000u ? special : std::bit_cast<std::uint32_t>(finite);
+  return std::bit_cast<float>(word | sign);
+}
+
+/// Sixteen-bit elements to fp32.
+template <int count>
+void widen(Operand operand, const std::uint16_t (&elements)[count], float* values) {
+  if (operand == Operand::bf16) {
+    for (int i = 0; i < count; ++i) values[i] = from_bf16(elements[i]);
+  } else {
+    for (int i = 0; i < count; ++i) values[i] = from_fp16(elements[i]);
+  }
+}
 
 /// The elements of 16 bytes: 8, or 16 of 8 bits.
 struct Chunk {

@@ -9,7 +9,8 @@ namespace {
 bool come(Thread& thread, NamedBarrier& barrier, std::uint32_t threads) {
   if (barrier.threads == 0) {
     barrier.threads = threads;
-    barrier.clock = barrier.async_visible = Clock(machine.agents());
+    barrier.clock.reset(machine.agents());
+    barrier.async_visible.reset(machine.agents());
   }
   if (barrier.threads != threads) {
     fail(Rule::bad_argument, "comes to a named barrier for " + std::to_string(threads) +

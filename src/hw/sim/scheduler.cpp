@@ -28,21 +28,24 @@ namespace {
 
 constexpr std::size_t guard_bytes = 4096;
 constexpr std::size_t slots_per_stack = stack_bytes / 4;
+// Stacks are a page more apart than they need, and begin at different lines of their first page, so that the
+// threads' frames do not meet in the same sets of the host's caches.
+constexpr std::size_t page_bytes = 4096, line_bytes = 64;
+constexpr std::size_t stack_stride = stack_bytes + page_bytes;
+constexpr std::size_t slots_stride = slots_per_stack + page_bytes / sizeof(std::uint32_t);
 
 /// Stacks of all fibers with their shadow, mapped once; pages come as they are touched.
 struct Arena {
   char* stacks;
   std::uint32_t* touched;
-  std::uint8_t* owned;
   std::uint32_t fence_epochs[max_threads] = {};
   unsigned char* window;
 
   Arena() {
-    stacks = static_cast<char*>(map(max_threads * stack_bytes));
-    touched = static_cast<std::uint32_t*>(map(max_threads * slots_per_stack * sizeof(std::uint32_t)));
-    owned = static_cast<std::uint8_t*>(map(max_threads * slots_per_stack));
+    stacks = static_cast<char*>(map(max_threads * stack_stride));
+    touched = static_cast<std::uint32_t*>(map(max_threads * slots_stride * sizeof(std::uint32_t)));
     window = static_cast<unsigned char*>(map(1 << 18));
-    for (int i = 0; i < max_threads; ++i) mprotect(stacks + i * stack_bytes, guard_bytes, PROT_NONE);
+    for (int i = 0; i < max_threads; ++i) mprotect(stacks + i * stack_stride, guard_bytes, PROT_NONE);
   }
   static void* map(std::size_t bytes) {
     void* memory =
@@ -77,8 +80,9 @@ void leave(Thread& thread) {
 
 boost::context::fiber make_fiber(Thread& thread, const std::function<void()>& body) {
   boost::context::stack_context stack;
-  stack.size = stack_bytes - guard_bytes;
-  stack.sp = thread.stack + stack_bytes;
+  const std::size_t unused = static_cast<std::size_t>(thread.index) * line_bytes % page_bytes;
+  stack.size = stack_bytes - guard_bytes - unused;
+  stack.sp = thread.stack + stack_bytes - unused;
   return boost::context::fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
                                NoAllocator{}, [&thread, &body](boost::context::fiber&& back) {
                                  thread.back.fiber = std::move(back);
@@ -94,19 +98,25 @@ void start_thread(Thread& thread, int index, const std::function<void()>& body) 
   thread.clock = Clock(machine.agents());
   thread.async_visible = Clock(machine.agents());
   thread.clock[static_cast<Agent>(index)] = 1;
-  thread.stack = arena().stacks + index * stack_bytes;
-  thread.touched = arena().touched + index * slots_per_stack;
-  thread.owned = arena().owned + index * slots_per_stack;
+  thread.stack = arena().stacks + index * stack_stride;
+  thread.touched = arena().touched + index * slots_stride;
   thread.registers = machine.config->registers_per_thread;
-  thread.fence_epoch = arena().fence_epochs + index;
-  ++*thread.fence_epoch;  // what the stack's last user touched is of no concern
+  thread.stack_epoch = arena().fence_epochs + index;
+  thread.fence_epoch = ++*thread.stack_epoch;  // what the stack's last user touched is of no concern
   thread.own.fiber = make_fiber(thread, body);
   block.ready.push_back(&thread);
 }
 
+/// Memory of the shadow stays, for the next block.
+void forget_block() {
+  SharedShadow shadow = std::move(machine.block.shadow);
+  machine.block = Block{};
+  machine.block.shadow = std::move(shadow);
+}
+
 void start_block(int index, const std::function<void()>& body) {
   const LaunchConfig& config = *machine.config;
-  machine.block = Block{};
+  forget_block();
   Block& block = machine.block;
   block.index = index;
   block.threads = std::vector<Thread>(config.threads);
@@ -348,7 +358,7 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
     record(Rule::unfinished, &machine.block.threads.front(),
            "ends, and nobody of the grid has waited for the one that it ran beside");
   for (Thread& thread : machine.block.threads) disown_registers(thread);
-  machine.block = Block{};
+  forget_block();
   machine.config = nullptr;
   return std::move(machine.report);
 }

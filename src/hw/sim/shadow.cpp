@@ -1,6 +1,8 @@
 #include "hw/sim/shadow.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "hw/sim/machine_state.h"
 
@@ -8,7 +10,7 @@ namespace tandem::hw::sim {
 
 namespace {
 
-constexpr std::uint32_t cell_bytes = 16, part_bytes = 2;
+constexpr std::uint32_t cell_bytes = 16, part_bytes = 2, cell_parts = cell_bytes / part_bytes;
 
 std::string place(std::uint32_t offset) { return "shared offset " + std::to_string(offset); }
 
@@ -43,9 +45,10 @@ bool is_copy(Epoch event) { return event.agent >= machine.agents() - max_barrier
 
 void SharedShadow::reset(std::size_t bytes) {
   cells_.assign((bytes + cell_bytes - 1) / cell_bytes, {});
-  fine_.clear();
-  free_fine_.clear();
+  free_fine_.resize(fine_.size());
+  std::iota(free_fine_.rbegin(), free_fine_.rend(), 1);
   stores_.clear();
+  for (std::vector<Time>& known : known_) known.assign(machine.agents(), 0);
 }
 
 SharedShadow::Fine& SharedShadow::fine(Cell& cell) {
@@ -56,7 +59,7 @@ SharedShadow::Fine& SharedShadow::fine(Cell& cell) {
     } else {
       cell.fine = free_fine_.back();
       free_fine_.pop_back();
-      fine_[cell.fine - 1] = {};
+      for (Access& part : fine_[cell.fine - 1].parts) part.note_write({});
     }
   }
   return fine_[cell.fine - 1];
@@ -96,25 +99,29 @@ void SharedShadow::access(std::uint32_t offset, std::size_t bytes, bool write, c
   thread.code = code;
   const std::uint32_t first = offset / part_bytes,
                       past = (offset + static_cast<std::uint32_t>(bytes) + 1) / part_bytes;
-  for (std::uint32_t part = first; part < past; ++part) {
-    const std::uint32_t at = part * part_bytes;
-    Cell& cell = cells_[at / cell_bytes];
-    Access& access = fine(cell).parts[at % cell_bytes / part_bytes];
-    const Epoch last = access.write.exists() ? access.write : cell.write;
-    if (!write) {
-      if (!last.exists())
-        fail(Rule::uninitialised_shared, "reads " + place(at) + ", which nobody has written");
-      if (!thread.clock.knows(last)) fail_unordered_read(thread, last, at, "reads ");
-      note_read(access, thread);
-      if (cell.source != nullptr && !access.write.exists()) {
-        machine.global.uses_copy(cell.source + at % cell_bytes, part_bytes);
+  for (std::uint32_t part = first; part < past;) {
+    Cell& cell = cells_[part / cell_parts];
+    Access(&parts)[cell_parts] = fine(cell).parts;
+    if (write) check_write(cell, thread, part * part_bytes, "writes ");
+    for (const std::uint32_t end = std::min(past, (part / cell_parts + 1) * cell_parts); part < end; ++part) {
+      Access& own = parts[part % cell_parts];
+      if (write) {
+        check_parts(own, thread, part * part_bytes, "writes ");
+        own.note_write(thread.now());
+      } else {
+        read_part(cell, own, thread, part * part_bytes);
       }
-      continue;
     }
-    check_write(cell, thread, at, "writes ");
-    check_parts(access, thread, at, "writes ");
-    access = {};
-    access.write = thread.now();
+  }
+}
+
+void SharedShadow::read_part(const Cell& cell, Access& access, const Thread& thread, std::uint32_t at) {
+  const Epoch last = access.write.exists() ? access.write : cell.write;
+  if (!last.exists()) fail(Rule::uninitialised_shared, "reads " + place(at) + ", which nobody has written");
+  if (!thread.clock.knows(last)) fail_unordered_read(thread, last, at, "reads ");
+  note_read(access, thread);
+  if (cell.source != nullptr && !access.write.exists()) {
+    machine.global.uses_copy(cell.source + at % cell_bytes, part_bytes);
   }
 }
 
@@ -144,26 +151,34 @@ void SharedShadow::check_parts(const Access& access, const Thread& thread, std::
   }
 }
 
-void SharedShadow::check_async_read(std::uint32_t offset, std::span<Thread> threads, const char* how,
-                                    Epoch reader) {
-  const Cell& cell = cells_[offset / cell_bytes];
+Time SharedShadow::check_async_read_of(Epoch write, std::uint32_t offset, std::span<const Thread> threads,
+                                       const char* how) {
+  const bool copied = is_copy(write);
+  Time time = std::numeric_limits<Time>::max();
+  for (const Thread& thread : threads) {
+    if (!thread.clock.knows(write)) fail_unordered_read(thread, write, offset, how);
+    time = std::min({time, thread.clock[write.agent], copied ? time : thread.async_visible[write.agent]});
+  }
+  if (time < write.time) {
+    fail(Rule::missing_proxy_fence, std::string(how) + place(offset) + ", which " + author(write) +
+                                        " wrote; no fence_async_proxy lies between them");
+  }
+  return time;
+}
+
+void SharedShadow::check_async_read(std::uint32_t offset, std::span<const Thread> threads, const char* how,
+                                    std::span<Time> known) {
+  Cell& cell = cells_[offset / cell_bytes];
   const auto check = [&](Epoch write, std::uint32_t at) {
-    if (write == last_checked_.write && reader == last_checked_.reader) return;
-    for (const Thread& thread : threads) {
-      if (!thread.clock.knows(write)) fail_unordered_read(thread, write, at, how);
-    }
-    const auto fenced = [&](const Thread& thread) { return thread.async_visible[write.agent] >= write.time; };
-    if (!is_copy(write) && !std::all_of(threads.begin(), threads.end(), fenced)) {
-      fail(Rule::missing_proxy_fence, std::string(how) + place(at) + ", which " + author(write) +
-                                          " wrote; no fence_async_proxy lies between them");
-    }
-    last_checked_ = {write, reader};
+    if (!known.empty() && known[write.agent] >= write.time) return;
+    const Time time = check_async_read_of(write, at, threads, how);
+    if (!known.empty()) known[write.agent] = time;
   };
   const auto nobody_wrote = [&] {
     fail(Rule::uninitialised_shared, std::string(how) + place(offset) + ", which nobody has written");
   };
   if (cell.fine != 0) {
-    for (std::uint32_t i = 0; i < 8; ++i) {
+    for (std::uint32_t i = 0; i < cell_parts; ++i) {
       const Epoch write = fine_[cell.fine - 1].parts[i].write;
       if (write.exists()) {
         check(write, offset + i * part_bytes);
@@ -180,14 +195,14 @@ void SharedShadow::check_async_read(std::uint32_t offset, std::span<Thread> thre
   if (cell.source != nullptr) use_copy(cell);
 }
 
-void SharedShadow::product_reads(std::uint32_t offset, std::span<Thread> threads, int unit, Time product) {
-  check_async_read(offset, threads, "starts a WGMMA that reads ", {machine.agent_of_unit(unit), product});
+void SharedShadow::product_reads(std::uint32_t offset, std::span<const Thread> threads, int unit,
+                                 Time product) {
+  check_async_read(offset, threads, "starts a WGMMA that reads ", known_[unit]);
   cells_[offset / cell_bytes].unit_reads[unit] = product;
 }
 
-void SharedShadow::store_reads(std::uint32_t offset, Thread& issuer, Time number, std::uint32_t store) {
-  check_async_read(offset, {&issuer, 1}, "starts a store that reads ",
-                   {static_cast<Agent>(issuer.index), number});
+void SharedShadow::store_reads(std::uint32_t offset, const Thread& issuer, std::uint32_t store) {
+  check_async_read(offset, {&issuer, 1}, "starts a store that reads ", {});
   Cell& cell = cells_[offset / cell_bytes];
   if (cell.stores == 0) {
     stores_.emplace_back();
@@ -202,12 +217,14 @@ void SharedShadow::store_reads(std::uint32_t offset, Thread& issuer, Time number
   stores.push_back(store);
 }
 
-/// All of the cell that no thread has overwritten.
-void SharedShadow::use_copy(const Cell& cell) const {
-  for (std::uint32_t i = 0; i < 8; ++i) {
+/// All of the cell that no thread has overwritten. From then on whoever writes where it came from is told; so
+/// that it is used again need not be looked at.
+void SharedShadow::use_copy(Cell& cell) const {
+  for (std::uint32_t i = 0; i < cell_parts; ++i) {
     if (cell.fine != 0 && fine_[cell.fine - 1].parts[i].write.exists()) continue;
     machine.global.uses_copy(cell.source + i * part_bytes, part_bytes);
   }
+  cell.source = nullptr;
 }
 
 void SharedShadow::copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed) {

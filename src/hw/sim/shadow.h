@@ -26,9 +26,9 @@ class SharedShadow {
   /// An ordinary access of the running thread.
   void access(std::uint32_t offset, std::size_t bytes, bool write, const void* code);
   /// A WGMMA of all threads of `unit` reads a cell; `product` is the unit's time.
-  void product_reads(std::uint32_t offset, std::span<Thread> threads, int unit, Time product);
-  /// The issuer's `number`th asynchronous store, of record `store`, reads a cell.
-  void store_reads(std::uint32_t offset, Thread& issuer, Time number, std::uint32_t store);
+  void product_reads(std::uint32_t offset, std::span<const Thread> threads, int unit, Time product);
+  /// The issuer's asynchronous store of record `store` reads a cell.
+  void store_reads(std::uint32_t offset, const Thread& issuer, std::uint32_t store);
   /// A copy that the running thread issues will write a cell; it has landed for whoever knows `landed`.
   void copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed);
   /// A cell's bytes came from global memory that the kernel may write.
@@ -38,34 +38,40 @@ class SharedShadow {
   struct Access {
     Epoch write;
     std::vector<Epoch> reads;  ///< since the write, one a thread
+
+    void note_write(Epoch now) { write = now, reads.clear(); }  // keeps the reads' memory
   };
   struct Fine {
     Access parts[8];
   };
   struct Cell {
-    Epoch write;                            ///< of the whole cell, by a copy
-    std::uint32_t fine = 0;                 ///< 1 + index of the finer record; 0: none
-    const unsigned char* source = nullptr;  ///< of the copy, if the kernel may write there
-    std::uint32_t stores = 0;               ///< 1 + index of the stores that read it; 0: none
+    Epoch write;             ///< of the whole cell, by a copy
+    std::uint32_t fine = 0;  ///< 1 + index of the finer record; 0: none
+    const unsigned char* source =
+        nullptr;               ///< of the copy, if the kernel may write there; until all was used
+    std::uint32_t stores = 0;  ///< 1 + index of the stores that read it; 0: none
     Time unit_reads[max_units] = {};
-  };
-  struct Checked {
-    Epoch write, reader;
   };
 
   Fine& fine(Cell& cell);
+  void read_part(const Cell& cell, Access& access, const Thread& thread, std::uint32_t at);
   static void note_read(Access& access, const Thread& thread);
   void check_write(const Cell& cell, const Thread& thread, std::uint32_t offset, const char* how) const;
-  /// All of `threads` start asynchronous work that reads the cell; `reader` is the same for all of its cells.
-  void check_async_read(std::uint32_t offset, std::span<Thread> threads, const char* how, Epoch reader);
-  void use_copy(const Cell& cell) const;
+  /// All of `threads` start asynchronous work that reads the cell. `known`, if any: up to which time of each
+  /// agent they have been found to know its writes. Clocks do not run back, so this need not be asked again.
+  void check_async_read(std::uint32_t offset, std::span<const Thread> threads, const char* how,
+                        std::span<Time> known);
+  /// The part of it for one write; returns up to which time of its agent the threads know writes.
+  static Time check_async_read_of(Epoch write, std::uint32_t offset, std::span<const Thread> threads,
+                                  const char* how);
+  void use_copy(Cell& cell) const;
   void check_parts(const Access& access, const Thread& thread, std::uint32_t offset, const char* how) const;
 
   std::vector<Cell> cells_;
   std::vector<Fine> fine_;
   std::vector<std::uint32_t> free_fine_;
   std::vector<std::vector<std::uint32_t>> stores_;  ///< their records
-  Checked last_checked_;                            ///< cells of a tile have the same writer, mostly
+  std::vector<Time> known_[max_units];              ///< to all threads of a warpgroup, of each agent
 };
 
 /// What an access of global memory does. reduction: adds that commute with each other.
@@ -115,7 +121,7 @@ class GlobalShadow {
   static bool knows(const Thread& thread, const Event& event);
   static bool nobody_wrote(const Entry& entry, const Part& part);
   void check(const Entry& entry, std::size_t number, const Part& part, Use use) const;
-  void note(Part& part, Use use, std::uint32_t store);
+  void note(Part& part, Use use, const Event& now);
   void note_load(Part& part, const Event& now);
   void note_reduction(Part& part, const Event& now);
 

@@ -96,9 +96,7 @@ void start_store(Thread& thread, const TensorMap& map, BoxOrigin origin, const v
   const auto record = static_cast<std::uint32_t>(machine.stores.size());
   machine.stores.push_back({thread.index, thread.code, {}, {}});
   thread.stores.push_back(record);
-  const auto number = static_cast<Time>(thread.stores.size());
-  for (std::uint32_t i = 0; i < bytes; i += 16)
-    machine.block.shadow.store_reads(offset + i, thread, number, record);
+  for (std::uint32_t i = 0; i < bytes; i += 16) machine.block.shadow.store_reads(offset + i, thread, record);
   check_target(encoded, origin, adds ? Use::reduction : Use::store, record);
   StoreInFlight& store = machine.block.stores.emplace_back(
       StoreInFlight{map, origin, offset, adds, record, {}, {}, machine.verbs});

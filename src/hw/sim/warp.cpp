@@ -13,7 +13,8 @@ void converge(Thread& thread, const char* what, std::uint64_t argument, Alignmen
     warp.collectives.push_back({what, argument, thread.code});
   }
   Collective& expected = warp.collectives[place];
-  if (std::strcmp(expected.what, what) != 0 || expected.argument != argument) {
+  const bool same = expected.what == what || std::strcmp(expected.what, what) == 0;
+  if (!same || expected.argument != argument) {
     fail(Rule::divergence,
          std::string("executes ") + what + " where another lane of its warp executes " + expected.what,
          {{"the other lane", expected.code}});

@@ -49,10 +49,8 @@ void mma_sync(Operand operand, float (&d)[4], const std::uint32_t (&a)[4], const
   const LaneWords* lanes =
       exchange(thread, {a[0], a[1], a[2], a[3], b[0], b[1]}, "mma_sync", static_cast<std::uint64_t>(operand));
   const auto element = [&](int lane, int word, int c) {
-    std::uint16_t elements[8] = {Pair::of(lanes[lane][word]).element[c]};
-    float values[8];
-    widen(operand, elements, values);
-    return values[0];
+    const std::uint16_t bits = Pair::of(lanes[lane][word]).element[c];
+    return operand == Operand::bf16 ? from_bf16(bits) : from_fp16(bits);
   };
   const int row = thread.lane() / 4, quad = thread.lane() % 4;
   for (int at = 0; at < 4; ++at) {

@@ -163,7 +163,8 @@ void issue(MatrixUnit& unit, int warpgroup, ProductInFlight& flight) {
 
 void mark(const Thread& thread, const OwnedRegisters& owned, bool in_flight) {
   const auto first = (static_cast<const char*>(owned.begin) - thread.stack) / 4;
-  std::fill_n(thread.owned + first, owned.bytes / 4, in_flight ? (owned.accumulators ? 1 : 2) : 0);
+  const std::uint32_t owner = owned.accumulators ? owned_accumulator : owned_fragment;
+  std::fill_n(thread.touched + first, owned.bytes / 4, in_flight ? owner : 0);  // 0: before any fence
 }
 
 /// The registers belong to the product until it is waited for; a fence has to lie between their last ordinary
@@ -182,11 +183,10 @@ void own(Thread& thread, const OwnedRegisters& registers) {
   }
   const auto first = (begin - thread.stack) / 4;
   const std::uint32_t* touched = thread.touched + first;
-  const std::uint8_t* owned = thread.owned + first;
-  if (std::any_of(owned, owned + registers.bytes / 4, [](std::uint8_t flag) { return flag != 0; })) {
+  if (std::any_of(touched, touched + registers.bytes / 4, is_owned)) {
     fail(Rule::use_before_wait, "starts a WGMMA on registers that a WGMMA of another shape still uses");
   }
-  if (!thread.fenced || std::find(touched, touched + registers.bytes / 4, *thread.fence_epoch) !=
+  if (!thread.fenced || std::find(touched, touched + registers.bytes / 4, thread.fence_epoch) !=
                             touched + registers.bytes / 4) {
     fail(Rule::missing_wgmma_fence,
          std::string("starts a WGMMA without a wgmma_fence after the last use of its ") +
@@ -207,7 +207,7 @@ bool same(const Product& a, const Product& b) {
 void wgmma_fence() {
   Thread& thread = TANDEM_SIM_ENTER();
   converge(thread, "wgmma_fence");
-  ++*thread.fence_epoch;
+  thread.fence_epoch = ++*thread.stack_epoch;
   thread.fenced = true;
 }
 
