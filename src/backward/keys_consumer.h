@@ -13,12 +13,21 @@ struct KeysState {
   const BackwardArguments& args;
   KeysShared<V>& shared;
   int consumer;
-  KeyLimits limits;
-  int step;  ///< of the loop: blocks that are behind
+  tile::PipelineState<1> keys_at;
+  int own_key;  ///< the thread's upper one; the lower one is 8 further down
+  KeyLimits kept_limits;
+  int step;        ///< of the loop: blocks that are behind, those of earlier tiles too
+  int first_step;  ///< of this tile
   float dk[V.head_dim / 2], dv[V.head_dim / 2];
 
   TANDEM_DEVICE auto q_at() const { return tile::PipelineState<V.q_stages>::of(step); }
   TANDEM_DEVICE auto dout_at() const { return tile::PipelineState<V.stages>::of(step); }
+  /// Of a block that needs the mask. Not kept where registers are few.
+  template <BlockKind kind>
+  TANDEM_DEVICE KeyLimits limits() const {
+    if constexpr (kind != BlockKind::masked) return {};
+    return V.is_persistent() ? KeyLimits::of(args.extent, own_key) : kept_limits;
+  }
 };
 
 /// Where the dS that is shared as number `number` lies, from 0 on.
@@ -29,6 +38,14 @@ TANDEM_DEVICE tile::PipelineState<DqTiles<V>::stages> ds_at(int number) {
 
 template <BackwardVariant V>
 inline constexpr bool adds_dq = V.dq_sums == DqSums::added;
+
+/// Finds out once more which consumer this is. So ptxas makes anew what it makes of it, descriptors above all,
+/// where it would keep it for all tiles and spill.
+template <BackwardVariant V>
+TANDEM_DEVICE void find_consumer(KeysState<V>& state) {
+  if constexpr (V.is_persistent() || (V.softcap && adds_dq<V>))
+    state.consumer = static_cast<int>(hw::warpgroup_index()) - 1;
+}
 
 /// Line 21, transposed: starts S^T = K Q^T of a block of queries, which has to be full.
 template <BackwardVariant V>
@@ -112,6 +129,13 @@ TANDEM_DEVICE void store_dq(KeysState<V>& state, int number, const float (&dq)[p
 template <BackwardVariant V>
 TANDEM_DEVICE void publish_dq(KeysState<V>& state, int number) {
   state.shared.dq.part_pipeline[state.consumer].fill(tile::PipelineState<1>::of(number));
+}
+
+/// The tile's keys and values are done with.
+template <BackwardVariant V>
+TANDEM_DEVICE void release_keys(KeysState<V>& state) {
+  tile::consumer_release(state.shared.k_pipeline, state.keys_at);
+  tile::consumer_release(state.shared.v_pipeline, state.keys_at);
 }
 
 /// The block of dO is done with, its product too.

@@ -1,4 +1,5 @@
-// The kernel of a tile of keys: Algorithm 3, one tile for each block of the grid.
+// The kernel of tiles of keys: Algorithm 3. Where registers allow it, a block of the grid takes one tile
+// after another: while it stores the gradients of one, the next one's loads are on their way.
 #pragma once
 
 #include "backward/keys_pipelined.h"
@@ -25,38 +26,53 @@ TANDEM_DEVICE void init_barriers(KeysShared<V>& shared) {
   hw::sync_block();
 }
 
-/// Lines 15-29, and dK and dV to global memory.
+/// Lines 16-29 for a tile, and dK and dV to global memory.
 template <BackwardVariant V>
-TANDEM_DEVICE void consume_keys(const BackwardArguments& args, KeysShared<V>& shared, const KeyWork& work,
-                                int consumer) {
-  const int own_key = work.first_key + tile::warpgroup_rows * consumer +
-                      16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
-  KeysState<V> state{args, shared, consumer, KeyLimits::of(args.extent, own_key), 0, {}, {}};
+TANDEM_DEVICE void consume_tile(KeysState<V>& state, const KeyWork& work) {
+  const BackwardArguments& args = state.args;
+  state.own_key = work.first_key + tile::warpgroup_rows * state.consumer +
+                  16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
+  state.kept_limits = KeyLimits::of(args.extent, state.own_key);
+  state.first_step = state.step;
   TANDEM_UNROLL
   for (int i = 0; i < V.head_dim / 2; ++i) state.dk[i] = state.dv[i] = 0.f;  // line 16
-  tile::consumer_wait(shared.k_pipeline, tile::PipelineState<1>{});          // line 17
-  tile::consumer_wait(shared.v_pipeline, tile::PipelineState<1>{});
+  tile::consumer_wait(state.shared.k_pipeline, state.keys_at);               // line 17
+  tile::consumer_wait(state.shared.v_pipeline, state.keys_at);
   if constexpr (V.kernel == Kernel::keys_serial) {
     walk_serial(state, work);
   } else {
     walk_pipelined(state, work);
   }
-  const GradientRows rows{work.batch, work.kv_head, own_key, args.extent.k_len};
+  release_keys(state);
+  const GradientRows rows{work.batch, work.kv_head, state.own_key, args.extent.k_len};
   store_gradient<V.operand>(args.dv, rows, args.extent.head_dim, 1.f, state.dv);
   store_gradient<V.operand>(args.dk, rows, args.extent.head_dim, args.scale, state.dk);
+  state.keys_at.advance();
+}
+
+/// Lines 15-29.
+template <BackwardVariant V>
+TANDEM_DEVICE void consume_keys(const BackwardArguments& args, KeysShared<V>& shared, int consumer) {
+  KeysState<V> state{args, shared, consumer, {}, 0, {}, 0, 0, {}, {}};
+  if constexpr (V.kernel != Kernel::keys_serial) begin_pipelined(state);
+  for_each_key_work<V>(args, [&](const KeyWork& work) {
+    find_consumer(state);
+    consume_tile(state, work);
+  });
 }
 
 /// The producer warpgroup's warps: one loads, one for each consumer adds its parts of dQ to the sums.
 template <BackwardVariant V>
-TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& shared, const KeyWork& work) {
+TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& shared) {
   const int warp = static_cast<int>(hw::warp_index());
   if (!hw::elect_one()) return;
   if (warp == 0) {
     hw::prefetch_map(args.q);
     hw::prefetch_map(args.dout);
-    produce<V>(args, shared, work);
+    Producer<V, KeysShared<V>> producer{args, shared};
+    for_each_key_work<V>(args, [&](const KeyWork& work) { producer.load(work); });
   } else if (warp <= V.consumers) {
-    if constexpr (adds_dq<V>) write_dq<V>(args, shared, work, warp - 1);
+    if constexpr (adds_dq<V>) write_dq<V>(args, shared, warp - 1);
   }
 }
 
@@ -68,19 +84,15 @@ TANDEM_DEVICE void keys_kernel(const BackwardArguments& args) {
   init_barriers(shared);
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  const core::Tile tile = args.schedule.tile(static_cast<int>(hw::block_index()));
-  if (!tile.exists()) return;
-  const KeyWork work = key_work<V>(args, tile);
-
   const int warpgroup = static_cast<int>(hw::warpgroup_index());
   if (warpgroup == 0) {  // lines 5, 30
     hw::set_role("producer");
     hw::release_registers<V.producer_registers>();  // line 6
-    produce_keys<V>(args, shared, work);
+    produce_keys<V>(args, shared);
   } else {  // line 14
     hw::set_role("consumer");
     hw::acquire_registers<V.consumer_registers>();  // line 15
-    consume_keys<V>(args, shared, work, warpgroup - 1);
+    consume_keys<V>(args, shared, warpgroup - 1);
   }
 }
 

@@ -10,13 +10,16 @@
 namespace tandem::backward {
 
 /// dS of step i is shared as number i + 1: number 0 is zeros, so that every block has a dQ before it, and no
-/// product stands under a condition.
+/// product stands under a condition. Of a further tile's first block it is the last one's of the tile before,
+/// times keys that it has nothing to do with; nobody stores that.
 inline constexpr int number_of_first_ds = 1;
 
 /// So many groups of the statistics L are loaded ahead of the softmax, while dP's product is issued: the
 /// products keep shared memory busy. With a cap registers are too few.
 template <BackwardVariant V>
-inline constexpr int groups_ahead = V.softcap ? 0 : 2;
+inline constexpr int groups_ahead = V.softcap         ? 0
+                                    : V.block_m == 64 ? 2
+                                                      : 1;
 
 /// Whether the turn of the softmax ends when dS is known, not when it is stored: where the turn has dV's
 /// product in it, the other consumer would wait for too long.
@@ -33,7 +36,7 @@ template <BackwardVariant V, BlockKind kind>
 TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_m / 2], int block,
                                    bool has_next) {
   KeysShared<V>& shared = state.shared;
-  const int step = state.step;
+  const int step = state.step, behind = step - state.first_step;
   const Pingpong<V> pingpong{state.consumer};
   tile::Probabilities<V.block_m> p, ds;
   {
@@ -42,11 +45,12 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
     const auto lse = BlockStatistics<groups_ahead<V>>::load(shared.lse_log2[state.q_at().stage].value);
     if constexpr (!V.softcap) start_dp(state, dp);  // line 23
     if constexpr (publishes_late<V>) {
-      if (step > 1) publish_dq(state, step - 2);  // of the block before, which has one of the block before it
+      if (behind > 1) publish_dq(state, step - 2);  // of the block before, whose own one that is
     }
     pingpong.take();
-    exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m, lse, scores, p);  // line 24
-    if constexpr (rounds_early<V>) start_dv(state, p);                                              // line 26
+    exponentiate<V, kind, V.block_m>(state.args, state.template limits<kind>(), block * V.block_m, lse,
+                                     scores, p);        // line 24
+    if constexpr (rounds_early<V>) start_dv(state, p);  // line 26
     if constexpr (V.softcap) {
       hw::wgmma_wait<0>();  // P and dP together are more than the registers hold
       start_dp(state, dp);  // line 23
@@ -66,8 +70,8 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
   float dq[part_accumulators];
   if constexpr (adds_dq<V>) start_dq(state, step, dq);  // line 28 of the block before
   hw::wgmma_wait<adds_dq<V> ? 1 : 0>();
-  release_q(state);
   if (has_next) {
+    release_q(state);
     ++state.step;
     tile::consumer_wait(shared.q_pipeline, state.q_at());  // line 19 of the next block
   }
@@ -75,7 +79,7 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
   if constexpr (adds_dq<V>) {
     hw::wgmma_wait<1>();
     shared.dq.ds_pipeline.release(ds_at<V>(step));
-    if (step > 0) {
+    if (behind > 0) {
       store_dq(state, step - 1, dq);  // line 28 of the block before
       if constexpr (!publishes_late<V>) publish_dq(state, step - 1);
     }
@@ -83,11 +87,11 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
   hw::wgmma_wait<0>();  // here, for a product in flight from one turn to the next is what ptxas serialises
 }
 
-/// Line 28 of the last block.
+/// Line 28 of the last block. Its dS is given back in the next tile.
 template <BackwardVariant V>
 TANDEM_DEVICE void finish_dq(KeysState<V>& state) {
   if constexpr (publishes_late<V>) {
-    if (state.step > 0) publish_dq(state, state.step - 1);
+    if (state.step > state.first_step) publish_dq(state, state.step - 1);
   }
   float dq[part_accumulators];
   start_dq(state, number_of_first_ds + state.step, dq);
@@ -96,26 +100,34 @@ TANDEM_DEVICE void finish_dq(KeysState<V>& state) {
   publish_dq(state, state.step);
 }
 
-/// Lines 18-29 for the queries of all heads of the group.
+/// Before the first tile.
 template <BackwardVariant V>
-TANDEM_DEVICE void walk_pipelined(KeysState<V>& state, const KeyWork& work) {
-  const core::BlockRanges& blocks = work.blocks;
-  int left = work.count() * state.args.group.value();
-  float scores[V.block_m / 2];
+TANDEM_DEVICE void begin_pipelined(KeysState<V>& state) {
   Pingpong<V>{state.consumer}.init();
   if constexpr (adds_dq<V>) {
     store_ds(state, 0, tile::Probabilities<V.block_m>{});
     publish_ds(state, 0);
   }
+}
+
+/// Lines 18-29 for the queries of all heads of the group.
+template <BackwardVariant V>
+TANDEM_DEVICE void walk_pipelined(KeysState<V>& state, const KeyWork& work) {
+  const core::BlockRanges& blocks = work.blocks;
+  const int heads = state.args.group.value();
+  float scores[V.block_m / 2];
   tile::consumer_wait(state.shared.q_pipeline, state.q_at());  // line 19
   start_scores(state, state.q_at().stage, scores);             // line 21
   hw::wgmma_wait<0>();
-  for (int head = 0; head < state.args.group.value(); ++head) {
+  for (int head = 0; head < heads; ++head) {
+    find_consumer(state);
     for_each_block<V>(blocks, [&]<BlockKind kind>(int block) {
-      pipelined_block<V, kind>(state, scores, block, --left > 0);
+      pipelined_block<V, kind>(state, scores, block, block + 1 < blocks.end || head + 1 < heads);
     });
   }
+  release_q(state);  // of the last block, whose scores were computed once more
   if constexpr (adds_dq<V>) finish_dq(state);
+  ++state.step;
 }
 
 }  // namespace tandem::backward

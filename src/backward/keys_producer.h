@@ -18,42 +18,51 @@ TANDEM_DEVICE void for_each_step(const BackwardArguments& args, const KeyWork& w
 
 /// One thread. Tiles of the same head read the same queries at the same time, so L2 is to keep those.
 template <BackwardVariant V, typename Shared>
-TANDEM_DEVICE void produce(const BackwardArguments& args, Shared& shared, const KeyWork& work) {
-  using KeyTile = typename Shared::KeyTile;
-  using QueryTile = typename Shared::QueryTile;
-  tile::PipelineState<1> keys_at;
-  tile::PipelineState<V.q_stages> q_at;
-  tile::PipelineState<V.stages> dout_at;
-  const auto load_keys = [&](auto& tiles, auto& pipeline, const hw::TensorMap& map) {
-    tile::producer_acquire(pipeline, keys_at, Shared::key_tiles * KeyTile::bytes);
+struct Producer {
+  const BackwardArguments& args;
+  Shared& shared;
+  tile::PipelineState<1> keys_at{};
+  tile::PipelineState<V.q_stages> q_at{};
+  tile::PipelineState<V.stages> dout_at{};
+
+  /// What a tile needs.
+  TANDEM_DEVICE void load(const KeyWork& work) {
+    load_keys(shared.k, shared.k_pipeline, args.k, work);  // lines 7, 8
+    bool first = true;
+    for_each_step(args, work, [&](int head, int block) {  // line 9
+      const hw::BoxOrigin origin{0, block * V.block_m, head, work.batch};
+      const std::int64_t statistics = statistics_at(args.extent, work.batch, head, origin.s);
+      load_queries(shared.q, shared.q_pipeline, q_at, shared.lse_log2, args.q,
+                   args.statistics.lse_log2 + statistics, origin);
+      if (first) load_keys(shared.v, shared.v_pipeline, args.v, work);  // lines 7, 8: before they are needed
+      first = false;
+      load_queries(shared.dout, shared.dout_pipeline, dout_at, shared.delta, args.dout,
+                   args.statistics.delta + statistics, origin);
+    });
+    keys_at.advance();
+  }
+
+ private:
+  template <typename Tiles>
+  TANDEM_DEVICE void load_keys(Tiles& tiles, tile::Pipeline<1>& pipeline, const hw::TensorMap& map,
+                               const KeyWork& work) const {
+    tile::producer_acquire(pipeline, keys_at, Shared::key_tiles * Shared::KeyTile::bytes);
     for (int i = 0; i < Shared::key_tiles; ++i) {
       tile::load_tile(tiles[i], map, pipeline.full[0],
                       {0, work.first_key + i * tile::warpgroup_rows, work.kv_head, work.batch},
                       hw::CachePolicy::evict_first);
     }
-  };
-  // Lines 10-12: a block of Q or dO, with its statistics.
-  const auto load_queries = [&](auto& tiles, auto& pipeline, auto& at, auto& stages, const hw::TensorMap& map,
-                                const float* statistics, hw::BoxOrigin origin) {
-    tile::producer_acquire(pipeline, at, QueryTile::bytes + stages[0].bytes);
+  }
+  /// Lines 10-12: a block of Q or dO, with its statistics.
+  TANDEM_DEVICE static void load_queries(auto& tiles, auto& pipeline, auto& at, auto& stages,
+                                         const hw::TensorMap& map, const float* statistics,
+                                         hw::BoxOrigin origin) {
+    tile::producer_acquire(pipeline, at, Shared::QueryTile::bytes + stages[0].bytes);
     tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
     hw::copy_in(stages[at.stage].value, statistics, stages[0].bytes, pipeline.full[at.stage]);
     at.advance();
-  };
-
-  load_keys(shared.k, shared.k_pipeline, args.k);  // lines 7, 8
-  bool first = true;
-  for_each_step(args, work, [&](int head, int block) {  // line 9
-    const hw::BoxOrigin origin{0, block * V.block_m, head, work.batch};
-    const std::int64_t statistics = statistics_at(args.extent, work.batch, head, origin.s);
-    load_queries(shared.q, shared.q_pipeline, q_at, shared.lse_log2, args.q,
-                 args.statistics.lse_log2 + statistics, origin);
-    if (first) load_keys(shared.v, shared.v_pipeline, args.v);  // lines 7, 8: before they are needed
-    first = false;
-    load_queries(shared.dout, shared.dout_pipeline, dout_at, shared.delta, args.dout,
-                 args.statistics.delta + statistics, origin);
-  });
-}
+  }
+};
 
 /// Which part of the sums a consumer's part of dQ is: of 64 queries of a block, or of 64 columns.
 template <BackwardVariant V>
@@ -67,18 +76,20 @@ TANDEM_DEVICE int part_of(const Extent& extent, int batch, int head, int block, 
 
 /// One thread for each consumer: lines 31-34 for its parts of dQ.
 template <BackwardVariant V>
-TANDEM_DEVICE void write_dq(const BackwardArguments& args, KeysShared<V>& shared, const KeyWork& work,
-                            int consumer) {
+TANDEM_DEVICE void write_dq(const BackwardArguments& args, KeysShared<V>& shared, int consumer) {
   auto& pipeline = shared.dq.part_pipeline[consumer];
+  const float* part = shared.dq.part[consumer].value;
   tile::PipelineState<1> at;
-  for_each_step(args, work, [&](int head, int block) {  // line 31
-    const int part = part_of<V>(args.extent, work.batch, head, block, consumer);
-    pipeline.wait_filled(at);  // line 32
-    hw::reduce_add_box(args.dq_sums, {0, part * part_box_rows, 0, 0}, shared.dq.part[consumer].value);  // 33
-    hw::commit_stores();
-    hw::wait_stores_read<0>();
-    hw::barrier_arrive(pipeline.emptied[0]);
-    at.advance();
+  for_each_key_work<V>(args, [&](const KeyWork& work) {
+    for_each_step(args, work, [&](int head, int block) {  // line 31
+      const int number = part_of<V>(args.extent, work.batch, head, block, consumer);
+      pipeline.wait_filled(at);                                                   // line 32
+      hw::reduce_add_box(args.dq_sums, {0, number * part_box_rows, 0, 0}, part);  // line 33
+      hw::commit_stores();
+      hw::wait_stores_read<0>();
+      hw::barrier_arrive(pipeline.emptied[0]);
+      at.advance();
+    });
   });
 }
 

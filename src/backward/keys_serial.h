@@ -18,7 +18,7 @@ TANDEM_DEVICE void serial_block(KeysState<V>& state, int block) {
   tile::consumer_wait(shared.dout_pipeline, state.dout_at());  // lines 22, 20 (D)
   start_dp(state, dp);                                         // line 23
   hw::wgmma_wait<1>();
-  exponentiate<V, kind, V.block_m>(state.args, state.limits, block * V.block_m,
+  exponentiate<V, kind, V.block_m>(state.args, state.template limits<kind>(), block * V.block_m,
                                    BlockStatistics<0>::load(shared.lse_log2[state.q_at().stage].value),
                                    scores, p);  // line 24
   hw::wgmma_wait<0>();

@@ -249,8 +249,9 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
   constexpr int warpgroup_rows = 64;
   const core::BackwardProblem& p = cropped_.problem;
   const bool keys = variant.is_of_keys();
-  Step<Family> step{{variant, static_cast<int>(make_schedule(p, variant, sm_count_).positions()),
-                     make_arguments(p, variant, statistics_, sm_count_)},
+  BackwardArguments args = make_arguments(p, variant, statistics_, sm_count_);
+  const int positions = args.schedule.positions();
+  Step<Family> step{{variant, variant.is_persistent() ? std::min(positions, sm_count_) : positions, args},
                     {}};
   const hw::BoxRows query_rows{keys ? variant.block_m : warpgroup_rows},
       key_rows{keys ? warpgroup_rows : variant.block_n};

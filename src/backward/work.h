@@ -40,6 +40,23 @@ TANDEM_DEVICE KeyWork key_work(const BackwardArguments& args, const core::Tile& 
   return {first, tile.head, tile.batch, blocks};
 }
 
+/// Calls `visit(work)` for each tile of keys that falls to this block of the grid, in order.
+template <BackwardVariant V, typename Visit>
+TANDEM_DEVICE void for_each_key_work(const BackwardArguments& args, const Visit& visit) {
+  const int blocks = static_cast<int>(hw::grid_size()), positions = args.schedule.positions();
+  if constexpr (!V.is_persistent()) {
+    const core::Tile tile = args.schedule.tile(static_cast<int>(hw::block_index()));
+    if (tile.exists()) visit(key_work<V>(args, tile));
+    return;
+  }
+  for (int round = 0; round * blocks < positions; ++round) {
+    const int position = args.schedule.position(round, static_cast<int>(hw::block_index()));
+    if (position >= positions) continue;
+    const core::Tile tile = args.schedule.tile(position);
+    if (tile.exists()) visit(key_work<V>(args, tile));
+  }
+}
+
 template <BackwardVariant V>
 TANDEM_DEVICE QueryWork query_work(const BackwardArguments& args, const core::Tile& tile) {
   const Extent& extent = args.extent;
