@@ -39,8 +39,8 @@ TANDEM_DEVICE tile::PipelineState<DqTiles<V>::stages> ds_at(int number) {
 template <BackwardVariant V>
 inline constexpr bool adds_dq = V.dq_sums == DqSums::added;
 
-/// Finds out once more which consumer this is. So ptxas makes anew what it makes of it, descriptors above all,
-/// where it would keep it for all tiles and spill.
+/// Finds out once more which consumer this is. So ptxas makes anew what it makes of it, descriptors above
+/// all, where it would keep it for all tiles and spill.
 template <BackwardVariant V>
 TANDEM_DEVICE void find_consumer(KeysState<V>& state) {
   if constexpr (V.is_persistent() || (V.softcap && adds_dq<V>))

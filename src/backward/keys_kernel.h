@@ -69,8 +69,8 @@ TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& sh
   if (warp == 0) {
     hw::prefetch_map(args.q);
     hw::prefetch_map(args.dout);
-    Producer<V, KeysShared<V>> producer{args, shared};
-    for_each_key_work<V>(args, [&](const KeyWork& work) { producer.load(work); });
+    KeysProducer<V, KeysShared<V>> producer{args, shared};
+    for_each_key_work<V>(args, [&](const KeyWork& work) { producer.produce_tile(work); });
   } else if (warp <= V.consumers) {
     if constexpr (adds_dq<V>) write_dq<V>(args, shared, warp - 1);
   }

@@ -18,7 +18,7 @@ TANDEM_DEVICE void for_each_step(const BackwardArguments& args, const KeyWork& w
 
 /// One thread. Tiles of the same head read the same queries at the same time, so L2 is to keep those.
 template <BackwardVariant V, typename Shared>
-struct Producer {
+struct KeysProducer {
   const BackwardArguments& args;
   Shared& shared;
   tile::PipelineState<1> keys_at{};
@@ -26,18 +26,20 @@ struct Producer {
   tile::PipelineState<V.stages> dout_at{};
 
   /// What a tile needs.
-  TANDEM_DEVICE void load(const KeyWork& work) {
+  TANDEM_DEVICE void produce_tile(const KeyWork& work) {
     load_keys(shared.k, shared.k_pipeline, args.k, work);  // lines 7, 8
     bool first = true;
     for_each_step(args, work, [&](int head, int block) {  // line 9
       const hw::BoxOrigin origin{0, block * V.block_m, head, work.batch};
       const std::int64_t statistics = statistics_at(args.extent, work.batch, head, origin.s);
-      load_queries(shared.q, shared.q_pipeline, q_at, shared.lse_log2, args.q,
-                   args.statistics.lse_log2 + statistics, origin);
+      load_queries(shared.q, shared.q_pipeline, q_at, args.q, origin);  // lines 10-12
+      start_statistics(shared.lse_log2, shared.q_pipeline, q_at, args.statistics.lse_log2 + statistics);
+      q_at.advance();
       if (first) load_keys(shared.v, shared.v_pipeline, args.v, work);  // lines 7, 8: before they are needed
       first = false;
-      load_queries(shared.dout, shared.dout_pipeline, dout_at, shared.delta, args.dout,
-                   args.statistics.delta + statistics, origin);
+      load_queries(shared.dout, shared.dout_pipeline, dout_at, args.dout, origin);
+      start_statistics(shared.delta, shared.dout_pipeline, dout_at, args.statistics.delta + statistics);
+      dout_at.advance();
     });
     keys_at.advance();
   }
@@ -53,14 +55,18 @@ struct Producer {
                       hw::CachePolicy::evict_first);
     }
   }
-  /// Lines 10-12: a block of Q or dO, with its statistics.
-  TANDEM_DEVICE static void load_queries(auto& tiles, auto& pipeline, auto& at, auto& stages,
-                                         const hw::TensorMap& map, const float* statistics,
+  /// Lines 10-12: a block of Q or dO, and beside it the statistics that come with it.
+  template <int stages>
+  TANDEM_DEVICE static void load_queries(auto& tiles, tile::Pipeline<stages>& pipeline,
+                                         const tile::PipelineState<stages>& at, const hw::TensorMap& map,
                                          hw::BoxOrigin origin) {
-    tile::producer_acquire(pipeline, at, Shared::QueryTile::bytes + stages[0].bytes);
+    tile::producer_acquire(pipeline, at, Shared::QueryTile::bytes + StatisticsStage<V.block_m>::bytes);
     tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
-    hw::copy_in(stages[at.stage].value, statistics, stages[0].bytes, pipeline.full[at.stage]);
-    at.advance();
+  }
+  template <int stages>
+  TANDEM_DEVICE static void start_statistics(auto& to, tile::Pipeline<stages>& pipeline,
+                                             const tile::PipelineState<stages>& at, const float* from) {
+    hw::copy_in(to[at.stage].value, from, to[at.stage].bytes, pipeline.full[at.stage]);
   }
 };
 

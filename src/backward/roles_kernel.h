@@ -209,7 +209,8 @@ TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
   if (warpgroup == 0) {
     hw::set_role("producer");
     hw::release_registers<V.producer_registers>();
-    if (hw::warp_index() == 0 && hw::elect_one()) Producer<V, RolesShared<V>>{args, shared}.load(work);
+    if (hw::warp_index() == 0 && hw::elect_one())
+      KeysProducer<V, RolesShared<V>>{args, shared}.produce_tile(work);
   } else {
     hw::set_role(warpgroup == 1 ? "dV" : "dK");
     hw::acquire_registers<V.consumer_registers>();

@@ -7,8 +7,8 @@ from .mutant import Mutant
 
 MUTANTS = [
     # Waits on barriers
-    Mutant("backward: no wait for K", "wait", "consume_keys", Remove("consumer_wait")),
-    Mutant("backward: no wait for V", "wait", "consume_keys", Remove("consumer_wait", 2)),
+    Mutant("backward: no wait for K", "wait", "consume_tile", Remove("consumer_wait")),
+    Mutant("backward: no wait for V", "wait", "consume_tile", Remove("consumer_wait", 2)),
     Mutant("backward, serial: no wait for Q", "wait", "serial_block", Remove("consumer_wait")),
     Mutant("backward, serial: no wait for dO", "wait", "serial_block", Remove("consumer_wait", 2)),
     Mutant("backward: no wait for the first Q", "wait", "walk_pipelined", Remove("consumer_wait")),
@@ -33,6 +33,21 @@ MUTANTS = [
     Mutant("backward, roles: P read before it is there", "handover", "dk_block", Remove("wait_filled"), 256),
     Mutant("backward: no proxy fence before what is handed over", "handover", "Handover::fill", Remove("fence_async_proxy")),
     Mutant("backward: handed over before all lanes have stored it", "handover", "Handover::fill", Remove("sync_warp")),
+    # One tile after another
+    Mutant("backward, tiles: keys never given back", "handover", "consume_tile", Remove("release_keys")),
+    Mutant("backward, tiles: the last Q never given back", "handover", "walk_pipelined", Remove("release_q")),
+    Mutant("backward, tiles: the last Q given back before its scores are computed once more", "handover", "pipelined_block",
+           Edit("if (has_next) {", "if (!has_next) release_q(state);\n  if (has_next) {")),
+    Mutant("backward, tiles: keys given back before their last product", "handover", "finish_dq",
+           Before("wgmma_wait", 1, "release_keys(state);")),
+    Mutant("backward, tiles: a consumer takes the keys of the tile before", "handover", "consume_tile", Remove("advance")),
+    Mutant("backward, tiles: the next keys loaded over those in use", "handover", "KeysProducer::produce_tile",
+           Remove("advance", 3)),
+    Mutant("backward, tiles: the tile before's dS times the next one's keys is added", "handover", "pipelined_block",
+           Edit("behind = step - state.first_step", "behind = step")),
+    Mutant("backward, tiles: no dS before the first one", "handover", "begin_pipelined", Remove("publish_ds")),
+    Mutant("backward, tiles: positions past the end are tiles", "handover", "for_each_key_work",
+           Edit("if (position >= positions) continue;", "")),
     # Products
     Mutant("backward, serial: scores not waited for", "wgmma", "serial_block", Edit("wgmma_wait<1>", "wgmma_wait<2>")),
     Mutant("backward, serial: dP not waited for", "wgmma", "serial_block", Remove("wgmma_wait", 2)),
@@ -75,7 +90,7 @@ MUTANTS = [
     Mutant("backward: rows that see no key have a part", "numbers", "prepare_statistics",
            Edit("counts ? lse * std::numbers::log2e_v<float> : infinity", "lse * std::numbers::log2e_v<float>")),
     Mutant("backward: the gradient of lse counts the other way", "numbers", "prepare_statistics", Edit("sum -=", "sum +=")),
-    Mutant("backward: dK without the scale", "numbers", "consume_keys", Edit("args.scale, state.dk", "1.f, state.dk")),
+    Mutant("backward: dK without the scale", "numbers", "consume_tile", Edit("args.scale, state.dk", "1.f, state.dk")),
     Mutant("backward: a cap without its derivative", "numbers", "gradients/exponentiate", Edit("scores[j] *= factor[0];", "")),
     Mutant("backward: sinks' gradients of the other sign", "numbers", "sinks_kernel", Edit("-whole", "whole")),
     Mutant("backward: sinks' gradients without rows that see no key", "numbers", "sinks_kernel",
