@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/forward_case.h"
 #include "tests/support/host_tensor.h"
 
 namespace tandem::test {
@@ -56,6 +57,53 @@ TEST(Compare, NoiseOfOneResultMayBeSeveralTimesItsDeviation) {
   const Values reference{5}, exact{5};
   EXPECT_TRUE(compare(Values{5 + 1.5e-3}, exact, reference, {.noise = 4e-4}));
   EXPECT_FALSE(compare(Values{5 + 1.8e-3}, exact, reference, {.noise = 4e-4}));
+}
+
+TEST(Compare, TheLargestOfFewErrorsIsGrantedWhatTheirRmseIs) {
+  const Values reference{1, 1}, standard{1 + 1e-3, 1 - 1e-3};
+  EXPECT_TRUE(compare(Values{1 + 3.2e-3, 1}, standard, reference));
+  EXPECT_FALSE(compare(Values{1 + 3.6e-3, 1}, standard, reference));
+}
+
+TEST(Compare, AStandardThatChanceRoundsWellCountsAsRoundedByHalfAUnit) {
+  Values reference(100, 0.75), standard = reference, result = reference;
+  for (std::size_t i = 0; i < reference.size(); ++i)
+    standard[i] += 1e-3, result[i] += i % 3 == 0 ? 1.4e-3 : 0;  // chance
+  result[0] = 0.75 + 3.8e-3;                                    // nearly two times half a unit of bf16
+  EXPECT_FALSE(compare(result, standard, reference));
+  EXPECT_FALSE(compare(result, standard, reference, {.rounded_to = TANDEM_FP16}));
+  EXPECT_TRUE(compare(result, standard, reference, {.rounded_to = TANDEM_BF16}));
+  result[0] = 0.75 + 4e-3;
+  EXPECT_FALSE(compare(result, standard, reference, {.rounded_to = TANDEM_BF16}));
+}
+
+/// Rows of one key, whose values e4m3 holds, times factors near 1 that a row has for itself, as integer
+/// scores leave them; rounded to fp16.
+Comparison compare_moved_rows(std::int64_t rows, double largest_move, unsigned seed) {
+  ForwardCase c;
+  c.dtype = TANDEM_INT8, c.eight_bit.output = TANDEM_FP16, c.head_dim = 64;
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> move(-largest_move, largest_move);
+  std::normal_distribution<float> normal;
+  HostTensor values(TANDEM_E4M3, {1, 1, 1, 64}), result(TANDEM_FP16, {1, rows, 1, 64});
+  for (std::int64_t column = 0; column < 64; ++column) values.set(0, 0, 0, column, normal(random));
+  Values reference;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const double factor = std::exp2(move(random));
+    for (std::int64_t column = 0; column < 64; ++column) {
+      reference.push_back(values.at(0, 0, 0, column));
+      result.set(0, row, 0, column, static_cast<float>(factor * reference.back()));
+    }
+  }
+  return compare(result.values(), reference, reference, allowance_of(c));
+}
+
+TEST(Compare, RowsOfOneKeyMayBeMovedByWhatIntegerScoresLeave) {
+  for (const std::int64_t rows : {1, 2, 40, 720})
+    for (unsigned seed = 1; seed <= 200; ++seed) {
+      EXPECT_TRUE(compare_moved_rows(rows, 0x1p-10, seed)) << rows << " rows, seed " << seed;
+    }
+  for (unsigned seed = 1; seed <= 200; ++seed) EXPECT_FALSE(compare_moved_rows(720, 0x1p-9, seed)) << seed;
 }
 
 TEST(Compare, RejectsOneFarElementAndNamesIt) {

@@ -385,7 +385,8 @@ Allowance allowance_of(const DecodeCase& c) {
   // row with one key that counts, all of the result. And a query that is rounded behind a Hadamard matrix
   // moves its whole row.
   return {.relative = c.eight_bit.per_token && c.dtype == TANDEM_FP16 ? 2e-4 : 0,
-          .alike = c.eight_bit.hadamard ? c.head_dim : 1};
+          .alike = c.eight_bit.hadamard ? c.head_dim : 1,
+          .rounded_to = c.dtype};
 }
 
 Allowance allowance_of_lse(const DecodeCase& c) {
