@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/decode_case.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/host_tensor.h"
 
@@ -104,6 +105,47 @@ TEST(Compare, RowsOfOneKeyMayBeMovedByWhatIntegerScoresLeave) {
       EXPECT_TRUE(compare_moved_rows(rows, 0x1p-10, seed)) << rows << " rows, seed " << seed;
     }
   for (unsigned seed = 1; seed <= 200; ++seed) EXPECT_FALSE(compare_moved_rows(720, 0x1p-9, seed)) << seed;
+}
+
+/// Two rows of 63 and 128 keys with scales of their own, whose probabilities are rounded to bf16 ahead of the
+/// scale, as the standard does, or behind it, `error` times; results are rounded too.
+Comparison compare_token_scales(unsigned seed, double error) {
+  DecodeCase c;
+  c.head_dim = 256, c.eight_bit.on = c.eight_bit.per_token = true;
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  HostTensor rounded(TANDEM_BF16, {1, 1, 1, 1});
+  const auto round = [&](double x) {
+    rounded.set(0, 0, 0, 0, static_cast<float>(x));
+    return rounded.at(0, 0, 0, 0);
+  };
+  Values reference, standard, result;
+  for (const int keys : {63, 128}) {
+    Values ahead(256), behind(256), exact(256);
+    double sum = 0;
+    for (int key = 0; key < keys; ++key) {
+      const double p = std::exp(normal(random)), scale = std::exp2(normal(random));
+      sum += p;
+      for (std::size_t i = 0; i < 256; ++i) {
+        const double v = normal(random);
+        exact[i] += p * scale * v, ahead[i] += round(p) * scale * v, behind[i] += round(p * scale) * v;
+      }
+    }
+    for (std::size_t i = 0; i < 256; ++i) {
+      reference.push_back(exact[i] / sum), standard.push_back(round(ahead[i] / sum));
+      result.push_back(round((exact[i] + error * (behind[i] - exact[i])) / sum));
+    }
+  }
+  return compare(result, standard, reference, allowance_of(c));
+}
+
+TEST(Compare, RoundingOfFewProbabilitiesMovesWholeRows) {
+  int far = 0;
+  for (unsigned seed = 1; seed <= 100; ++seed) {
+    EXPECT_TRUE(compare_token_scales(seed, 1)) << seed << ": " << compare_token_scales(seed, 1);
+    far += compare_token_scales(seed, 8) ? 0 : 1;
+  }
+  EXPECT_GT(far, 95);
 }
 
 TEST(Compare, RejectsOneFarElementAndNamesIt) {
