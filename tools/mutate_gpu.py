@@ -42,8 +42,9 @@ HOST_FLAGS = ("-std=c++20", "-O2", "-Xcompiler", "-pthread,-ffunction-sections")
 # device.cpp also asks the C interface, which is not here: nobody calls that part, and the linker leaves it out.
 LINK_FLAGS = ("-Xcompiler", "-pthread", "-Xlinker", "--gc-sections")
 HOST_SOURCES = ("tests/mutants/probe.cpp", "src/forward/cost.cpp", "src/forward/plan.cpp", "src/hw/tensor_map.cpp",
-                "src/cpu/parallel.cpp", "src/cpu/reference.cpp", "tests/support/compare.cpp", "tests/support/forward_case.cpp",
-                "tests/support/gather.cpp", "tests/support/host_tensor.cpp", "tests/support/standard.cpp", "tests/gpu/device.cpp")
+                "src/cpu/parallel.cpp", "src/cpu/reference.cpp", "tests/support/block_list_case.cpp", "tests/support/compare.cpp",
+                "tests/support/forward_case.cpp", "tests/support/gather.cpp", "tests/support/host_tensor.cpp",
+                "tests/support/standard.cpp", "tests/gpu/device.cpp")
 KERNELS = """#include "tests/mutants/probe_kernels.cuh"
 
 namespace tandem::test {{

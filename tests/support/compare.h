@@ -29,6 +29,8 @@ struct Allowance {
   double noise = 0;        ///< RMSE of rounding in another order, where terms cancel
   double relative = 0;     ///< RMSE of what is in proportion to a result, as a part of it
   std::int64_t alike = 1;  ///< so many results have their errors together, as a row has its query's rounding
+  tandem_dtype rounded_to =
+      TANDEM_FP32;  ///< what results are: chance lets the standard round few of them well
 };
 
 /// Compares `result` with the float64 `reference`, granting it the error of `standard`, an implementation
@@ -37,7 +39,8 @@ struct Allowance {
 ///   RMSE <= 1.1 * RMSE(standard) + noise + relative * RMS(reference), times an allowance for chance where
 ///     there are few results whose errors are independent;
 ///   max |result - reference| <= max_factor * max |standard - reference| + 1e-5
-///     + 4 * (noise + relative * max |reference|).
+///     + 4 * (noise + relative * max |reference|), where a few results' factor is no less than their RMSE's,
+///     and the standard's error no less than half a unit in the last place of the largest result.
 Comparison compare(std::span<const double> result, std::span<const double> standard,
                    std::span<const double> reference, const Allowance& allowance = {});
 

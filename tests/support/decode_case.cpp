@@ -382,10 +382,11 @@ DecodeArgs::DecodeArgs(const DecodeTensors& t)
 
 Allowance allowance_of(const DecodeCase& c) {
   // A token's own scale is multiplied into its probability, which is rounded then, also where it is 1: of a
-  // row with one key that counts, all of the result. And a query that is rounded behind a Hadamard matrix
-  // moves its whole row.
+  // row with one key that counts, all of the result. Scales also leave few keys of a row that count, and the
+  // rounding of their probabilities moves all of it, as that of a query does behind a Hadamard matrix.
   return {.relative = c.eight_bit.per_token && c.dtype == TANDEM_FP16 ? 2e-4 : 0,
-          .alike = c.eight_bit.hadamard ? c.head_dim : 1};
+          .alike = c.eight_bit.hadamard || c.eight_bit.per_token ? c.value_columns() : 1,
+          .rounded_to = c.dtype};
 }
 
 Allowance allowance_of_lse(const DecodeCase& c) {

@@ -1,6 +1,7 @@
 #include "tests/support/forward_case.h"
 
 #include <cmath>
+#include <numbers>
 
 #include <tandem/attention.hpp>
 
@@ -244,6 +245,19 @@ void set_first_column(HostTensor& tensor, float value) {
 }
 
 }  // namespace
+
+Allowance allowance_of(const ForwardCase& c) {
+  Allowance granted = allowance_of_o(c.dtype);
+  granted.rounded_to = c.o_dtype();
+  if (c.dtype != TANDEM_INT8) return granted;
+  // A row's sum moves all of its columns.
+  granted.alike = c.value_columns();
+  // They are rounded once more then: to fp16, whose units are about as large as what moves them, also where
+  // the standard has nothing to round.
+  constexpr double rounding = 0x1p-11 * std::numbers::inv_sqrt3;
+  if (c.o_dtype() == TANDEM_FP16) granted.relative = std::hypot(granted.relative, rounding);
+  return granted;
+}
 
 void make_scores_equal(ForwardTensors& t, float q_value, float k_value) {
   for (HostTensor* tensor : {&t.q, &t.k, &t.v}) tensor->fill(0);

@@ -6,6 +6,7 @@
 #include "core/dtype.h"
 #include "core/problem.h"
 #include "tests/support/block_list_case.h"
+#include "tests/support/compare.h"
 #include "tests/support/host_tensor.h"
 
 namespace tandem::test {
@@ -90,6 +91,9 @@ struct ForwardTensors {
   HostTensor q_scale, k_scale, v_scale;  ///< of 8-bit inputs
   BlockListArrays blocks;
 };
+
+/// What a problem's output is granted beside the standard implementation's error.
+Allowance allowance_of(const ForwardCase& c);
 
 /// Makes every score the same: q_value * k_value * scale. Values are 1 in the first half of the keys and 0 in
 /// the other, so that o is 1/2 where all keys, an even number, are seen.

@@ -134,6 +134,20 @@ class ProbesTest(unittest.TestCase):
                 self.assertEqual({v.block_m for v in variants}, {192}, mutant.name)
 
 
+class HostSourcesTest(unittest.TestCase):
+    def test_what_they_include_of_tests_is_linked_too(self):
+        """A header of tests that has a source beside it asks for that source."""
+        root, seen, left = mutate_gpu.ROOT, set(), list(mutate_gpu.HOST_SOURCES)
+        while left:
+            file = left.pop()
+            if file in seen or not (root / file).exists():
+                continue
+            seen.add(file)
+            left += re.findall(r'^#include "(tests/[^"]+)"', (root / file).read_text(), re.MULTILINE)
+        beside = {file.removesuffix(".h") + ".cpp" for file in seen if file.endswith(".h")}
+        self.assertEqual({file for file in beside if (root / file).exists()} - set(mutate_gpu.HOST_SOURCES), set())
+
+
 class CopyTest(unittest.TestCase):
     def test_a_copy_keeps_the_kernels_of_one_head_dim(self):
         with tempfile.TemporaryDirectory() as temporary:
