@@ -132,8 +132,7 @@ BackwardTensors::BackwardTensors(const BackwardCase& c, const core::BackwardProb
       sinks(TANDEM_FP32, {1, 1, 1, c.forward.q_heads}),
       dsinks(TANDEM_FP32, {1, 1, 1, c.forward.q_heads}) {
   std::uint64_t seed = c.forward.seed * 5;
-  const auto fill = c.forward.nearly_normal ? &HostTensor::fill_nearly_normal : &HostTensor::fill_normal;
-  for (HostTensor* tensor : {&q, &k, &v, &dout, &dlse}) (tensor->*fill)(seed++, 1);
+  for (HostTensor* tensor : {&q, &k, &v, &dout, &dlse}) tensor->fill_random(c.forward.nearly_normal, seed++);
   sinks.fill_normal(seed + 1'000'003);
   if (c.forward.q_heads > 2) sinks.set(0, 0, 0, 1, 60.f);  // outweighs all keys
   if (c.forward.q_heads > 3) sinks.set(0, 0, 0, 2, -std::numeric_limits<float>::infinity());

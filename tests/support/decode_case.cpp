@@ -270,11 +270,10 @@ DecodeTensors::DecodeTensors(const DecodeCase& c)
       slopes(draw_slopes(c)),
       tree(draw_tree(c)) {
   Random random(c.seed);
-  const auto fill = c.nearly_normal ? &HostTensor::fill_nearly_normal : &HostTensor::fill_normal;
-  (q.*fill)(random(), 1);
-  (qv.*fill)(c.seed + 6, 0.5f);
-  (k_new.*fill)(random(), 1);
-  (v_new.*fill)(random(), 1);
+  q.fill_random(c.nearly_normal, random());
+  qv.fill_random(c.nearly_normal, c.seed + 6, 0.5f);
+  k_new.fill_random(c.nearly_normal, random());
+  v_new.fill_random(c.nearly_normal, random());
   fill_tables(*this, table_positions(c));
   if (c.batch_index) {
     batch_index.resize(static_cast<std::size_t>(rows_of(c)));

@@ -207,10 +207,9 @@ ForwardTensors::ForwardTensors(const ForwardCase& c)
       v_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.v, c.k_len)),
       blocks(c.blocks, {c.batch, c.q_heads, c.q_len, c.k_len}) {
   const float of_row = c.dtype == TANDEM_INT8 ? deviation_of_integers : 1;
-  const auto fill = c.nearly_normal ? &HostTensor::fill_nearly_normal : &HostTensor::fill_normal;
-  (q.*fill)(c.seed * 3, of_row);
-  (k.*fill)(c.seed * 3 + 1, of_row);
-  (v.*fill)(c.seed * 3 + 2, 1);
+  q.fill_random(c.nearly_normal, c.seed * 3, of_row);
+  k.fill_random(c.nearly_normal, c.seed * 3 + 1, of_row);
+  v.fill_random(c.nearly_normal, c.seed * 3 + 2);
   if (!c.is_8_bit()) return;
   if (c.eight_bit.v_transposed) clear_tail(v, c.k_len);
   fill_scales(q_scale, c.seed, 1 / of_row), fill_scales(k_scale, c.seed + 1, 1 / of_row);

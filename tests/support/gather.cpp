@@ -1,29 +1,21 @@
 #include "tests/support/gather.h"
 
 #include "core/dtype.h"
+#include "tests/support/element.h"
 
 namespace tandem::test {
-namespace {
-
-template <typename Element>
-void load_row(const core::Tensor& t, std::int64_t b, std::int64_t s, std::int64_t h, float* to) {
-  const Element* elements = core::row_of<Element>(t, b, s, h);
-  for (std::int64_t i = 0; i < t.shape[3]; ++i) to[i] = static_cast<float>(elements[i]);
-}
-
-}  // namespace
 
 std::vector<float> gather(const core::Tensor& t) {
-  const auto load = t.dtype == TANDEM_BF16   ? load_row<core::Bf16>
-                    : t.dtype == TANDEM_FP16 ? load_row<core::Fp16>
-                    : t.dtype == TANDEM_E4M3 ? load_row<core::E4m3>
-                    : t.dtype == TANDEM_INT8 ? load_row<core::Int8>
-                                             : load_row<float>;
   std::vector<float> elements(static_cast<std::size_t>(t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3]));
   float* to = elements.data();
-  for (std::int64_t b = 0; b < t.shape[0]; ++b)
-    for (std::int64_t h = 0; h < t.shape[2]; ++h)
-      for (std::int64_t s = 0; s < t.shape[1]; ++s, to += t.shape[3]) load(t, b, s, h, to);
+  with_element(t.dtype, [&](auto element) {
+    for (std::int64_t b = 0; b < t.shape[0]; ++b)
+      for (std::int64_t h = 0; h < t.shape[2]; ++h)
+        for (std::int64_t s = 0; s < t.shape[1]; ++s) {
+          const auto* row = core::row_of<decltype(element)>(t, b, s, h);
+          for (std::int64_t i = 0; i < t.shape[3]; ++i) *to++ = static_cast<float>(row[i]);
+        }
+  });
   return elements;
 }
 

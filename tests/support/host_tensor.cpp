@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/dtype.h"
+#include "tests/support/element.h"
 #include "tests/support/normal_numbers.h"
 
 namespace tandem::test {
@@ -29,30 +30,6 @@ void write_pattern(std::byte* to, std::size_t size, std::uint16_t pattern) {
 bool holds_pattern(const std::byte* bytes, std::size_t size, std::uint16_t pattern) {
   if (std::memcmp(bytes, &pattern, std::min<std::size_t>(2, size)) != 0) return false;
   return size <= 2 || std::memcmp(bytes, bytes + 2, size - 2) == 0;
-}
-
-/// fp32 as an element type like the others.
-struct Fp32 {
-  float value;
-  static Fp32 from(float value) { return {value}; }
-  explicit operator float() const { return value; }
-};
-
-template <typename Visit>
-auto with_element(tandem_dtype dtype, Visit&& visit) {
-  switch (dtype) {
-    case TANDEM_BF16:
-      return visit(core::Bf16{});
-    case TANDEM_FP16:
-      return visit(core::Fp16{});
-    case TANDEM_E4M3:
-      return visit(core::E4m3{});
-    case TANDEM_INT8:
-      return visit(core::Int8{});
-    case TANDEM_FP32:
-      break;
-  }
-  return visit(Fp32{});
 }
 
 void load_all(const std::byte* from, tandem_dtype dtype, std::span<double> values) {
@@ -205,6 +182,10 @@ void HostTensor::fill_normal(std::uint64_t seed, float deviation) {
 void HostTensor::fill_nearly_normal(std::uint64_t seed, float deviation) {
   NormalNumbers normal(seed, deviation);
   for_each_row([&](std::byte* at) { store_all(at, tensor_.dtype, tensor_.shape[3], normal); });
+}
+
+void HostTensor::fill_random(bool nearly_normal, std::uint64_t seed, float deviation) {
+  nearly_normal ? fill_nearly_normal(seed, deviation) : fill_normal(seed, deviation);
 }
 
 void HostTensor::poison() { write_pattern(cells_, bytes_, pattern_of(tensor_.dtype)); }

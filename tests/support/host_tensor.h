@@ -67,6 +67,8 @@ class HostTensor {
   void fill_normal(std::uint64_t seed, float deviation = 1.0f);
   /// With NormalNumbers, in a tenth of the time.
   void fill_nearly_normal(std::uint64_t seed, float deviation = 1.0f);
+  /// One of the two.
+  void fill_random(bool nearly_normal, std::uint64_t seed, float deviation = 1.0f);
   /// Poisons every cell, elements too: outputs before a call.
   void poison();
   /// True while every cell outside the elements holds its pattern.

@@ -104,8 +104,7 @@ std::int64_t position_of(const VarlenCase& c, std::int64_t sequence, std::int64_
 std::vector<double> rotated(const VarlenTensors& t, const HostTensor& tensor, Place at, std::int64_t head,
                             std::int64_t position) {
   const VarlenCase& c = t.setup;
-  std::vector<double> row;
-  row.resize(static_cast<std::size_t>(c.head_dim));
+  std::vector<double> row(static_cast<std::size_t>(c.head_dim));
   tensor.get_row(at.entry, at.row, head, row);
   const std::int64_t half = c.rotary_dim / 2,
                      s = std::clamp<std::int64_t>(position, 0,
