@@ -26,6 +26,7 @@ std::string name_of(const forward::ForwardVariant& v) {
   const std::string output = v.is_8_bit() ? std::string(" to ") + operands[static_cast<int>(v.output)] : "";
   return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] +
          (v.value_terms == 2 ? " two-terms d" : " d") + std::to_string(v.head_dim) +
+         (v.has_narrow_values() ? "/" + std::to_string(v.value_dim) : "") +
          (v.mask == forward::MaskKind::prefix ? " prefix" : " band") +
          (v.lengths == forward::Lengths::varlen ? " varlen" : "") + (v.block_sparse ? " sparse" : "") +
          (v.softcap ? " softcap " : " ") + overlaps[static_cast<int>(v.overlap)] +

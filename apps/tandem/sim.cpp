@@ -153,9 +153,10 @@ std::string decisions_text(const forward::ForwardVariant& v) {
   const bool last_first = d.direction == core::Direction::last_key_first;
   static constexpr const char* values[] = {",rows", ",rows_transposed", ",columns"};
   std::string text = std::string(varlen ? "varlen," : "uniform,") + name_of(v.output) +
-                     values[static_cast<int>(v.values)] + (v.value_terms == 2 ? "_of_two_terms" : "") +
-                     (v.block_sparse ? ",1" : ",0") + (d.stages_output ? ",1" : ",0") +
-                     (d.loops_apart ? ",1," : ",0,") + (last_first ? "last_key_first" : "first_key_first");
+                     values[static_cast<int>(v.values)] + (v.value_terms == 2 ? "_of_two_terms" : "") + ',' +
+                     std::to_string(v.value_dim) + (v.block_sparse ? ",1" : ",0") +
+                     (d.stages_output ? ",1" : ",0") + (d.loops_apart ? ",1," : ",0,") +
+                     (last_first ? "last_key_first" : "first_key_first");
   for (const bool decision : {d.edge_before, d.edge_after, d.maxima_as_integers, d.rescales_in_line,
                               d.queries_kept_longer, d.tiles_stand_apart})
     text += decision ? ",1" : ",0";
@@ -166,7 +167,8 @@ std::string decisions_text(const forward::ForwardVariant& v) {
 /// the names of the chip's kernels carry.
 void print_variants(std::ostream& out) {
   out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages,"
-         "lengths,output,values,block_sparse,stages_output,loops_apart,direction,edge_before,edge_after,"
+         "lengths,output,values,value_dim,block_sparse,stages_output,loops_apart,direction,edge_before,edge_"
+         "after,"
          "maxima_as_"
          "integers,"
          "rescales_in_line,queries_kept_longer,tiles_stand_apart\n";

@@ -20,11 +20,13 @@ std::string micros(double us) {
 
 std::string line_of(const forward::Candidate& candidate, const forward::CostEstimate& cost) {
   const forward::ForwardVariant& v = candidate.variant;
+  const std::string dims =
+      std::to_string(v.head_dim) + (v.has_narrow_values() ? "/" + std::to_string(v.value_dim) : "");
   char text[200];
   std::snprintf(
       text, sizeof text,
-      "d%d %s, tiles of %d x %d %s: %lld tiles of %.1f key blocks, %.2f rounds, products %s, memory %s",
-      v.head_dim, v.mask == forward::MaskKind::band ? "bands" : "prefixes", v.block_m, v.block_n,
+      "d%s %s, tiles of %d x %d %s: %lld tiles of %.1f key blocks, %.2f rounds, products %s, memory %s",
+      dims.c_str(), v.mask == forward::MaskKind::band ? "bands" : "prefixes", v.block_m, v.block_n,
       v.turn == forward::TurnPolicy::free ? "free" : "in turns", static_cast<long long>(cost.tiles),
       cost.key_blocks, cost.rounds, micros(cost.compute_us).c_str(), micros(cost.memory_us).c_str());
   return text;

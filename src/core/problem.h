@@ -53,6 +53,7 @@ struct ForwardProblem {
   std::int64_t head_dim() const { return q.shape[3]; }
   /// Columns of values and outputs, which may be others than queries' and keys'.
   std::int64_t value_dim() const { return quantisation.v_transposed ? head_dim() : v.shape[3]; }
+  std::int64_t kv_columns() const { return head_dim() + value_dim(); }  ///< of a key and its value
   /// Query heads that share one key/value head; 1 where there are no heads.
   std::int64_t group() const { return kv_heads() == 0 ? 1 : q_heads() / kv_heads(); }
   tandem_dtype dtype() const { return q.dtype; }
@@ -118,7 +119,7 @@ inline double forward_flops(const ForwardProblem& p) {
     const KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
     pairs += static_cast<double>(keys.end - keys.begin);
   }
-  return 2.0 * static_cast<double>(p.batch() * p.q_heads() * (p.head_dim() + p.value_dim())) * pairs;
+  return 2.0 * static_cast<double>(p.batch() * p.q_heads() * p.kv_columns()) * pairs;
 }
 
 }  // namespace tandem::core

@@ -96,7 +96,7 @@ struct ForwardArguments {
   core::TileScheduler schedule;  ///< its heads are packs of query heads
   Packing packing;
   int q_len, k_len;
-  int head_dim;                         ///< columns of outputs, at most the variant's
+  int value_dim;                        ///< columns of outputs, at most the variant's
   core::Divisor group;                  ///< packs per key/value head
   float scale_log2;                     ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;                   ///< softcap: scores become tanh(score_to_cap * score)

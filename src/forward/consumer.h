@@ -33,7 +33,7 @@ struct ConsumerState {
   KeyLoop loop;
   RowLimits limits;
   Softmax<V> softmax;
-  float output[V.head_dim / 2];
+  float output[V.value_dim / 2];
   EightBit<V> eight_bit;
   ScoreBiasOf<V> bias;
   TreeMaskOf<V> tree;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "core/dtype.h"
 #include "forward/plan.h"
@@ -19,14 +20,18 @@ constexpr std::int64_t most_samples = 24;
 
 /// Of the recipe's kernels, whatever their operand. Those that nobody measured, which mostly have nobody to
 /// be compared with, cost about what the others do.
-template <int head_dim>
-Price price_with(const ForwardVariant& v) {
-  static constexpr auto lines = recipes<head_dim>();
+Price price_in(std::span<const Recipe> lines, const ForwardVariant& v) {
   for (const Recipe& r : lines)
     if (r.price.is_known() && r.mask == v.mask && r.softcap == v.softcap && r.block_m == v.block_m &&
         r.block_n == v.block_n && r.turn == v.turn)
       return r.price;
-  return {v.block_m * v.block_n * (head_dim + 32) / 1300, 1500};
+  return {v.block_m * v.block_n * ((v.head_dim + v.value_dim) / 2 + 32) / 1300, 1500};
+}
+
+template <int head_dim>
+Price price_with(const ForwardVariant& v) {
+  static constexpr auto lines = recipes<head_dim>();
+  return price_in(v.has_narrow_values() ? std::span<const Recipe>(narrow_value_recipes) : lines, v);
 }
 
 Price price_of(const ForwardVariant& v) {
@@ -58,7 +63,7 @@ double bytes_in_use(const ForwardProblem& p, const Tiling& tiling, std::int64_t 
   const std::int64_t packs = tiling.packs * p.batch(), tiles = std::max<std::int64_t>(1, tiling.m_blocks);
   const std::int64_t together = std::min(packs, grid / std::gcd(grid, tiles));
   const double sharing = static_cast<double>(p.group() >> tiling.packing.log2_heads);
-  return static_cast<double>(together * p.k_len() * p.head_dim() * 4) / std::max(1.0, sharing);
+  return static_cast<double>(together * p.k_len() * p.kv_columns() * 2) / std::max(1.0, sharing);
 }
 
 /// Key blocks of a tile over all tiles of a pack.
@@ -102,8 +107,9 @@ double fetching_rows(const ForwardProblem& p, const ForwardVariant& variant) {
 }
 
 double bytes_of(const ForwardProblem& p) {
-  const std::int64_t rows = 2 * p.q_len() * p.q_heads() + 2 * p.k_len() * p.kv_heads();
-  return static_cast<double>(p.batch() * rows * p.head_dim()) * static_cast<double>(core::size_of(p.dtype()));
+  const std::int64_t rows = p.q_len() * p.q_heads() + p.k_len() * p.kv_heads();
+  return static_cast<double>(p.batch() * rows * p.kv_columns()) *
+         static_cast<double>(core::size_of(p.dtype()));
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 namespace tandem::forward {
 
 constexpr Decisions measured_decisions(const ForwardVariant& v) {
-  const bool narrow = v.head_dim <= 128, band = v.mask == MaskKind::band;
+  const bool narrow = v.head_dim <= 128, narrow_values = v.value_dim <= 128;
+  const bool band = v.mask == MaskKind::band;
   const bool few_registers = v.head_dim == 256 && v.turn == TurnPolicy::free;
   // Lists of tiles and of blocks take registers too.
   const bool few_registers_of_lists = (v.lengths == Lengths::varlen || v.block_sparse) &&
@@ -16,8 +17,8 @@ constexpr Decisions measured_decisions(const ForwardVariant& v) {
           .direction = narrow ? core::Direction::last_key_first : core::Direction::first_key_first,
           .edge_before = band || narrow,
           .edge_after = band || !narrow,
-          .maxima_as_integers = !narrow || v.codes(),
-          .rescales_in_line = narrow,
+          .maxima_as_integers = !narrow_values || v.codes(),
+          .rescales_in_line = narrow_values,
           .queries_kept_longer = few_registers && band,
           .tiles_stand_apart = (few_registers && !band) || few_registers_of_lists,
           .stages_output = v.can_stage_output()};

@@ -24,11 +24,11 @@ TANDEM_DEVICE float scale_of(const ScaleView& scales, const float* of_head, int 
 /// Columns of the output that one product has: all, or as many as fit in registers beside the output. Of
 /// codes the last product has the rows of ones behind its columns.
 template <ForwardVariant V>
-inline constexpr int product_columns = V.transposes() || V.head_dim > 128 ? 64 : V.head_dim;
+inline constexpr int product_columns = V.transposes() || V.value_dim > 128 ? 64 : V.value_dim;
 
 /// Of those products.
 template <ForwardVariant V>
-inline constexpr int products = V.head_dim / product_columns<V>;
+inline constexpr int products = V.value_dim / product_columns<V>;
 
 /// A consumer's part of all that.
 template <ForwardVariant V>

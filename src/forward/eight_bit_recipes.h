@@ -72,6 +72,7 @@ constexpr ForwardVariant eight_bit_variant(const EightBitRecipe& recipe, hw::Ope
           .kv_stages = wide ? 2 : 3,
           .output = output,
           .values = recipe.values,
+          .value_dim = head_dim,
           .value_terms = recipe.value_terms};
 }
 

@@ -64,13 +64,13 @@ enum class Stores { alone, aside };
 /// Stores the thread's two rows of normalised output at once.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_output(const ForwardArguments& args, const OutputRows& rows, int row,
-                                const float (&output)[V.head_dim / 2]) {
+                                const float (&output)[V.value_dim / 2]) {
   // All exchanges before any store: stores keep their order, and would make the exchanges wait for one
   // another.
-  using Row = tile::OutputRow<V.output, V.head_dim>;
+  using Row = tile::OutputRow<V.output, V.value_dim>;
   const Row upper(output, 0), lower(output, 1);
   const auto store = [&](const Row& values, int at) {
-    if (rows.exists(at)) values.store(address_of<std::uint16_t>(args.o, rows, at), args.head_dim);
+    if (rows.exists(at)) values.store(address_of<std::uint16_t>(args.o, rows, at), args.value_dim);
   };
   store(upper, row);
   store(lower, row + 8);
@@ -79,16 +79,16 @@ TANDEM_DEVICE void store_output(const ForwardArguments& args, const OutputRows& 
 /// Stores the thread's two rows of normalised output in fp32: parts, which somebody merges.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_part(const ForwardArguments& args, const OutputRows& rows, int row,
-                              const float (&output)[V.head_dim / 2]) {
+                              const float (&output)[V.value_dim / 2]) {
   const int own_column = 2 * static_cast<int>(hw::lane_index() % 4);
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {
     if (!rows.exists(row + 8 * i)) continue;
     float* to = address_of<float>(args.o, rows, row + 8 * i);
     TANDEM_UNROLL
-    for (int j = 0; j < V.head_dim / 8; ++j) {
+    for (int j = 0; j < V.value_dim / 8; ++j) {
       const int column = 8 * j + own_column;
-      if (column >= args.head_dim) continue;
+      if (column >= args.value_dim) continue;
       hw::store_global(to + column, output[4 * j + 2 * i]);
       hw::store_global(to + column + 1, output[4 * j + 2 * i + 1]);
     }
@@ -106,7 +106,7 @@ TANDEM_DEVICE void store_staged_rows(OutputTile& staged, const ForwardArguments&
   TANDEM_DONT_UNROLL
   for (int i = 0; i < output_rows * chunks; i += hw::warp_size) {  // all lanes as often (work.h)
     const int row = (i + lane) / chunks, column = (i + lane) % chunks * tile::chunk_columns;
-    if (rows.exists(first + row) && column < args.head_dim) {
+    if (rows.exists(first + row) && column < args.value_dim) {
       hw::store_global(address_of<std::uint16_t>(args.o, rows, first + row) + column,
                        staged.chunk(row, column).words);
     }
@@ -117,7 +117,7 @@ TANDEM_DEVICE void store_staged_rows(OutputTile& staged, const ForwardArguments&
 /// in the tensor.
 template <ForwardVariant V, Stores when>
 TANDEM_DEVICE void start_storing_output(const ForwardArguments& args, ForwardShared<V>& shared,
-                                        const OutputRows& rows, const float (&output)[V.head_dim / 2]) {
+                                        const OutputRows& rows, const float (&output)[V.value_dim / 2]) {
   const int lane = static_cast<int>(hw::lane_index());
   const int warp = static_cast<int>(hw::warp_index()) - 4;  // of the consumers'
   const int first_row = rows.first_row + output_rows * warp;
@@ -181,7 +181,7 @@ TANDEM_DEVICE void add_sinks(const ForwardArguments& args, const OutputRows& row
 /// Normalises the output and writes O and L. `own_row`: of the tile, the thread's upper one.
 template <ForwardVariant V, Stores when>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
-                              int own_row, Softmax<V>& softmax, float (&output)[V.head_dim / 2]) {
+                              int own_row, Softmax<V>& softmax, float (&output)[V.value_dim / 2]) {
   float lse[2], normalise[2];
   softmax.finish(lse, normalise);  // line 24
   const auto rows = OutputRows::of<V>(args, work);

@@ -23,7 +23,7 @@ TANDEM_DEVICE void write_ones(ForwardShared<V>& shared) {
   const int thread = static_cast<int>(hw::thread_index());
   for (int i = thread; i < V.kv_stages * V.rows_of_ones() * chunks; i += V.threads()) {
     const int chunk = i % chunks, row = i / chunks % V.rows_of_ones(), stage = i / chunks / V.rows_of_ones();
-    const int first_row = V.head_dim + row, column = tile::chunk_columns * chunk;
+    const int first_row = V.value_dim + row, column = tile::chunk_columns * chunk;
     shared.v[stage].chunk(first_row, column) = {{ones_of_e4m3, ones_of_e4m3, ones_of_e4m3, ones_of_e4m3}};
     if constexpr (V.value_terms == 2) shared.second.v[stage].chunk(first_row, column) = {};
   }

@@ -43,8 +43,8 @@ struct BlockPages {
     return {key, varlen.box_rows, static_cast<std::uint32_t>(page)};
   }
   /// Warp: starts loading the block; `loads`: in the one lane that does.
-  template <ForwardVariant V, typename KeyTile>
-  TANDEM_DEVICE void load(KeyTile& to, const hw::TensorMap& map, hw::Barrier& barrier,
+  template <ForwardVariant V, typename Tile>
+  TANDEM_DEVICE void load(Tile& to, const hw::TensorMap& map, hw::Barrier& barrier,
                           const VarlenArguments& varlen, int kv_head, bool loads) const {
     const int page_mask = (1 << varlen.log2_page_size) - 1;
     TANDEM_DONT_UNROLL
@@ -52,7 +52,7 @@ struct BlockPages {
       const auto page = static_cast<int>(hw::shuffle(own_page, static_cast<std::uint32_t>(box)));
       if (!loads) continue;
       TANDEM_UNROLL
-      for (int p = 0; p < KeyTile::panels; ++p) {
+      for (int p = 0; p < Tile::panels; ++p) {
         hw::load_box(to.panel[p][row], map, barrier,
                      {p * tile::panel_columns, (first_key + row) & page_mask, kv_head, page},
                      hw::CachePolicy::evict_last);

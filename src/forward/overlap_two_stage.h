@@ -142,7 +142,7 @@ TANDEM_DEVICE bool can_follow(const ConsumerState<V>& state, const Work& work, c
 /// The tile in `work`, and those after it as long as they can follow without a gap.
 template <ForwardVariant V>
 TANDEM_DEVICE Work attend_two_stage(ConsumerState<V>& state, Work work, int& round) {
-  static_assert(!V.is_8_bit() || product_columns<V> == V.head_dim);  // its stage goes back before its sum
+  static_assert(!V.is_8_bit() || product_columns<V> == V.value_dim);  // its stage goes back before its sum
   BlockProbabilities<V> p;
   begin_tile(state, p);
   for (;;) {

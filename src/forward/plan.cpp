@@ -54,7 +54,7 @@ constexpr std::int64_t cached_bytes = std::int64_t{32} << 20;
 /// Packs of query heads whose keys and values stay in L2.
 int cached_packs(const core::ForwardProblem& problem, const Packing& packing) {
   const std::int64_t of_kv_head = std::max<std::int64_t>(
-      1, problem.k_len() * problem.head_dim() * 2 * static_cast<std::int64_t>(sizeof(std::uint16_t)));
+      1, problem.k_len() * problem.kv_columns() * static_cast<std::int64_t>(sizeof(std::uint16_t)));
   const std::int64_t kv_heads = std::min(cached_bytes / of_kv_head, problem.kv_heads() * problem.batch());
   return static_cast<int>(kv_heads * (problem.group() >> packing.log2_heads));
 }
@@ -66,7 +66,7 @@ SectionSize section_size(const core::ForwardProblem& problem, const ForwardArgum
   constexpr std::int64_t fewest_rounds = 2, most_rounds = 8, blocks_that_share = 4;
   constexpr std::int64_t kept_bytes = std::int64_t{36} << 20;
   // Where a sequence has as many keys as queries; packs of a group share them.
-  const std::int64_t bytes_of_round = grid * tile_queries * problem.head_dim() * 2 *
+  const std::int64_t bytes_of_round = grid * tile_queries * problem.kv_columns() *
                                       static_cast<std::int64_t>(sizeof(std::uint16_t)) / args.group.value();
   const std::int64_t tokens = problem.q.shape[0] * problem.q.shape[1];
   const std::int64_t tiles_of_head =
@@ -123,11 +123,6 @@ BlockListArguments block_list_arguments(const core::ForwardProblem& problem, con
           core::Divisor(static_cast<int>(list.k_block / variant.block_n))};
 }
 
-/// Columns of queries and keys, or of values and outputs: kernels have one head dim for both.
-std::int64_t widest_row(const core::ForwardProblem& problem) {
-  return std::max(problem.head_dim(), problem.value_dim());
-}
-
 bool is_free(const core::ForwardProblem& problem) {
   return problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO && problem.block_m == 0 &&
          problem.block_n == 0;
@@ -179,7 +174,8 @@ bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) 
          (!variant.is_8_bit() || variant.output == operand_of(problem.o.dtype)) &&
          variant.values == layout_of_values(problem) && variant.value_terms == problem.quantisation.v_terms &&
          variant.lengths == lengths && variant.block_sparse == problem.blocks.given() &&
-         variant.head_dim >= widest_row(problem) && variant.softcap == (problem.softcap > 0) &&
+         variant.knows_columns(problem.head_dim(), problem.value_dim()) &&
+         variant.softcap == (problem.softcap > 0) &&
          (variant.mask == MaskKind::band || !needs_band(problem)) &&
          (variant.knows_chunks() || problem.mask.chunk == 0) &&
          (variant.knows_slopes() || !problem.slopes.given()) &&
@@ -198,6 +194,7 @@ struct Judged {
     if (other.candidate == nullptr) return true;
     const ForwardVariant &a = candidate->variant, &b = other.candidate->variant;
     if (a.head_dim != b.head_dim) return a.head_dim < b.head_dim;
+    if (a.value_dim != b.value_dim) return a.value_dim < b.value_dim;
     if (a.mask != b.mask) return (a.mask == MaskKind::band) == needs_band(problem);
     return us < other.us;
   }
@@ -318,6 +315,7 @@ std::vector<const Candidate*> candidates_of(const core::ForwardProblem& problem)
   for (const Candidate& candidate : table)
     if (chosen != nullptr && can_serve(candidate, problem) &&
         candidate.variant.head_dim == chosen->variant.head_dim &&
+        candidate.variant.value_dim == chosen->variant.value_dim &&
         candidate.variant.mask == chosen->variant.mask)
       weighed.push_back(&candidate);
   return weighed;
@@ -341,7 +339,7 @@ core::Status no_variant(const core::ForwardProblem& problem) {
             "int8"};
   return {TANDEM_UNSUPPORTED,
           std::string("no Hopper kernel is built for dtype ") + core::name_of(problem.dtype()) +
-              " with head dim " + std::to_string(widest_row(problem)) +
+              " with head dim " + std::to_string(std::max(problem.head_dim(), problem.value_dim())) +
               (problem.mask.chunk > 0 ? ", chunks" : "") + (problem.slopes.given() ? ", slopes" : "") +
               (problem.tree != nullptr ? ", a tree" : "") + (problem.blocks.given() ? ", a block list" : "") +
               (problem.softcap > 0 ? ", a softcap, overlap " : ", overlap ") + name_of(problem.overlap) +
@@ -373,7 +371,7 @@ MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& va
                        : static_cast<int>(std::gcd<std::int64_t>(variant.block_n, problem.k.shape[1]));
   return {.q = {variant.block_m / variant.consumers(), heads},
           .keys = {keys},
-          .values = {variant.values == ValueLayout::columns ? variant.head_dim : keys},
+          .values = {variant.values == ValueLayout::columns ? variant.value_dim : keys},
           .o = {output_rows, heads}};
 }
 
@@ -402,7 +400,7 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.packing = tiling.packing;
   args.q_len = static_cast<int>(problem.q_len());
   args.k_len = static_cast<int>(problem.k_len());
-  args.head_dim = static_cast<int>(problem.value_dim());
+  args.value_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group() >> tiling.packing.log2_heads));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.q_scale = scale_view(problem.quantisation.q, problem.q_heads());

@@ -13,7 +13,8 @@ template <ForwardVariant V>
 struct Producer {
   using QueryTile = typename ForwardShared<V>::QueryTile;
   using KeyTile = typename ForwardShared<V>::KeyTile;
-  using ValueTile = std::conditional_t<V.transposes(), KeyTile, typename ForwardShared<V>::ValueTile>;
+  using ValueTile = std::conditional_t<V.transposes(), typename ForwardShared<V>::ValueRowsTile,
+                                       typename ForwardShared<V>::ValueTile>;
   static_assert(QueryTile::rows % Packing::most_heads == 0);
 
   const ForwardArguments& args;
@@ -61,7 +62,7 @@ struct Producer {
     } else if constexpr (V.is_8_bit()) {
       load_8_bit_v(shared.v_pipeline, v_at, shared.v, values(work, i));
     } else {
-      tile::producer_acquire(shared.v_pipeline, v_at, KeyTile::bytes);
+      tile::producer_acquire(shared.v_pipeline, v_at, ValueTile::bytes);
       tile::load_tile(shared.v[v_at.stage], args.v, shared.v_pipeline.full[v_at.stage], values(work, i),
                       hw::CachePolicy::evict_last);
       v_at.advance();
@@ -74,7 +75,7 @@ struct Producer {
     tile::producer_acquire(pipeline, at, V.value_terms * (ValueTile::bytes - bytes_of_ones));
     tile::load_tile(v[at.stage], args.v, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
     if constexpr (V.value_terms == 2) {
-      origin.s += args.head_dim;
+      origin.s += args.value_dim;
       tile::load_tile(shared.second.v[at.stage], args.v, pipeline.full[at.stage], origin,
                       hw::CachePolicy::evict_last);
     }

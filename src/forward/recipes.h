@@ -1,6 +1,7 @@
 // What is built by default.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -108,6 +109,22 @@ constexpr auto varlen_recipes() {
   }
 }
 
+/// Head dims of the kernels for values that are narrower than keys, and their columns: those of multi-head
+/// latent attention's prompts (DeepSeek).
+template <int head_dim>
+inline constexpr bool has_narrow_value_kernels = head_dim == 192;
+inline constexpr int narrow_value_dim = 128;
+
+/// What serves those: of fixed lengths, blocks that leave no room to stage the output, and such that do; of
+/// variable ones, blocks that pages divide. Not measured yet.
+inline constexpr std::array narrow_value_recipes = {
+    Recipe{MaskKind::prefix, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::free},
+    Recipe{MaskKind::prefix, false, 128, 112, 2, Overlap::two_stage, TurnPolicy::pingpong},
+    Recipe{MaskKind::band, false, 128, 112, 2, Overlap::two_stage, TurnPolicy::pingpong}};
+inline constexpr std::array narrow_value_varlen_recipes = {
+    Recipe{MaskKind::prefix, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::free},
+    Recipe{MaskKind::band, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::pingpong}};
+
 /// Head dims of the kernels for block lists.
 template <int head_dim>
 inline constexpr bool has_sparse_kernels = head_dim == 64 || head_dim == 128 || head_dim == 256;
@@ -132,16 +149,28 @@ struct Candidate {
 };
 
 /// Each recipe for each operand type.
-template <int head_dim, std::size_t n>
+template <int head_dim, int value_dim = head_dim, std::size_t n>
 constexpr auto candidates_of_recipes(const std::array<Recipe, n>& lines, Lengths lengths, bool block_sparse) {
   std::array<Candidate, 2 * n> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
       all[i++] = {{operand, head_dim, r.mask, r.softcap, r.overlap, r.turn, r.block_m, r.block_n, r.kv_stages,
-                   lengths, operand, ValueLayout::rows, block_sparse}};
+                   lengths, operand, ValueLayout::rows, value_dim, block_sparse}};
     }
   }
+  return all;
+}
+
+/// Of values that are narrower than keys, for fixed lengths and for variable ones.
+template <int head_dim>
+constexpr auto narrow_value_candidates() {
+  constexpr auto uniform =
+      candidates_of_recipes<head_dim, narrow_value_dim>(narrow_value_recipes, Lengths::uniform, false);
+  constexpr auto varlen =
+      candidates_of_recipes<head_dim, narrow_value_dim>(narrow_value_varlen_recipes, Lengths::varlen, false);
+  std::array<Candidate, uniform.size() + varlen.size()> all{};
+  std::copy(varlen.begin(), varlen.end(), std::copy(uniform.begin(), uniform.end(), all.begin()));
   return all;
 }
 

@@ -17,9 +17,10 @@ template <ForwardVariant V>
 struct OperandTiles {
   using QueryTile = tile::SharedTile<tile::warpgroup_rows, V.words(V.head_dim)>;
   using KeyTile = tile::SharedTile<V.block_n, V.words(V.head_dim)>;
+  using ValueRowsTile = tile::SharedTile<V.block_n, V.words(V.value_dim)>;
   using ValueTile =
-      std::conditional_t<V.is_8_bit(), tile::SharedTile<V.head_dim + V.rows_of_ones(), V.words(V.block_n)>,
-                         KeyTile>;
+      std::conditional_t<V.is_8_bit(), tile::SharedTile<V.value_dim + V.rows_of_ones(), V.words(V.block_n)>,
+                         ValueRowsTile>;
 
   QueryTile q[V.consumers()];
   KeyTile k[V.kv_stages];
@@ -29,7 +30,7 @@ struct OperandTiles {
 /// V's way to its transposition.
 template <ForwardVariant V>
 struct ValueRows {
-  typename OperandTiles<V>::KeyTile v[V.row_stages()];
+  typename OperandTiles<V>::ValueRowsTile v[V.row_stages()];
   tile::Pipeline<V.row_stages()> pipeline;
 };
 struct NoValueRows {};
@@ -48,7 +49,7 @@ using SecondTermsOfValues = std::conditional_t<V.value_terms == 2, SecondTerms<V
 /// The output's way to global memory: a tile for each consumer warp.
 template <ForwardVariant V>
 struct OutputTiles {
-  tile::SharedTile<output_rows, V.head_dim> warp[4 * V.consumers()];
+  tile::SharedTile<output_rows, V.value_dim> warp[4 * V.consumers()];
 };
 struct NoOutputTiles {};
 

@@ -86,15 +86,15 @@ double parts_us(const ForwardProblem& p, const ForwardVariant& variant, std::int
                 std::int64_t splits) {
   constexpr double memory_rate = 3e6;  // of the parts, written and read, mostly in L2
   constexpr double fixed_us = 12;      // three kernels, each waiting for the one before
-  const double head_part = static_cast<double>(variant.head_dim) / 128;
+  const double head_part = static_cast<double>(variant.head_dim + variant.value_dim) / 256;
   const double block_us = 1.25 * static_cast<double>(variant.block_m * variant.block_n) / (128 * 128) *
                           (0.55 + 0.95 * head_part),
                tile_us = 2 + head_part;
   const auto rounds = static_cast<double>((tiles * splits + usual_sm_count - 1) / usual_sm_count);
   const auto blocks = static_cast<double>((keys_of_part(p, splits) + variant.block_n - 1) / variant.block_n);
   const double part_bytes =
-      8.0 * static_cast<double>(splits * p.batch() * p.q_len() * p.q_heads() * p.head_dim());
-  const double key_bytes = 4.0 * static_cast<double>(p.batch() * p.k_len() * p.kv_heads() * p.head_dim());
+      8.0 * static_cast<double>(splits * p.batch() * p.q_len() * p.q_heads() * p.value_dim());
+  const double key_bytes = 2.0 * static_cast<double>(p.batch() * p.k_len() * p.kv_heads() * p.kv_columns());
   return fixed_us + std::max(rounds * (tile_us + blocks * block_us), key_bytes / 4.2e6) +
          part_bytes / memory_rate;
 }

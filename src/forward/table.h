@@ -14,7 +14,7 @@
 
 namespace tandem::forward {
 
-enum class Purpose { best, varlen, study, eight_bit, sparse, int8 };
+enum class Purpose { best, varlen, study, eight_bit, sparse, int8, narrow_values };
 
 template <int head_dim, Purpose purpose>
 constexpr auto undecided_candidates() {
@@ -28,6 +28,8 @@ constexpr auto undecided_candidates() {
     return eight_bit_candidates<head_dim>(eight_bit_recipes);
   } else if constexpr (purpose == Purpose::int8) {
     return eight_bit_candidates<head_dim>(int8_recipes_of<head_dim>());
+  } else if constexpr (purpose == Purpose::narrow_values) {
+    return narrow_value_candidates<head_dim>();
   } else {
     return study_candidates<head_dim>();
   }
@@ -75,6 +77,8 @@ constexpr void for_each_built(Visit&& visit) {
     visit.template operator()<head_dim, Purpose::best>();
     visit.template operator()<head_dim, Purpose::varlen>();
     visit.template operator()<head_dim, Purpose::study>();
+    if constexpr (has_narrow_value_kernels<head_dim>)
+      visit.template operator()<head_dim, Purpose::narrow_values>();
     if constexpr (has_sparse_kernels<head_dim>) visit.template operator()<head_dim, Purpose::sparse>();
     if constexpr (has_eight_bit_kernels<head_dim>) {
       visit.template operator()<head_dim, Purpose::eight_bit>();

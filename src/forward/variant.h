@@ -1,6 +1,8 @@
 // Variants: what a forward kernel is specialised on, as a value.
 #pragma once
 
+#include <cstdint>
+
 #include "core/mask.h"
 #include "hw/types.h"
 
@@ -82,6 +84,7 @@ struct ForwardVariant {
   Lengths lengths = Lengths::uniform;
   hw::Operand output;  ///< 16-bit; that of 16-bit operands
   ValueLayout values = ValueLayout::rows;
+  int value_dim = head_dim;   ///< columns of values and outputs; fewer run padded, as head dims do
   bool block_sparse = false;  ///< visits only the key blocks that are listed for a tile (block_list.h)
   int value_terms = 1;        ///< e4m3 numbers whose sum a value is; two only where values lie in columns
   Decisions decisions = {};
@@ -97,6 +100,12 @@ struct ForwardVariant {
   }
   /// Whether its queries may be trees (tree_mask.h). Those of the widest heads with a cap would spill.
   constexpr bool knows_trees() const { return knows_chunks(); }
+  constexpr bool has_narrow_values() const { return value_dim < head_dim; }
+  /// Whether it computes tensors of such head dims. Kernels of narrow values are for keys that are wider than
+  /// these.
+  constexpr bool knows_columns(std::int64_t of_keys, std::int64_t of_values) const {
+    return head_dim >= of_keys && value_dim >= of_values && (!has_narrow_values() || of_keys > value_dim);
+  }
   constexpr bool is_8_bit() const { return !hw::is_16_bit(operand); }
   /// 16-bit words that so many elements of an operand take, as tiles count.
   constexpr int words(int elements) const { return is_8_bit() ? elements / 2 : elements; }
@@ -111,7 +120,7 @@ struct ForwardVariant {
   constexpr bool integer_scores() const { return operand == hw::Operand::int8; }
   constexpr bool transposes() const { return values == ValueLayout::rows_transposed; }
   /// Of the pipeline of rows in front of the transposition.
-  constexpr int row_stages() const { return head_dim > 128 ? 1 : 2; }
+  constexpr int row_stages() const { return value_dim > 128 ? 1 : 2; }
   constexpr int consumers() const { return block_m / 64; }
   constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
   /// Blocks that a multiprocessor has at a time: with one consumer each, two.
@@ -138,16 +147,17 @@ struct ForwardVariant {
     constexpr int alignment = 1024, barriers_of_stage = 2 * sizeof(hw::Barrier);
     // Panels of 64 words are whole in shared memory.
     const int row_bytes = (words(head_dim) + 63) / 64 * 128;
+    const int value_row_bytes = (words(value_dim) + 63) / 64 * 128;
     const int value_bytes =
-        is_8_bit() ? value_terms * (head_dim + rows_of_ones()) * 128 : block_n * row_bytes;
-    const int rows_bytes = transposes() ? row_stages() * block_n * row_bytes : 0;
+        is_8_bit() ? value_terms * (value_dim + rows_of_ones()) * 128 : block_n * value_row_bytes;
+    const int rows_bytes = transposes() ? row_stages() * block_n * value_row_bytes : 0;
     const int operand_bytes =
         (block_m + kv_stages * block_n) * row_bytes + kv_stages * value_bytes + rows_bytes;
-    const int output_bytes = block_m * ((head_dim + 63) / 64 * 128);
+    const int output_bytes = block_m * ((value_dim + 63) / 64 * 128);
     const int tail_bytes = lengths == Lengths::varlen ? kv_stages * sizeof(hw::Barrier) : 0;
     const int pipeline_bytes =
         tail_bytes + (2 * kv_stages + (transposes() ? row_stages() : 0) + consumers()) * barriers_of_stage;
-    return overlap != Overlap::three_stage && head_dim % 64 == 0 &&
+    return overlap != Overlap::three_stage && value_dim % 64 == 0 &&
            operand_bytes + output_bytes + pipeline_bytes + alignment <= shared_limit();
   }
 

@@ -13,6 +13,7 @@ template <ForwardVariant V>
 struct VarlenProducer {
   using QueryTile = typename ForwardShared<V>::QueryTile;
   using KeyTile = typename ForwardShared<V>::KeyTile;
+  using ValueTile = typename ForwardShared<V>::ValueTile;
 
   const ForwardArguments& args;
   ForwardShared<V>& shared;
@@ -51,12 +52,13 @@ struct VarlenProducer {
     if (next.loop.count == 0 || paged()) return;
     const hw::BoxOrigin at = KeyPlace::of<V>(args, next.tile).origin(next.loop.block(0) * V.block_n);
     tile::prefetch_tile<KeyTile>(args.k, at);
-    tile::prefetch_tile<KeyTile>(args.v, at);
+    tile::prefetch_tile<ValueTile>(args.v, at);
   }
 
-  TANDEM_DEVICE void load(KeyTile& to, const hw::TensorMap& map, hw::Barrier& landed, const KeyPlace& place,
+  template <typename Tile>
+  TANDEM_DEVICE void load(Tile& to, const hw::TensorMap& map, hw::Barrier& landed, const KeyPlace& place,
                           const BlockPages& pages) const {
-    if (leads) hw::barrier_arrive_expecting(landed, KeyTile::bytes);
+    if (leads) hw::barrier_arrive_expecting(landed, Tile::bytes);
     if (paged()) {
       pages.template load<V>(to, map, landed, args.varlen, place.kv_head, leads);
     } else if (leads) {

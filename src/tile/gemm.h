@@ -42,13 +42,13 @@ TANDEM_DEVICE void issue_scores(float (&scores)[block_n / 2], const SharedTile<w
 }
 
 /// Starts O += P V (RS-GEMM).
-template <hw::Operand operand, int block_n, int head_dim>
-TANDEM_DEVICE void start_output(float (&output)[head_dim / 2], const Probabilities<block_n>& p,
-                                const SharedTile<block_n, head_dim>& v) {
+template <hw::Operand operand, int block_n, int columns>
+TANDEM_DEVICE void start_output(float (&output)[columns / 2], const Probabilities<block_n>& p,
+                                const SharedTile<block_n, columns>& v) {
   TANDEM_UNROLL
   for (int step = 0; step < block_n / k_step; ++step) {
-    hw::wgmma_rs<operand, head_dim, hw::Major::mn>(output, p.fragment[step], v.mn_major(step),
-                                                   hw::Accumulate::add);
+    hw::wgmma_rs<operand, columns, hw::Major::mn>(output, p.fragment[step], v.mn_major(step),
+                                                  hw::Accumulate::add);
   }
 }
 

@@ -145,6 +145,7 @@ std::string name_of(const ForwardVariant& v) {
   const std::string output = v.is_8_bit() ? std::string("_to_") + operands[static_cast<int>(v.output)] : "";
   return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] +
          (v.value_terms == 2 ? "_two_terms_d" : "_d") + std::to_string(v.head_dim) +
+         (v.has_narrow_values() ? "_" + std::to_string(v.value_dim) : "") +
          (v.mask == MaskKind::prefix ? "_prefix_" : "_band_") + (v.block_sparse ? "sparse_" : "") +
          (v.softcap ? "softcap_" : "") + overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::free ? "_free_" : "_pingpong_") + std::to_string(v.block_m) + "x" +

@@ -117,7 +117,7 @@ void expect_options(const forward::ForwardArguments& args, const ForwardProblem&
   EXPECT_EQ(args.mask.right, mask.right);
   EXPECT_EQ(args.q_len, p.q_len());
   EXPECT_EQ(args.k_len, p.k_len());
-  EXPECT_EQ(args.head_dim, p.head_dim());
+  EXPECT_EQ(args.value_dim, p.value_dim());
   EXPECT_EQ(args.packing.heads(), pack);
   EXPECT_EQ(args.group.value() * pack, p.q_heads() / p.kv_heads());
   EXPECT_FLOAT_EQ(args.scale_log2, (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e_v<float>);

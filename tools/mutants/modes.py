@@ -23,9 +23,9 @@ MUTANTS = [
            Edit("sums ? row_max[i] - base_of_sums : row_max[i]", "row_max[i]")),
     Mutant("int8: caps of sums with the base", "sums", "take_maximum", Edit("scores[j] - tile::base_of_sums", "scores[j]")),
     # Values of two terms
-    Mutant("two terms: the second is the first", "terms", "load_8_bit_v", Edit("origin.s += args.head_dim", "")),
+    Mutant("two terms: the second is the first", "terms", "load_8_bit_v", Edit("origin.s += args.value_dim", "")),
     Mutant("two terms: the second lies behind the kernel's columns", "terms", "load_8_bit_v",
-           Edit("args.head_dim", "V.head_dim")),
+           Edit("args.value_dim", "V.value_dim")),
     Mutant("two terms: bytes of one are expected", "terms", "load_8_bit_v", Edit("V.value_terms * (", "(")),
     Mutant("two terms: ones under both", "terms", "write_ones",
            Edit("shared.second.v[stage].chunk(first_row, column) = {}",
