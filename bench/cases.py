@@ -10,8 +10,8 @@ RECORDED_PEERS = RESULTS / "peers-2026-11-21.csv"
 
 # rate: TFLOP/s. ms, ms_min: median and least time of one call. clock_mhz, power_w: medians over the whole case, in
 # which all its peers took turns. window: how many keys a query sees at most, its own position's and those before;
-# empty: all.
-COLUMNS = ["kind", "dtype", "d", "causal", "b", "hq", "hk", "sq", "sk", "window", "peer", "ms", "ms_min", "rate", "note",
+# empty: all. dv: columns of v and o; empty: d.
+COLUMNS = ["kind", "dtype", "d", "causal", "b", "hq", "hk", "sq", "sk", "window", "dv", "peer", "ms", "ms_min", "rate", "note",
            "commit", "clock_mhz", "power_w"]
 
 # mode: how gradients are summed, free (in any order) or deterministic.
@@ -23,6 +23,8 @@ SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 HEAD_DIMS = (64, 128, 256)
 # The paper's Table 2, and Algorithm 4 beside it: overlaps and turns.
 ABLATION = [(overlap, turn) for overlap in ("serial", "two-stage", "three-stage") for turn in ("free", "pingpong")]
+# Keys of a block of the kernels for values narrower than keys, and of those that pad them.
+NARROW_VALUE_BLOCKS = {"128x128": 128, "128x112": 112, "padded": 96}
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class ForwardCase:
     keys: int = 0  # 0: as many as queries
     window: int = 0  # causal, and at most so many keys a query; 0: no limit
     kind: str = "fwd"
+    value_dim: int = 0  # columns of v and o; 0: d
+
+    @property
+    def dv(self):
+        return self.value_dim or self.d
 
     @property
     def hk(self):
@@ -48,20 +55,21 @@ class ForwardCase:
 
     @property
     def flops(self):
-        """4 b h d for each query-key pair. The diagonal's own half is not counted where causal, as in the paper."""
+        """2 b h (d + dv) for each query-key pair. The diagonal's own half is not counted where causal, as in the paper."""
         pairs = self.s * self.sk
         if self.window:
             pairs = self.s * self.window - self.window * (self.window - 1) // 2
         elif self.causal:
             pairs //= 2
-        return 4 * self.b * self.heads * self.d * pairs
+        return 2 * self.b * self.heads * (self.d + self.dv) * pairs
 
     def tera_rate(self, milliseconds):
         return self.flops / milliseconds * 1e-9
 
     def columns(self):
         return {"kind": self.kind, "dtype": self.dtype, "d": self.d, "causal": int(self.causal), "b": self.b,
-                "hq": self.heads, "hk": self.hk, "sq": self.s, "sk": self.sk, "window": self.window or ""}
+                "hq": self.heads, "hk": self.hk, "sq": self.s, "sk": self.sk, "window": self.window or "",
+                "dv": self.value_dim or ""}
 
     def __str__(self):
         return case_name({name: str(value) for name, value in self.columns().items()})
@@ -75,12 +83,13 @@ class BackwardCase(ForwardCase):
 
 
 def case_name(row):
-    """For example "bf16 d128 causal b2 h32/8 s4096x8192 window 1024"; what is the same as before is left out."""
+    """For example "bf16 d192/128 causal b2 h32/8 s4096x8192 window 1024"; what is the same as before is left out."""
+    dims = f"{row['d']}/{row['dv']}" if row.get("dv") else row["d"]
     mask = "causal" if row["causal"] == "1" else "full"
     heads = row["hq"] if row["hq"] == row["hk"] else f"{row['hq']}/{row['hk']}"
     lengths = row["sq"] if row["sq"] == row["sk"] else f"{row['sq']}x{row['sk']}"
     window = f" window {row['window']}" if row.get("window") else ""
-    return f"{row['dtype']} d{row['d']} {mask} b{row['b']} h{heads} s{lengths}{window}"
+    return f"{row['dtype']} d{dims} {mask} b{row['b']} h{heads} s{lengths}{window}"
 
 
 def ablation_case(dtype):
@@ -112,6 +121,16 @@ def beyond_grid(dtype):
         for s in (1024, 4096, TOKENS):
             grid += cases(d, TOKENS // s, heads, s)
     return grid
+
+
+def narrow_value_grid(dtype, seqlens=SEQLENS, masks=(False, True)):
+    """Values that are narrower than keys, as in the prompts of DeepSeek's models: 192 and 128, 16 of 128 heads, and all of
+    them. As in the paper, about 16k tokens."""
+    def cases(b, heads, s, masks=masks, **more):
+        return [ForwardCase(dtype, 192, causal, b, heads, s, kind="narrow", value_dim=128, **more) for causal in masks]
+
+    grid = [case for s in seqlens for case in cases(TOKENS // s, 16, s)]
+    return grid + cases(5, 16, 3001) + cases(1, 128, 4096) + cases(8, 16, 131, (False,), keys=8192)
 
 
 def backward_cases(grid, dtype, head_dims=HEAD_DIMS, seqlens=SEQLENS, masks=(False, True)):

@@ -11,9 +11,9 @@ from results import Results
 from timing import Telemetry
 
 
-def add_grid_options(parser):
+def add_grid_options(parser, grids=("paper", "beyond")):
     """What the benches of the paper's grid take."""
-    parser.add_argument("--grid", choices=["paper", "beyond"], default="paper", help="default: paper")
+    parser.add_argument("--grid", choices=grids, default="paper", help="default: paper")
     parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS), help="head dims of the paper's grid")
     parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS), help="its sequence lengths")
     parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"], help="its masks")

@@ -16,17 +16,17 @@ CHECKED_QUERIES = 64
 def make_inputs(case, seed):
     """q, k, v ~ N(0, 1), each b, s, h, d."""
     generator = torch.Generator("cuda").manual_seed(seed)
-    shapes = [(case.b, case.s, case.heads, case.d)] + 2 * [(case.b, case.sk, case.hk, case.d)]
+    shapes = [(case.b, case.s, case.heads, case.d), (case.b, case.sk, case.hk, case.d), (case.b, case.sk, case.hk, case.dv)]
     return [torch.randn(shape, generator=generator, device="cuda", dtype=DTYPES[case.dtype]) for shape in shapes]
 
 
-def tandem_variant(overlap, turn):
-    """A peer: Tandem with an overlap and turns asked for."""
+def tandem_variant(**study):
+    """A peer: Tandem with what is asked for of its kernel."""
     def make(case, q, k, v):
-        out = torch.full_like(q, float("nan"))
+        out = q.new_full((*q.shape[:-1], v.shape[-1]), float("nan"))
         window = (case.window - 1, 0) if case.window else None
         return lambda: tandem.forward(q, k, v, causal=case.causal and not window, window=window, out=out,
-                                      study={"overlap": overlap, "turn": turn})
+                                      study=study)
     return make
 
 
@@ -66,7 +66,7 @@ def _fa3_call(case, q, k, v):
 
 
 # {name: (case, q, k, v) -> call}; a call enqueues one forward pass and returns o, b, s, h, d.
-PEERS = {"tandem": tandem_variant("auto", "auto"), "cudnn": _sdpa_call(SDPBackend.CUDNN_ATTENTION), "fa2": _fa2_call,
+PEERS = {"tandem": tandem_variant(), "cudnn": _sdpa_call(SDPBackend.CUDNN_ATTENTION), "fa2": _fa2_call,
          "fa3": _fa3_call}
 INSTALLED = [peer for peer in PEERS if peer != "fa3" or importlib.util.find_spec("flash_attn_interface")]
 

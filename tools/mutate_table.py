@@ -22,7 +22,7 @@ BEGIN, END = "<!-- scores: written by tools/mutate_table.py -->\n", "<!-- end of
 NOT_MEASURED = "not measured yet"
 OTHERS = {"backward": "The backward", "varlen": "Variable lengths (chunks, slopes, trees, appending, the producer)",
           "mixed": "Sequences of few queries",
-          "plans": "Plans and the cost model of decode, in plain C++", "quantize": "Quantising"}
+          "plans": "Plans, and the cost model of decode, in plain C++", "quantize": "Quantising"}
 
 
 def read(path):

@@ -94,6 +94,8 @@ ForwardCase random_case(std::uint64_t seed) {
   if (random() % 3 == 0) {
     draw_eight_bit(c, random);
     align_rows(c);
+  } else if (random() % 4 == 0) {
+    c.value_dim = 8 * static_cast<std::int64_t>(1 + random() % 16);
   }
   return c;
 }
@@ -184,6 +186,7 @@ ForwardCase case_for(const forward::Candidate& candidate) {
   c.block_m = v.block_m, c.block_n = v.block_n;
   c.q_heads = 2;
   c.head_dim = v.head_dim;
+  if (v.has_narrow_values()) c.value_dim = v.value_dim;
   c.softcap = v.softcap ? 5.f : 0.f;
   if (v.block_sparse) {
     c.k_len = 1300;
@@ -230,6 +233,7 @@ TEST_P(EveryVariant, MatchesTheOracle) {
 TEST_P(EveryVariant, PadsSmallerHeadDims) {
   ForwardCase c = case_for(GetParam());
   c.head_dim -= 24;
+  if (c.value_dim > 0) c.value_dim -= 24;
   c.kv_heads = 2;
   if (c.is_8_bit()) align_rows(c);
   c.mask = masks_for(GetParam()).front();

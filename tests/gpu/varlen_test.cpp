@@ -124,6 +124,8 @@ VarlenCase random_case(std::uint64_t seed) {
   if (c.head_dim > 192) c.mask.chunk = 0, c.tree = false;
   c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
   if (random() % 4 == 0) c.softcap = static_cast<float>(2 + random() % 40);
+  if (c.head_dim > 128 && c.head_dim <= 192 && !c.appends() && random() % 2 == 0)
+    c.value_dim = 8 * static_cast<std::int64_t>(1 + random() % 16);
   return c;
 }
 
@@ -145,7 +147,11 @@ TEST_F(HopperVarlen, EachSequenceEqualsItsOracle) {
 // Few and small, so that sanitizers get through them too.
 TEST_F(HopperVarlen, SmallBatchesOfEveryVariantEqualTheirOracle) {
   std::uint64_t seed = 0;
-  for (const std::int64_t head_dim : {64, 96, 128, 192, 256}) {
+  struct HeadDims {
+    std::int64_t keys, values;
+  };
+  for (const auto [head_dim, value_dim] :
+       {HeadDims{64, 64}, {96, 96}, {128, 128}, {192, 192}, {192, 128}, {256, 256}}) {
     for (const bool causal : {true, false}) {
       for (const float softcap : {0.f, 20.f}) {
         VarlenCase c;
@@ -157,9 +163,11 @@ TEST_F(HopperVarlen, SmallBatchesOfEveryVariantEqualTheirOracle) {
         c.softcap = softcap;
         c.slopes = !causal, c.slopes_by_sequence = softcap > 0;
         c.tree = !causal && head_dim < 256;
-        if (head_dim == 192 && c.keys == KeyLayout::packed) c.value_dim = 128;
         if (!causal && softcap == 0 && head_dim < 256) c.mask = {core::Mask::unlimited, 0, 70};
-        if (c.keys != KeyLayout::packed) c.new_lens = {3, 100, 0}, c.rotary_dim = head_dim / (causal ? 1 : 2);
+        if (value_dim != head_dim)
+          c.value_dim = value_dim;
+        else if (c.keys != KeyLayout::packed)
+          c.new_lens = {3, 100, 0}, c.rotary_dim = head_dim / (causal ? 1 : 2);
         c.interleaved = softcap > 0;
         SCOPED_TRACE(testing::Message() << c);
         VarlenTensors tensors(c);
@@ -269,6 +277,7 @@ TEST_F(HopperVarlen, FewQueriesOnManyKeysEqualTheOracle) {
     c.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
     c.q_heads = c.kv_heads << random() % 3;
     c.head_dim = head_dims[seed % std::size(head_dims)];
+    if (c.head_dim == 192 && random() % 2 == 0) c.value_dim = 128;
     if (random() % 2 == 0) c.mask = core::Mask::causal();
     SCOPED_TRACE(testing::Message() << c);
     ForwardTensors tensors(c);

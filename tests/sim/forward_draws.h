@@ -36,6 +36,13 @@ inline void draw_eight_bit(ForwardCase& c, const forward::ForwardVariant& varian
   if (c.dtype == TANDEM_INT8 && without_scales) c.scale = 0.005f;
 }
 
+/// Columns of values that are not as many as keys' have to be. Those of kernels for such values often fill
+/// them.
+inline std::int64_t draw_value_dim(const forward::ForwardVariant& variant, Random& random) {
+  if (variant.has_narrow_values() && random() % 2 == 0) return variant.value_dim;
+  return 8 * static_cast<std::int64_t>(1 + random() % static_cast<std::uint64_t>(variant.value_dim / 8));
+}
+
 /// What is left to draw once lengths and heads are.
 inline void draw_rest(ForwardCase& c, const forward::ForwardVariant& variant, Random& random) {
   c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
@@ -47,9 +54,7 @@ inline void draw_rest(ForwardCase& c, const forward::ForwardVariant& variant, Ra
   c.lse = random() % 4 != 0;
   for (Layout* layout : {&c.q, &c.k, &c.v, &c.o, &c.lse_layout}) *layout = random_tma_layout(random);
   if (variant.is_8_bit()) return draw_eight_bit(c, variant, random);
-  if (random() % 6 == 0)
-    c.value_dim =
-        8 * static_cast<std::int64_t>(1 + random() % static_cast<std::uint64_t>(variant.head_dim / 8));
+  if (random() % 6 == 0 || variant.has_narrow_values()) c.value_dim = draw_value_dim(variant, random);
 }
 
 /// Of a drawn problem, with scales for it.

@@ -31,6 +31,12 @@ void count_options(Coverage& coverage, const std::string& kind, const ForwardVar
   coverage.count(kind, "lse", c.lse);
   coverage.count(kind, "no lse", !c.lse);
   coverage.count(kind, "scale given", c.scale > 0);
+  if (v.has_narrow_values()) {
+    coverage.count(kind, "narrow values, all columns",
+                   c.head_dim == v.head_dim && c.value_dim == v.value_dim);
+    coverage.count(kind, "narrow values of less than a panel", c.value_dim < 64);
+    coverage.count(kind, "narrow values of more than a panel", c.value_dim > 64 && c.value_dim < v.value_dim);
+  }
   coverage.count(kind, "gaps between rows", c.q.row_gap > 0 && c.k.row_gap > 0 && c.o.row_gap > 0);
 }
 

@@ -46,12 +46,13 @@ struct Draw {
 
 ForwardProblem uniform_problem(Draw& draw) {
   const std::int64_t b = draw.of({1, 2, 5}), hk = draw.of({1, 2, 3, 8}),
-                     d = 8 * draw.of({1, 8, 9, 16, 25, 32}), hq = hk * draw.of({1, 2, 4, 6, 7, 8, 128}),
+                     d = 8 * draw.of({1, 8, 9, 16, 24, 25, 32}), hq = hk * draw.of({1, 2, 4, 6, 7, 8, 128}),
                      sq = draw.of({1, 3, 64, 100, 500, 2000}), sk = draw.of({1, 5, 333, 4096});
+  const std::int64_t dv = draw.one_in(3) ? std::min(d, 8 * draw.of({1, 8, 16})) : d;
   const tandem_dtype dtype = draw.one_in(2) ? TANDEM_BF16 : TANDEM_FP16;
   ForwardProblem p{};
-  p.q = tensor(1, dtype, b, sq, hq, d), p.o = tensor(2, dtype, b, sq, hq, d);
-  p.k = tensor(3, dtype, b, sk, hk, d), p.v = tensor(4, dtype, b, sk, hk, d);
+  p.q = tensor(1, dtype, b, sq, hq, d), p.o = tensor(2, dtype, b, sq, hq, dv);
+  p.k = tensor(3, dtype, b, sk, hk, d), p.v = tensor(4, dtype, b, sk, hk, dv);
   p.lse = tensor(5, TANDEM_FP32, b, sq, hq, 1);
   p.scale = 0.25f;
   if (draw.one_in(3)) p.softcap = 30;
@@ -100,7 +101,8 @@ void for_each_draw(ForwardProblem (*problem_of)(Draw&), Check check) {
     const ForwardProblem p = problem_of(draw);
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": batch " << p.batch() << ", " << p.q_len()
                                     << " queries, " << p.k_len() << " keys, heads " << p.q_heads() << "/"
-                                    << p.kv_heads() << ", head dim " << p.head_dim());
+                                    << p.kv_heads() << ", head dims " << p.head_dim() << "/"
+                                    << p.value_dim());
     check(p, *forward::choose_variant(p));
   }
 }
@@ -176,7 +178,7 @@ void expect_maps(const launch::Record<forward::Family>& record, const ForwardPro
 }
 
 TEST(ForwardPlan, AKernelOfOneLengthIsToldWhatTheProblemSays) {
-  int packed = 0, staged = 0;
+  int packed = 0, staged = 0, narrow = 0;
   for_each_draw(uniform_problem, [&](ForwardProblem p, const ForwardVariant& v) {
     const int pack = pack_of(p, v);
     const std::int64_t tiles = p.batch() * (p.q_heads() / pack) * ceil_div(p.q_len() * pack, v.block_m);
@@ -196,9 +198,11 @@ TEST(ForwardPlan, AKernelOfOneLengthIsToldWhatTheProblemSays) {
     p.k.shape[0] = 0;
     expect_maps(forward::make_record(p, v, 132, nullptr), p, pack);
     packed += pack > 1 ? 1 : 0, staged += v.decisions.stages_output ? 1 : 0;
+    narrow += v.has_narrow_values() ? 1 : 0;
   });
   EXPECT_GT(packed, 50);
   EXPECT_GT(staged, 50);
+  EXPECT_GT(narrow, 10);
 }
 
 TEST(ForwardPlan, SchedulesOfCausalTilesAreLongestFirst) {

@@ -100,6 +100,7 @@ TEST(ChooseVariant, HonoursEveryTileThatIsBuilt) {
     ForwardCase c;
     c.dtype = v.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
     c.head_dim = v.head_dim, c.q_len = c.k_len = 300;
+    if (v.has_narrow_values()) c.value_dim = v.value_dim;
     c.softcap = v.softcap ? 10.f : 0.f;
     if (v.mask == MaskKind::band) c.mask = core::Mask{100, 30};
     if (v.block_sparse) c.blocks = {.q_block = 128, .k_block = 128};
@@ -108,6 +109,86 @@ TEST(ChooseVariant, HonoursEveryTileThatIsBuilt) {
     c.block_m = v.block_m, c.block_n = v.block_n;
     ASSERT_NE(choose_variant(shapes_of(c)), nullptr) << c;
     EXPECT_EQ(*choose_variant(shapes_of(c)), v) << c;
+  }
+}
+
+/// What the kernels for narrow values may not know.
+struct Features {
+  bool varlen = false, softcap = false, window = false, sinks = false, chunks = false, slopes = false,
+       tree = false;
+};
+constexpr Features features[] = {{},
+                                 {.varlen = true},
+                                 {.softcap = true},
+                                 {.varlen = true, .softcap = true},
+                                 {.window = true},
+                                 {.varlen = true, .window = true},
+                                 {.sinks = true},
+                                 {.chunks = true},
+                                 {.slopes = true},
+                                 {.tree = true},
+                                 {.softcap = true, .slopes = true}};
+
+/// The variant for 300 queries and keys of such head dims.
+const ForwardVariant* variant_for(std::int64_t head_dim, std::int64_t value_dim, const Features& f) {
+  static constexpr float numbers[4] = {};
+  static constexpr std::uint64_t words[300] = {};
+  ForwardCase c;
+  c.head_dim = head_dim, c.value_dim = value_dim, c.q_len = c.k_len = 300;
+  core::ForwardProblem p = shapes_of(c);
+  if (f.softcap) p.softcap = 30;
+  if (f.window) p.mask = core::Mask{100, 30};
+  if (f.chunks) p.mask.chunk = 70;
+  if (f.varlen) p.varlen = {.given = true, .sequences = 1, .max_seqlen_q = 300, .max_seqlen_k = 300};
+  if (f.sinks) p.sinks = numbers;
+  if (f.slopes) p.slopes = {numbers, 0};
+  if (f.tree) p.tree = words;
+  return choose_variant(forward::for_kernels(p));
+}
+
+TEST(ChooseVariant, TakesKernelsOfNarrowValuesForThemAndNeverElse) {
+  for (std::int64_t head_dim = 8; head_dim <= 256; head_dim += 8)
+    for (std::int64_t value_dim = 8; value_dim <= 256; value_dim += 8)
+      for (const Features& f : features) {
+        if (head_dim > 192 && (f.chunks || f.tree)) continue;
+        const ForwardVariant* v = variant_for(head_dim, value_dim, f);
+        if (v == nullptr) {
+          EXPECT_TRUE(value_dim > 192 && (f.chunks || f.tree)) << head_dim << "/" << value_dim;
+          continue;
+        }
+        const bool narrow = head_dim > 128 && head_dim <= 192 && value_dim <= 128 && !f.softcap;
+        EXPECT_EQ(v->has_narrow_values(), narrow) << head_dim << "/" << value_dim;
+        EXPECT_GE(v->head_dim, head_dim);
+        EXPECT_GE(v->value_dim, value_dim);
+        const bool band = f.window || f.chunks || f.slopes || f.tree;
+        if (narrow) {
+          EXPECT_EQ(v->mask, band ? MaskKind::band : MaskKind::prefix) << head_dim << "/" << value_dim;
+        }
+        const bool list = f.varlen || f.sinks || f.chunks || f.slopes || f.tree;
+        EXPECT_EQ(v->lengths, list ? forward::Lengths::varlen : forward::Lengths::uniform);
+      }
+  EXPECT_EQ(variant_for(192, 128, {})->value_dim, 128);
+  EXPECT_EQ(variant_for(136, 8, {})->head_dim, 192);
+  EXPECT_EQ(variant_for(192, 128, {.softcap = true})->value_dim, 192) << "padded";
+}
+
+TEST(ChooseVariant, TakesPaddedKernelsOfNarrowValuesWhereTheyAreAskedFor) {
+  ForwardCase c;
+  c.head_dim = 192, c.value_dim = 128, c.q_len = c.k_len = 300;
+  c.overlap = TANDEM_OVERLAP_SERIAL;
+  EXPECT_EQ(choose_variant(shapes_of(c))->value_dim, 192) << "a kernel for study";
+  c.overlap = TANDEM_OVERLAP_AUTO, c.block_n = 96;
+  EXPECT_EQ(choose_variant(shapes_of(c))->value_dim, 192) << "no other has such blocks";
+}
+
+TEST(ForwardVariant, StagesNarrowOutputsWhereTheyFit) {
+  for (const ForwardVariant& v : sim::forward_variants()) {
+    if (!v.has_narrow_values()) continue;
+    const std::int64_t operands = 2 * (v.block_m * v.head_dim +
+                                       v.kv_stages * v.block_n * (v.head_dim + v.value_dim)),
+                       output = std::int64_t{2} * v.block_m * v.value_dim, barriers_and_alignment = 2048;
+    EXPECT_EQ(v.can_stage_output(), operands + output + barriers_and_alignment <= 227 * 1024)
+        << sim::name_of(v);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "apps/sim/forward_sim.h"
-#include "tests/sim/runs.h"
+#include "tests/sim/forward_draws.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/varlen_case.h"
 
@@ -24,9 +24,9 @@ inline VarlenCase draw_varlen_case(const forward::ForwardVariant& variant, std::
     for (std::int64_t& length : c.q_lens)
       if (random() % 4 != 0)
         length = std::min(length, random() % 4 == 0 ? 64 : 1 + static_cast<std::int64_t>(random() % 64));
-  if (!c.appends() && random() % 4 == 0)
-    c.value_dim =
-        8 * static_cast<std::int64_t>(1 + random() % static_cast<std::uint64_t>(variant.head_dim / 8));
+  if (variant.has_narrow_values()) c.new_lens.clear();  // what is appended has as many columns
+  if (variant.has_narrow_values() || (!c.appends() && random() % 4 == 0))
+    c.value_dim = draw_value_dim(variant, random);
   c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
   if (variant.softcap) c.softcap = 1.f + static_cast<float>(random() % 30);
   return c;

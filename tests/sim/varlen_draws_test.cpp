@@ -56,6 +56,12 @@ void count_layout(Coverage& coverage, const ForwardVariant& v, const VarlenCase&
     coverage.count(kind, "chunks with keys to the right", c.mask.chunk > 0 && c.mask.right > 0);
   }
   coverage.count(kind, "values of other columns", c.value_columns() != c.head_dim);
+  if (v.has_narrow_values()) {
+    coverage.count(kind, "narrow values, all columns",
+                   c.head_dim == v.head_dim && c.value_dim == v.value_dim);
+    coverage.count(kind, "narrow values in pages", c.keys == test::KeyLayout::paged);
+    coverage.count(kind, "narrow values, packed", c.keys == test::KeyLayout::packed);
+  }
   coverage.count(kind, "sinks", c.sinks);
   coverage.count(kind, "no sinks", !c.sinks);
   coverage.count(kind, "nothing appended", !c.appends());

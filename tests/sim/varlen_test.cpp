@@ -201,36 +201,48 @@ ForwardCase draw_split_case(std::uint64_t seed) {
   return c;
 }
 
+void check_split(const ForwardCase& c, std::uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << c);
+  const test::ForwardTensors tensors(c);
+  const core::ForwardProblem problem = tensors.problem();
+  const int splits = 2 + static_cast<int>(seed % 3);
+  std::vector<std::uint64_t> workspace(
+      forward::split_workspace_bytes(problem, splits) / sizeof(std::uint64_t) + 64);
+  auto address = reinterpret_cast<std::uintptr_t>(workspace.data());
+  const forward::SplitForward steps =
+      forward::split(problem, splits, reinterpret_cast<void*>((address + 255) / 256 * 256));
+  const ForwardVariant& variant = *forward::choose_variant(steps.parts);
+  for (const hw::sim::Policy policy :
+       {hw::sim::Policy::eager, hw::sim::Policy::late, hw::sim::Policy::random}) {
+    sim::Machine machine;
+    machine.policy = policy;
+    machine.seed = seed;
+    const hw::sim::Report parts = sim::simulate_forward(steps.parts, variant, machine);
+    ASSERT_TRUE(parts.ok()) << parts.text();
+    const hw::sim::Report merged = sim::simulate_merge(steps.merge, machine);
+    ASSERT_TRUE(merged.ok()) << merged.text();
+    const cpu::ReferenceValues reference = test::oracle_values(problem);
+    const test::ForwardValues standard = test::standard_forward(problem);
+    const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
+    EXPECT_TRUE(o) << "o: " << o;
+    if (!c.lse) continue;
+    const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
+    EXPECT_TRUE(lse) << "lse: " << lse;
+  }
+}
+
 TEST(ForwardOnSimSplit, PartsOfTheKeysMergedEqualTheOracle) {
-  for (std::uint64_t seed = 1; seed <= test::number_from_environment("TANDEM_SIM_RUNS", 4); ++seed) {
-    const ForwardCase c = draw_split_case(seed);
-    SCOPED_TRACE(testing::Message() << c);
-    const test::ForwardTensors tensors(c);
-    const core::ForwardProblem problem = tensors.problem();
-    const int splits = 2 + static_cast<int>(seed % 3);
-    std::vector<std::uint64_t> workspace(
-        forward::split_workspace_bytes(problem, splits) / sizeof(std::uint64_t) + 64);
-    auto address = reinterpret_cast<std::uintptr_t>(workspace.data());
-    const forward::SplitForward steps =
-        forward::split(problem, splits, reinterpret_cast<void*>((address + 255) / 256 * 256));
-    for (const hw::sim::Policy policy :
-         {hw::sim::Policy::eager, hw::sim::Policy::late, hw::sim::Policy::random}) {
-      sim::Machine machine;
-      machine.policy = policy;
-      machine.seed = seed;
-      const hw::sim::Report parts =
-          sim::simulate_forward(steps.parts, *forward::choose_variant(steps.parts), machine);
-      ASSERT_TRUE(parts.ok()) << parts.text();
-      const hw::sim::Report merged = sim::simulate_merge(steps.merge, machine);
-      ASSERT_TRUE(merged.ok()) << merged.text();
-      const cpu::ReferenceValues reference = test::oracle_values(problem);
-      const test::ForwardValues standard = test::standard_forward(problem);
-      const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
-      EXPECT_TRUE(o) << "o: " << o;
-      if (!c.lse) continue;
-      const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
-      EXPECT_TRUE(lse) << "lse: " << lse;
-    }
+  for (std::uint64_t seed = 1; seed <= test::number_from_environment("TANDEM_SIM_RUNS", 4); ++seed)
+    check_split(draw_split_case(seed), seed);
+}
+
+TEST(ForwardOnSimSplit, PartsOfNarrowValuesMergedEqualTheOracle) {
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    ForwardCase c = draw_split_case(seed);
+    c.head_dim = 200 - 8 * static_cast<std::int64_t>(seed), c.value_dim = 128, c.softcap = 0;
+    const core::ForwardProblem parts = forward::split(test::shapes_of(c), 2, nullptr).parts;
+    ASSERT_TRUE(forward::choose_variant(parts)->has_narrow_values()) << c;
+    check_split(c, seed);
   }
 }
 

@@ -36,10 +36,20 @@ class Cases(unittest.TestCase):
         self.assertEqual(cases.ForwardCase("bf16", 64, False, 2, 4, 131, keys=8192).flops, 4 * 2 * 4 * 131 * 8192 * 64)
         self.assertEqual(cases.ForwardCase("bf16", 64, True, 2, 4, 100).flops, 4 * 2 * 4 * 100 * 100 * 64 // 2)
 
+    def test_flops_of_narrow_values_count_columns_of_either_product(self):
+        case = cases.ForwardCase("bf16", 192, False, 2, 4, 100, value_dim=128)
+        self.assertEqual(case.flops, 2 * 2 * 4 * 100 * 100 * (192 + 128))
+
+    def test_the_grid_of_narrow_values_has_nothing_else(self):
+        grid = cases.narrow_value_grid("bf16")
+        self.assertEqual({(case.d, case.dv, case.kind) for case in grid}, {(192, 128, "narrow")})
+        self.assertEqual(len({cases.row_key({**case.columns(), "peer": ""}) for case in grid}), len(grid))
+
     def test_names_say_what_differs(self):
         self.assertEqual(str(cases.ForwardCase("fp16", 64, True, 1, 32, 512)), "fp16 d64 causal b1 h32 s512")
         self.assertEqual(str(cases.ForwardCase("bf16", 128, False, 8, 32, 131, kv_heads=8, keys=8192)),
                          "bf16 d128 full b8 h32/8 s131x8192")
+        self.assertEqual(str(cases.ForwardCase("bf16", 192, True, 1, 16, 512, value_dim=128)), "bf16 d192/128 causal b1 h16 s512")
         self.assertIn("s16384 window 1024", str(cases.ForwardCase("bf16", 64, True, 1, 32, 16384, window=1024)))
 
     def test_no_two_cases_of_a_grid_have_one_key(self):
@@ -57,7 +67,7 @@ class Cases(unittest.TestCase):
     def test_keys_of_rows_recorded_before_windows_are_those_of_today(self):
         old = as_read([cases.ForwardCase("bf16", 64, True, 1, 32, 512).columns() | {"peer": "fa3"}])[0]
         today = dict(old)
-        del old["window"]
+        del old["window"], old["dv"]
         self.assertEqual(cases.row_key(old), cases.row_key(today))
 
 

@@ -201,4 +201,11 @@ MUTANTS = [
     Mutant("8 bits: V^T overwritten while products read it", "transposer", "transposer/transpose", Remove("barrier_wait")),
     Mutant("8 bits: even columns twice", "transposer", "transpose_block", Edit("0x7531", "0x6420")),
     Mutant("8 bits: columns stored in pairs", "transposer", "transpose_block", Edit("+ matrix % 2", "")),
+    # Values that are narrower than keys
+    Mutant("epilogue: columns that do not exist are stored", "index", "forward/epilogue/store_output",
+           Edit("args.value_dim", "V.value_dim"), 192),
+    Mutant("forward's plan: narrow values by padded kernels", "plan", "Judged::is_better_than",
+           Edit("a.value_dim < b.value_dim", "a.value_dim > b.value_dim")),
+    Mutant("forward's plan: outputs are as wide as queries", "plan", "forward/plan/make_arguments",
+           Edit("problem.value_dim()", "problem.head_dim()")),
 ]
