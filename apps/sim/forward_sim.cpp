@@ -24,9 +24,10 @@ std::string name_of(const forward::ForwardVariant& v) {
   static constexpr const char* operands[] = {"bf16", "fp16", "e4m3", "int8"};
   static constexpr const char* layouts[] = {"", " v-rows", " v-columns"};
   const std::string output = v.is_8_bit() ? std::string(" to ") + operands[static_cast<int>(v.output)] : "";
+  std::string values;
+  if (v.has_narrow_values()) values.append("/").append(std::to_string(v.value_dim));
   return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] +
-         (v.value_terms == 2 ? " two-terms d" : " d") + std::to_string(v.head_dim) +
-         (v.has_narrow_values() ? "/" + std::to_string(v.value_dim) : "") +
+         (v.value_terms == 2 ? " two-terms d" : " d") + std::to_string(v.head_dim) + values +
          (v.mask == forward::MaskKind::prefix ? " prefix" : " band") +
          (v.lengths == forward::Lengths::varlen ? " varlen" : "") + (v.block_sparse ? " sparse" : "") +
          (v.softcap ? " softcap " : " ") + overlaps[static_cast<int>(v.overlap)] +

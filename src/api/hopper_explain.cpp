@@ -20,8 +20,8 @@ std::string micros(double us) {
 
 std::string line_of(const forward::Candidate& candidate, const forward::CostEstimate& cost) {
   const forward::ForwardVariant& v = candidate.variant;
-  const std::string dims =
-      std::to_string(v.head_dim) + (v.has_narrow_values() ? "/" + std::to_string(v.value_dim) : "");
+  std::string dims = std::to_string(v.head_dim);
+  if (v.has_narrow_values()) dims.append("/").append(std::to_string(v.value_dim));
   char text[200];
   std::snprintf(
       text, sizeof text,
