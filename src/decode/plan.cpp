@@ -199,9 +199,11 @@ int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, con
       std::min(max_units, ceil_div(share * grid.of_long_step.blocks(), streams_of(problem, variant))));
 }
 
-/// A block for less than two key blocks costs more to merge than it saves.
+/// Less than 128 keys cost more to merge than another block saves, unless a stream has no more.
 int min_share_of(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return problem.split_size > 0 ? 1 : std::max(1, 128 / variant.block_n);
+  if (problem.split_size > 0) return 1;
+  const std::int64_t keys = std::clamp<std::int64_t>(problem.capacity(), 1, 128);
+  return static_cast<int>(ceil_div(keys, variant.block_n));
 }
 
 /// Where streams are equally long, shares may be so chosen that few of them are cut. Not where the step may
