@@ -113,10 +113,13 @@ bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
 }
 
 /// Whether the kernel takes queries as they are said. Beside another kernel's blocks its own have
-/// multiprocessors for themselves, else nobody could say how many it takes.
+/// multiprocessors for themselves, else nobody could say how many it takes. Those that have them visit as
+/// many keys at a time and merge as many parts, whatever their rows: with fixed splits they serve alone too,
+/// so that bits are the same.
 bool knows_queries(const DecodeVariant& variant, const DecodeProblem& problem) {
   if (variant.lists_queries() != problem.listed.given) return false;
-  return !problem.listed.given || problem.listed.alone || variant.resident == 1;
+  const bool may_be_any = problem.listed.alone && problem.split_size == 0;
+  return !problem.listed.given || may_be_any || variant.resident == 1;
 }
 
 /// Whether the kernel knows the cache's elements and what belongs to them, of e4m3 no more than that.
