@@ -53,6 +53,7 @@ struct Varlen {
   std::optional<Rotary> rotary = std::nullopt;         ///< of q, and of what is appended
   const std::int32_t* leftpad_k = nullptr;             ///< batch; rows of an entry before its first key
   const std::int32_t* batch_index = nullptr;           ///< batch; without, sequence i has entry i
+  std::int64_t split_size = 0;  ///< keys; 0: for speed. Else the same bits in any batch
 
   /// Points to `rotary`.
   tandem_varlen c_varlen() const {
@@ -72,6 +73,7 @@ struct Varlen {
     if (rotary) varlen.rotary = &rotary->c_rotary();
     varlen.leftpad_k = leftpad_k;
     varlen.batch_index = batch_index;
+    varlen.split_size = split_size;
     return varlen;
   }
 };

@@ -159,6 +159,10 @@ typedef struct tandem_varlen {
   const int32_t* batch_index; /* batch: the entry of k and v of each sequence, one that does not exist having
                                  keys and values of 0; NULL: sequence i has entry i. Only where keys have
                                  entries */
+  /* 0: keys are split and kernels chosen for speed, by the whole batch. A multiple of 64: those of sequences
+   * of few queries are split at multiples of it, and no choice depends on the batch or on bounds, so that a
+   * sequence's result is the same to the bit in any batch (docs/varlen.md, Bits). The CPU's always is */
+  int64_t split_size;
 } tandem_varlen;
 
 /* Block-sparse attention: of the keys that the mask lets it see, a query sees only those in the key blocks

@@ -168,6 +168,7 @@ bool read_extras(Arguments& given, Forward* call) {
   args.sinks = given.floats(args.q.shape[2]);
   args.alibi_slopes = given.slopes(call->varlen.batch, args.q.shape[2], &args.alibi_stride);
   args.tree = given.words(args.q, call->packed);
+  call->varlen.split_size = given.integer();
   return given.ok;
 }
 
@@ -191,7 +192,7 @@ long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   const auto [mask, hides] = mask_of(call.left, call.right, call.chunk);
   args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr;
 
-  using Words = Key<7 * tensor_words + 15>;
+  using Words = Key<7 * tensor_words + 16>;
   static thread_local KnownSizes<tandem_forward_args, Words> known;
   Words key;
   const tandem_varlen& varlen = call.varlen;
@@ -221,7 +222,8 @@ long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
       .add(varlen.page_table_stride)
       .add(varlen.pages_per_sequence)
       .add(varlen.max_seqlen_q)
-      .add(varlen.max_seqlen_k);
+      .add(varlen.max_seqlen_k)
+      .add(varlen.split_size);
   std::size_t bytes = 0;
   if (tandem_status status = known.find(key, args, table.forward_workspace, &bytes); status != TANDEM_OK)
     return status;
@@ -438,7 +440,7 @@ TANDEM_SHOWN void* tandem_python_forward(void*, void* const* objects, std::ptrdi
 /// q, k, v, out, lse or None; cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, each or None; max_seqlen_q,
 /// max_seqlen_k; keys to the left and to the right, scale, softcap. Then nothing, or k_new, v_new,
 /// cu_seqlens_k_new, leftpad_k, batch_index, cos, sin, each or None, interleaved, chunk; sinks, alibi_slopes
-/// and tree, each or None.
+/// and tree, each or None; split_size.
 TANDEM_SHOWN void* tandem_python_forward_varlen(void*, void* const* objects, std::ptrdiff_t count) {
   return tandem::native::table.from_long(tandem::native::forward(objects, count, true));
 }

@@ -45,7 +45,8 @@ class Varlen(ctypes.Structure):
                 ("page_table_stride", ctypes.c_int64), ("pages_per_sequence", ctypes.c_int64),
                 ("max_seqlen_q", ctypes.c_int64), ("max_seqlen_k", ctypes.c_int64),
                 ("k_new", Tensor), ("v_new", Tensor), ("cu_seqlens_k_new", ctypes.c_void_p),
-                ("rotary", ctypes.POINTER(Rotary)), ("leftpad_k", ctypes.c_void_p), ("batch_index", ctypes.c_void_p)]
+                ("rotary", ctypes.POINTER(Rotary)), ("leftpad_k", ctypes.c_void_p), ("batch_index", ctypes.c_void_p),
+                ("split_size", ctypes.c_int64)]
 
 
 class Scales(ctypes.Structure):
@@ -168,7 +169,7 @@ _ARGUMENTS = {r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b":
               "; only 8-bit inputs have descales and values_by_column",
               "; only an 8-bit cache has scales: pass NULL": "; only an 8-bit cache has descales",
               r"\bscales\.hadamard\b": "hadamard",
-              r"\bo(?=[ .;,)]|$)": "out", r"\bvarlen\.(?=[kv]_new|rotary|leftpad|batch_index)": "", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
+              r"\bo(?=[ .;,)]|$)": "out", r"\bvarlen\.(?=[kv]_new|rotary|leftpad|batch_index|split_size)": "", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
               r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]"}
 
 

@@ -5,7 +5,7 @@ import ctypes
 
 from ._arrays import arrays_of, describe, table
 from ._library import ForwardArgs, TandemError, Varlen, check, library
-from ._options import (as_backend, as_mask, as_rotary, as_scale, as_sinks, as_slopes, as_tree, check_together,
+from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_slopes, as_tree, check_together,
                        pointer_to, sized)
 
 
@@ -34,7 +34,7 @@ def _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q):
 def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
                    max_seqlen_k=0, k_new=None, v_new=None, cu_seqlens_k_new=None, rotary=None, rotary_interleaved=False,
                    leftpad_k=None, batch_index=None, causal=False, window=None, chunk=0, scale=None, softcap=0.0,
-                   return_lse=False, out=None, backend="auto", sinks=None, alibi_slopes=None, tree=None):
+                   return_lse=False, out=None, backend="auto", sinks=None, alibi_slopes=None, tree=None, split_size=0):
     """Attention of each sequence of a batch, whose lengths differ; in one call, that reads no length on the host.
 
     q: with cu_seqlens_q (int32, batch + 1, ascending) rows, q_heads, d, where sequence i has the rows
@@ -58,6 +58,9 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     branch. Of the keys that a sequence's queries are aligned with, a query sees number j only where bit j of its word is
     set (and the mask lets it); a word of 0 hides nothing, and sequences of more than 64 queries have no tree.
 
+    split_size: a multiple of 64 keys, for results of a sequence that are the same to the bit in any batch: keys of sequences
+    of few queries are split at multiples of it, and no kernel is chosen by the batch. 0: for speed.
+
     v may have another last dimension than k. Returns out, shaped like q with v's last dimension; with return_lse a pair of it and the natural log-sum-exp, float32, shaped like q
     without its last dimension. Rows of no sequence are not written. Raises TandemError with the library's message.
     """
@@ -76,6 +79,7 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     batch = _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q)
 
     varlen = sized(Varlen, batch=batch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+                   split_size=as_int64("split_size", split_size),
                    cu_seqlens_q=_lengths(arrays, "cu_seqlens_q", cu_seqlens_q, batch + 1),
                    cu_seqlens_k=_lengths(arrays, "cu_seqlens_k", cu_seqlens_k, batch + 1),
                    seqused_k=_lengths(arrays, "seqused_k", seqused_k, batch),

@@ -150,6 +150,13 @@ Status check_scales(float scale, float softcap) {
   return {};
 }
 
+Status check_split_size(const char* name, std::int64_t split_size) {
+  constexpr std::int64_t unit = 64;
+  if (split_size >= 0 && split_size % unit == 0) return {};
+  return invalid(name, " is ", split_size, "; it has to be a multiple of ", unit,
+                 " keys, or 0 to leave it to Tandem");
+}
+
 Status check_slopes(const float* slopes, std::int64_t stride, float scale) {
   constexpr float least_scale = 1e-30f;  // slopes are divided by it
   if (slopes == nullptr) return {};

@@ -107,6 +107,8 @@ core::Status check_backend(const tandem_backend& backend);
 core::Status check_mask(const tandem_mask& mask);
 core::Status check_study(const tandem_study& study);
 core::Status check_scales(float scale, float softcap);
+/// Keys of a fixed split. `name`: what a caller calls it.
+core::Status check_split_size(const char* name, std::int64_t split_size);
 /// `scale`: of the call; 0: the default.
 core::Status check_slopes(const float* slopes, std::int64_t stride, float scale);
 

@@ -28,11 +28,13 @@ bool decode_knows(const ForwardProblem& p) {
 }
 
 /// Whether some sequence may have few queries. Packed keys are those of prompts: where prompts may be among
-/// them, all are taken for prompts, so that these calls pay for no other kernel.
+/// them, all are taken for prompts, so that these calls pay for no other kernel. Not where a sequence's
+/// kernel may not depend on whether there are.
 bool some_may_be_few(const ForwardProblem& p, std::int64_t few) {
   if (p.varlen.sequences == 0 || p.q_len() == 0 || p.q_heads() == 0) return false;
   const bool may_be_longer = p.q_len() > few;
-  return !may_be_longer || (p.varlen.cu_seqlens_q != nullptr && p.varlen.cu_seqlens_k == nullptr);
+  const bool all_are_prompts = p.varlen.cu_seqlens_k != nullptr && !p.varlen.keeps_bits();
+  return !may_be_longer || (p.varlen.cu_seqlens_q != nullptr && !all_are_prompts);
 }
 
 /// Where the parts of the workspace begin.
@@ -74,6 +76,7 @@ std::optional<FewQueries> few_queries_of(const ForwardProblem& p) {
   step.pages_per_sequence = varlen.pages_per_sequence;
   step.mask = p.mask, step.scale = p.scale, step.softcap = p.softcap, step.sinks = p.sinks;
   step.kernel = TANDEM_DECODE_AUTO;
+  step.split_size = varlen.split_size;
   step.listed = {.given = true,
                  .sequences = varlen.sequences,
                  .most_queries = std::min(few, p.q_len()),

@@ -1,5 +1,7 @@
 #include "api/validate.h"
 
+#include <algorithm>
+
 #include "api/check_eight_bit.h"
 #include "api/checks.h"
 
@@ -129,12 +131,14 @@ core::ForwardProblem problem_of(const Args& args) {
   if (args.has_rotary()) varlen.rotary = resolve_rotary(args.own_rotary);
   const std::int64_t q_len = varlen.given ? varlen.max_seqlen_q : args.q.shape[1],
                      k_len = varlen.given ? varlen.max_seqlen_k : args.k.shape[1];
+  // Where bits do not depend on the batch, a mask is not simplified by its bounds.
+  const std::int64_t least = varlen.keeps_bits() ? core::BasicMask<std::int32_t>::max_length : 0;
   return {.q = args.q,
           .k = args.k,
           .v = args.v,
           .o = args.o,
           .lse = wants_lse(args) ? args.lse : Tensor{},
-          .mask = resolve_mask(args.own_mask, q_len, k_len),
+          .mask = resolve_mask(args.own_mask, std::max(q_len, least), std::max(k_len, least)),
           .scale = resolve_scale(args.scale, args.q.shape[3]),
           .softcap = args.softcap,
           .varlen = varlen,

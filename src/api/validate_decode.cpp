@@ -12,7 +12,7 @@ using core::Role;
 using core::Status;
 using core::Tensor;
 
-constexpr std::int64_t max_q_len = 8, split_unit = 64;
+constexpr std::int64_t max_q_len = 8;
 /// Those of multi-head latent attention.
 constexpr std::int64_t most_key_columns = 576, most_value_columns = 512;
 
@@ -68,9 +68,7 @@ Status check_options(const Known& known) {
   if (Status s = check_mask(known.mask); !s.ok()) return s;
   if (Status s = check_scales(args.scale, args.softcap); !s.ok()) return s;
   if (Status s = check_slopes(args.alibi_slopes, args.alibi_stride, args.scale); !s.ok()) return s;
-  if (args.split_size < 0 || args.split_size % split_unit != 0)
-    return invalid("split_size is ", args.split_size, "; it has to be a multiple of ", split_unit,
-                   " keys, or 0 to leave it to Tandem");
+  if (Status s = check_split_size("split_size", args.split_size); !s.ok()) return s;
   if (Status s = check_study(known.study); !s.ok()) return s;
   if (known.appends() != (args.v_new.data != nullptr))
     return invalid(known.appends() ? "v_new.data is NULL, but k_new.data is not"

@@ -112,6 +112,7 @@ Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {
     return invalid("varlen.batch is ", varlen.batch, "; it has to be from 0 to ", core::Mask::max_length);
   if (Status s = check_bound("max_seqlen_q", varlen.max_seqlen_q); !s.ok()) return s;
   if (Status s = check_bound("max_seqlen_k", varlen.max_seqlen_k); !s.ok()) return s;
+  if (Status s = check_split_size("varlen.split_size", varlen.split_size); !s.ok()) return s;
   for (const auto& [name, length] : {std::pair{"q", tensors.q.shape[1]}, {"k", tensors.k.shape[1]}})
     if (length > core::Mask::max_length)
       return invalid(name, ".shape[1] (sequence length) is ", length, "; with varlen it has to be at most ",
@@ -145,7 +146,8 @@ core::Varlen resolve_varlen(const tandem_varlen& varlen, const VarlenTensors& te
           .v_new = varlen.k_new.data != nullptr ? varlen.v_new : Tensor{},
           .cu_seqlens_k_new = varlen.k_new.data != nullptr ? varlen.cu_seqlens_k_new : nullptr,
           .leftpad_k = varlen.leftpad_k,
-          .batch_index = varlen.batch_index};
+          .batch_index = varlen.batch_index,
+          .split_size = varlen.split_size};
 }
 
 }  // namespace tandem::api

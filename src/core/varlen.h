@@ -60,9 +60,13 @@ struct Varlen {
   /// Where keys are split: sequence i is part i / parts_batch of entry i % parts_batch, and a part has so
   /// many keys. The output then is fp32, with an entry for each part. 0: keys are not split.
   std::int64_t split_keys = 0, parts_batch = 0;
+  /// Keys of a part of a sequence of few queries (listed_queries.h). No kernel is chosen by the batch then.
+  /// 0: both are as the library likes.
+  std::int64_t split_size = 0;
 
   bool appends() const { return k_new.data != nullptr; }  ///< maybe 0 tokens
   bool rotates() const { return rotary.cos != nullptr; }
+  bool keeps_bits() const { return split_size > 0; }  ///< whatever the batch
 };
 
 }  // namespace tandem::core

@@ -113,10 +113,13 @@ bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
 }
 
 /// Whether the kernel takes queries as they are said. Beside another kernel's blocks its own have
-/// multiprocessors for themselves, else nobody could say how many it takes.
+/// multiprocessors for themselves, else nobody could say how many it takes. Those that have them visit as
+/// many keys at a time and merge as many parts, whatever their rows: with fixed splits they serve alone too,
+/// so that bits are the same.
 bool knows_queries(const DecodeVariant& variant, const DecodeProblem& problem) {
   if (variant.lists_queries() != problem.listed.given) return false;
-  return !problem.listed.given || problem.listed.alone || variant.resident == 1;
+  const bool may_be_any = problem.listed.alone && problem.split_size == 0;
+  return !problem.listed.given || may_be_any || variant.resident == 1;
 }
 
 /// Whether the kernel knows the cache's elements and what belongs to them, of e4m3 no more than that.
@@ -199,9 +202,11 @@ int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, con
       std::min(max_units, ceil_div(share * grid.of_long_step.blocks(), streams_of(problem, variant))));
 }
 
-/// A block for less than two key blocks costs more to merge than it saves.
+/// Less than 128 keys cost more to merge than another block saves, unless a stream has no more.
 int min_share_of(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return problem.split_size > 0 ? 1 : std::max(1, 128 / variant.block_n);
+  if (problem.split_size > 0) return 1;
+  const std::int64_t keys = std::clamp<std::int64_t>(problem.capacity(), 1, 128);
+  return static_cast<int>(ceil_div(keys, variant.block_n));
 }
 
 /// Where streams are equally long, shares may be so chosen that few of them are cut. Not where the step may

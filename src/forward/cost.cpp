@@ -141,6 +141,13 @@ CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& varia
   return cost;
 }
 
+CostEstimate estimate_to_choose(const ForwardProblem& problem, const ForwardVariant& variant) {
+  if (!problem.varlen.keeps_bits()) return estimate(problem, variant, usual_sm_count);
+  ForwardProblem usual = problem;
+  usual.varlen.sequences = 8, usual.varlen.max_seqlen_q = usual.varlen.max_seqlen_k = 2048;
+  return estimate(usual, variant, usual_sm_count);
+}
+
 TileCost tile_cost(const ForwardVariant& variant) {
   const Price price = price_of(variant);
   return {1e-3 * price.tile_ns, 1e-3 * price.block_ns / variant.block_n};

@@ -27,6 +27,10 @@ struct CostEstimate {
 /// On `sm_count` multiprocessors. Takes a fraction of a microsecond: long sequences are sampled.
 CostEstimate estimate(const core::ForwardProblem& problem, const ForwardVariant& variant, int sm_count);
 
+/// By which dispatch chooses among variants: where bits may not depend on the batch, of a shape that no batch
+/// changes.
+CostEstimate estimate_to_choose(const core::ForwardProblem& problem, const ForwardVariant& variant);
+
 /// Of the variant that dispatch takes (plan.h).
 CostEstimate estimate_chosen(const core::ForwardProblem& problem);
 

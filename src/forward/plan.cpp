@@ -209,8 +209,7 @@ const Candidate* find_candidate(const core::ForwardProblem& problem) {
     if (best.candidate != nullptr && candidate.variant.head_dim > best.candidate->variant.head_dim) break;
     if (!can_serve(candidate, problem)) continue;
     const bool varies = !core::is_8_bit(problem.dtype());
-    const Judged judged{&candidate,
-                        varies ? estimate(problem, candidate.variant, usual_sm_count).compute_us : 0};
+    const Judged judged{&candidate, varies ? estimate_to_choose(problem, candidate.variant).compute_us : 0};
     if (judged.is_better_than(best, problem)) best = judged;
   }
   return best.candidate;
@@ -267,7 +266,7 @@ const char* name_of(tandem_turn turn) {
 
 core::ForwardProblem for_kernels(const core::ForwardProblem& problem) {
   core::ForwardProblem known = problem;
-  known.mask = without_idle_limits(problem);
+  if (!problem.varlen.keeps_bits()) known.mask = without_idle_limits(problem);
   if (problem.needs_list() && !problem.varlen.given)
     known.varlen = {.given = true,
                     .sequences = problem.batch(),
@@ -295,7 +294,8 @@ ShapeOfProblem::ShapeOfProblem(const core::ForwardProblem& p)
               p.block_n,
               (p.softcap > 0 ? 1 : 0) + (p.varlen.given ? 2 : 0) + (p.slopes.given() ? 4 : 0) +
                   (p.tree != nullptr ? 8 : 0) + 16 * static_cast<int>(layout_of_values(p)) +
-                  (p.blocks.given() ? 64 : 0) + 128 * p.quantisation.v_terms + 512 * p.varlen.split_keys} {}
+                  (p.blocks.given() ? 64 : 0) + 128 * p.quantisation.v_terms +
+                  (p.varlen.keeps_bits() ? 512 : 0) + 1024 * p.varlen.split_keys} {}
 
 std::uint64_t ShapeOfProblem::hash() const {
   std::uint64_t hash = 0;

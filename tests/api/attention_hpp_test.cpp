@@ -225,6 +225,15 @@ TEST(CppForward, PackedSequencesEqualCallsOfTheirOwn) {
   EXPECT_EQ(together, alone);
 }
 
+TEST(CppForward, SplitSizeOfVariableLengthsReachesTheLibrary) {
+  float row[16] = {}, out[16] = {};
+  const Shape shape{.batch = 1, .sequence = 1, .heads = 1, .head_dim = 16};
+  const auto x = Tensor<const float>::bshd(row, shape);
+  const Status status = attention_forward(x, x, x, Tensor<float>::bshd(out, shape),
+                                          {.varlen = Varlen{.batch = 1, .split_size = 65}});
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("varlen.split_size is 65"));
+}
+
 // What is appended in the call is attended to as if it had been there, rotated as a decoding step does it.
 TEST(CppForward, AppendsAndRotatesAsADecodingStepDoes) {
   constexpr std::int64_t capacity = 9, s_new = 2, d = 16;

@@ -1,5 +1,7 @@
 // Variable lengths through the C interface, on the CPU: each sequence as if it were called alone.
+#include <algorithm>
 #include <gtest/gtest.h>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "tests/api/mistake.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
+#include "tests/support/varlen_batch.h"
 #include "tests/support/varlen_call.h"
 #include "tests/support/varlen_case.h"
 
@@ -46,6 +49,7 @@ VarlenCase draw_case(std::uint64_t seed) {
   c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
   c.page_size = 1 + static_cast<std::int64_t>(random() % 20);
   if (random() % 3 == 0) c.softcap = 5.f;
+  c.split_size = 64 * static_cast<std::int64_t>(random() % 3);
   return c;
 }
 
@@ -73,6 +77,28 @@ TEST_P(VarlenBackend, EachSequenceEqualsItsOracle) {
       EXPECT_TRUE(lse) << "lse: " << lse;
     }
     if (HasFailure()) return;
+  }
+}
+
+// With a split size or without, since sequences run one after another.
+TEST_P(VarlenBackend, TheBitsOfASequenceAreTheSameAloneInAnyBatchAndWithAnyBounds) {
+  for (std::uint64_t seed = 1; seed <= 40 && !HasFailure(); ++seed) {
+    test::Random random(seed);
+    const VarlenCase c = draw_case(seed);
+    SCOPED_TRACE(testing::Message() << c << " draw " << seed);
+    const VarlenTensors all(c);
+    ASSERT_EQ(Call(all, GetParam()).run(), TANDEM_OK) << tandem_last_error();
+    std::vector<std::size_t> which(c.q_lens.size());
+    std::iota(which.begin(), which.end(), std::size_t{0});
+    std::shuffle(which.begin(), which.end(), random);
+    which.resize(1 + random() % which.size());
+    const VarlenTensors some = test::sequences_of(all, which);
+    Call call(some, GetParam());
+    if (random() % 2 == 0) call.varlen.max_seqlen_q = *std::ranges::max_element(some.setup.q_lens);
+    if (random() % 2 == 0) call.varlen.max_seqlen_k = *std::ranges::max_element(some.setup.k_lens) + 7;
+    ASSERT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
+    for (std::size_t i = 0; i < which.size(); ++i)
+      EXPECT_TRUE(test::bits_of(some, i) == test::bits_of(all, which[i])) << "sequence " << which[i];
   }
 }
 
@@ -246,6 +272,10 @@ TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {
       {"varlen.batch is -1", [](Call& c) { c.varlen.batch = -1; }},
       {"varlen.max_seqlen_q is -2", [](Call& c) { c.varlen.max_seqlen_q = -2; }},
       {"varlen.max_seqlen_k is -3", [](Call& c) { c.varlen.max_seqlen_k = -3; }},
+      {"varlen.split_size is -64; it has to be a multiple of 64 keys, or 0",
+       [](Call& c) { c.varlen.split_size = -64; }},
+      {"varlen.split_size is 100; it has to be a multiple of 64 keys, or 0",
+       [](Call& c) { c.varlen.split_size = 100; }},
       {"q.shape[0] (batch) is 1; it has to be 2", [](Call& c) { c.varlen.cu_seqlens_q = nullptr; }},
       {"k.shape[0] (batch) is 1; it has to be 2", [](Call& c) { c.varlen.cu_seqlens_k = nullptr; }},
       {"sinks", [](Call& c) { c.args.sinks = static_cast<const float*>(c.args.o.data); }},

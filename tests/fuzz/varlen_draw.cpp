@@ -199,15 +199,20 @@ void make_valid(VarlenCall& call, Draws& draws) {
   place_outputs(args, placer, draws, s.dtype, {s.q_entries, s.q_rows, s.heads, s.columns});
   draw_options(call, draws, s, placer.noise());
   poison_some(call, draws, poison);
+  if (draws.below(4) == 0) call.varlen.split_size = 64 * draws.between(1, 3);
 }
 
 void change(VarlenCall& call, Draws& draws) {
   tandem_forward_args& args = call.args;
   tandem_varlen& varlen = call.varlen;
-  std::int64_t* const numbers[] = {
-      &varlen.max_seqlen_q,       &varlen.max_seqlen_k,          &varlen.page_table_stride,
-      &varlen.pages_per_sequence, &call.angles.rotary.positions, &call.angles.rotary.dim,
-      &args.alibi_stride};
+  std::int64_t* const numbers[] = {&varlen.max_seqlen_q,
+                                   &varlen.max_seqlen_k,
+                                   &varlen.page_table_stride,
+                                   &varlen.pages_per_sequence,
+                                   &call.angles.rotary.positions,
+                                   &call.angles.rotary.dim,
+                                   &args.alibi_stride,
+                                   &varlen.split_size};
   std::size_t* const sizes[] = {&args.struct_size, &varlen.struct_size, &call.angles.rotary.struct_size,
                                 &call.mask.struct_size};
   Table* const tables[] = {&call.cu_seqlens_q, &call.cu_seqlens_k, &call.cu_seqlens_k_new,

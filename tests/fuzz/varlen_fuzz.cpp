@@ -100,6 +100,7 @@ void count_features_of_keys(const VarlenCall& call) {
   count_feature("append with rotary", added && varlen.rotary != nullptr);
   count_feature("max_seqlen_q", varlen.max_seqlen_q > 0);
   count_feature("max_seqlen_k", varlen.max_seqlen_k > 0);
+  count_feature("split_size", varlen.split_size > 0);
 }
 
 void count_features(const VarlenCall& call) {

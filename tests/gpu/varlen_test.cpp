@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "cpu/forward.h"
 #include "tests/gpu/device_forward.h"
 #include "tests/support/compare.h"
+#include "tests/support/varlen_batch.h"
 #include "tests/support/varlen_call.h"
 #include "tests/support/varlen_case.h"
 
@@ -20,10 +22,22 @@ std::span<const std::byte> bytes_of(const std::vector<std::int32_t>& words) {
   return std::as_bytes(std::span(words));
 }
 
+/// As a caller says them; 0: not known.
+struct Bounds {
+  std::int64_t queries = 0, keys = 0;
+};
+
+struct BoundedCall : VarlenCall {
+  BoundedCall(const core::ForwardProblem& p, const tandem_mask& mask, const Bounds& bounds)
+      : VarlenCall(p, mask, TANDEM_BACKEND_HOPPER) {
+    varlen.max_seqlen_q = bounds.queries, varlen.max_seqlen_k = bounds.keys;
+  }
+};
+
 /// Copies of all that a problem of variable lengths points to, and its workspace.
 class DeviceVarlen {
  public:
-  explicit DeviceVarlen(const VarlenTensors& host)
+  explicit DeviceVarlen(const VarlenTensors& host, const Bounds& bounds = {})
       : q_(host.q.storage()),
         k_(host.k.storage()),
         v_(host.v.storage()),
@@ -43,7 +57,7 @@ class DeviceVarlen {
         cu_seqlens_new_(bytes_of(host.cu_seqlens_new)),
         leftpad_(bytes_of(host.leftpad)),
         batch_index_(bytes_of(host.batch_index)),
-        call_(problem_of(host), to_c(host.setup.mask), TANDEM_BACKEND_HOPPER),
+        call_(problem_of(host), to_c(host.setup.mask), bounds),
         workspace_(workspace_bytes()) {}
 
   void run(cudaStream_t stream = nullptr) const {
@@ -95,7 +109,7 @@ class DeviceVarlen {
 
   DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sinks_, slopes_,
       tree_, k_new_, v_new_, cos_, sin_, cu_seqlens_new_, leftpad_, batch_index_;
-  VarlenCall call_;
+  BoundedCall call_;
   DeviceMemory workspace_;
 };
 
@@ -255,11 +269,65 @@ TEST_F(HopperVarlen, FewQueriesAloneAndBesidePromptsEqualTheirOracle) {
         c.dtype = dtype;
         SCOPED_TRACE(testing::Message() << c);
         VarlenTensors tensors(c);
-        const DeviceVarlen device(tensors);
+        const DeviceVarlen device(tensors, {.queries = step.prompts.empty() ? step.most_queries : 0});
         device.run();
         device.read(tensors);
         EXPECT_EQ(failure_of(tensors), "");
       }
+}
+
+/// Prompts and sequences of few queries, whose keys are split at multiples of a split size.
+VarlenCase bits_case(std::uint64_t seed) {
+  VarlenCase c = random_case(seed);
+  Random random(seed + 1);
+  const auto draw = [&random](std::int64_t most) {
+    return 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most));
+  };
+  c.q_lens.clear(), c.k_lens.clear(), c.new_lens.clear(), c.padding.clear();
+  c.batch_index = false, c.q_packed = c.new_packed = true;
+  if (c.keys == KeyLayout::packed && random() % 2 == 0) c.keys = KeyLayout::paged;
+  for (std::int64_t i = 0, count = 2 + draw(20); i < count; ++i) {
+    c.q_lens.push_back(random() % 4 == 0 ? draw(500) : draw(32 / (c.q_heads / c.kv_heads)));
+    c.k_lens.push_back(c.q_lens.back() + draw(random() % 4 == 0 ? 5000 : 800));
+  }
+  if (c.keys != KeyLayout::packed && random() % 2 == 0) c.new_lens = c.q_lens;
+  if (random() % 2 == 0) c.mask.chunk = 0, c.slopes = c.tree = false;
+  c.split_size = std::int64_t{64} << random() % 5;
+  return c;
+}
+
+// Alone, tiles of few queries have other rows, and the forward other tiles were it free to choose.
+TEST_F(HopperVarlen, WithASplitSizeBitsAreTheSameAloneInAnyBatchAndWithAnyBounds) {
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  const auto run = [](VarlenTensors& tensors, const Bounds& bounds) {
+    const DeviceVarlen device(tensors, bounds);
+    device.run();
+    device.read(tensors);
+  };
+  for (std::uint64_t seed = first; seed < first + 60 && !HasFailure(); ++seed) {
+    const VarlenCase c = bits_case(seed);
+    SCOPED_TRACE(testing::Message() << c << " draw " << seed);
+    Random random(seed);
+    VarlenTensors all(c);
+    run(all, {});
+    EXPECT_EQ(failure_of(all), "");
+    for (int i = 0; i < 4; ++i) {
+      std::vector<std::size_t> which(c.q_lens.size());
+      std::iota(which.begin(), which.end(), std::size_t{0});
+      std::shuffle(which.begin(), which.end(), random);
+      // One alone; those of at most so many queries; some.
+      const std::int64_t most = i == 1 ? 1 : i == 2 ? 32 * c.kv_heads / c.q_heads : 500;
+      std::erase_if(which, [&](std::size_t s) { return c.q_lens[s] > most; });
+      if (which.empty()) continue;
+      if (i % 3 == 0) which.resize(i == 0 ? 1 : 1 + random() % which.size());
+      VarlenTensors some = sequences_of(all, which);
+      run(some,
+          {std::ranges::max(some.setup.q_lens), random() % 2 == 0 ? 0 : std::ranges::max(some.setup.k_lens)});
+      for (std::size_t j = 0; j < which.size(); ++j)
+        EXPECT_TRUE(bits_of(some, j) == bits_of(all, which[j]))
+            << "sequence " << which[j] << " in batch " << i;
+    }
+  }
 }
 
 // With a workspace, keys are split where queries are few.

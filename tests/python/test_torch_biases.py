@@ -153,7 +153,7 @@ class Forward(OnEveryDevice):
         q, k, v = (self.tensor("cpu", 1, 6, 2, 16).requires_grad_() for _ in "qkv")
         for options in ({"chunk": 4}, {"alibi_slopes": torch.ones(2)}, {"tree": torch.ones(1, 6, dtype=torch.int64)}):
             out = attention(q, k, v, **options)
-            with self.assertRaisesRegex(NotImplementedError, "tandem::forward_cache.*chunk, alibi_slopes and tree have none"):
+            with self.assertRaisesRegex(NotImplementedError, "tandem::forward_cache.*chunk, alibi_slopes, tree and split_size have none"):
                 out.sum().backward()
         for function in (attention, lambda *x: torch.ops.tandem.forward(*x, -1, -1, 0.0, 0.0, False)[0]):
             with self.assertRaisesRegex(NotImplementedError, "v has another head dim than q: 8 and 16; pad"):

@@ -165,11 +165,22 @@ class ForwardOverACache(OnEveryDevice):
                     for chunk in (0, 9):
                         q, caches, options = self.cache(device, paged)
                         options |= self.new(q, caches, options["cu_seqlens_q"]) if appends else {}
-                        options |= {"chunk": chunk, "sinks": torch.randn(4, device=device) if chunk else None}
+                        options |= {"chunk": chunk, "sinks": torch.randn(4, device=device) if chunk else None,
+                                    "split_size": 0 if chunk else 64}
                         with self.subTest(device=device, paged=paged, appends=appends, chunk=chunk):
                             self.check_two_ways("forward_varlen", lambda k, v: attention_varlen(q, k, v, **options),
                                                 lambda k, v: tandem.forward_varlen(q, k, v, **options),
                                                 lambda: [x.clone() for x in caches])
+
+    def test_a_split_size_reaches_the_library_and_has_no_gradient(self):
+        for device in DEVICES:
+            q, (k, v), options = self.cache(device, True)
+            for own in (q, q.clone().requires_grad_()):
+                with self.assertRaisesRegex(Exception, "split_size is 100"):
+                    attention_varlen(own, k, v, **options, split_size=100)
+            out, _ = attention_varlen(q.clone().requires_grad_(), k, v, **options, split_size=64)
+            with self.assertRaisesRegex(NotImplementedError, "split_size have none"):
+                out.sum().backward()
 
     def test_one_call_is_a_step_for_each_sequence(self):
         q, (k, v), options = self.cache("cpu", False)

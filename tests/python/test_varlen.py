@@ -144,6 +144,26 @@ class ForwardVarlen(unittest.TestCase):
                 tandem.forward(q, k, v, sinks=wrong)
             self.assertIn(message, str(raised.exception))
 
+    def test_with_a_split_size_a_sequence_has_the_same_bits_alone_and_in_a_batch(self):
+        rng = np.random.default_rng(SEED)
+        for case in range(20):
+            batch = Batch(rng, "packed")
+            with self.subTest(seed=SEED, case=case, q=batch.q_lens, k=batch.k_lens):
+                out = tandem.forward_varlen(np.concatenate(batch.q), *batch.tensors, **batch.lengths, causal=True,
+                                            split_size=64)
+                begin = 0
+                for q, k, v in zip(batch.q, batch.k, batch.v):
+                    if len(q) > 0:
+                        alone = tandem.forward_varlen(q, k, v, cu_seqlens_q=batch.cumulated([len(q)]), causal=True,
+                                                      cu_seqlens_k=batch.cumulated([len(k)]), split_size=64)
+                        np.testing.assert_array_equal(out[begin:begin + len(q)].view(np.uint32), alone.view(np.uint32))
+                    begin += len(q)
+        q, numbers = np.zeros((4, 1, 8), np.float32), np.array([0, 4], np.int32)
+        for wrong, message in ((100, "split_size is 100; it has to be a multiple of 64"), (2**64 + 64, "fit in 64 bits")):
+            with self.subTest(message), self.assertRaises(tandem.TandemError) as raised:
+                tandem.forward_varlen(q, q, q, cu_seqlens_q=numbers, cu_seqlens_k=numbers, split_size=wrong)
+            self.assertIn(message, str(raised.exception))
+
     def test_lengths_that_do_not_fit_are_named(self):
         q = np.zeros((4, 1, 8), np.float32)
         numbers = np.array([0, 4], np.int32)

@@ -251,12 +251,18 @@ void expect_tensors(const decode::DecodeArguments& args, const DecodeProblem& p)
             p.paged() ? static_cast<std::uint32_t>(p.page_size()) : std::uint32_t{1} << 31);
 }
 
+/// Units that are worth a block: 128 keys, or all of a shorter stream; of fixed splits one.
+std::int64_t fewest_units(const DecodeProblem& p, const DecodeVariant& v) {
+  if (p.split_size > 0) return 1;
+  return p.capacity() > 64 ? std::max(1, 128 / v.block_n) : 1;
+}
+
 /// Units that a block has at least where all streams are as long: of what leaves streams whole, or in two or
 /// four parts, or in as many as there are teams for, that which costs least; but as usual where the step may
 /// be long, or splits are fixed.
 void expect_even_share(const decode::EvenShare& share, const DecodeProblem& p, const DecodeVariant& v,
                        const decode::DecodeArguments& args) {
-  const std::int64_t usual = p.split_size > 0 ? 1 : std::max(1, 128 / v.block_n);
+  const std::int64_t usual = fewest_units(p, v);
   const std::int64_t units = std::max<std::int64_t>(1, ceil_div(p.capacity(), v.block_n));
   const decode::GridShape grid = decode::grid_shape(p, v, 132);
   if (p.split_size > 0 || p.batch() * units >= args.long_step) {
@@ -313,7 +319,7 @@ void expect_numbers(const decode::DecodeArguments& args, const DecodeProblem& p,
   EXPECT_EQ(args.row_tiles.value() * p.kv_heads(), streams);
   EXPECT_EQ(args.fixed_splits, p.split_size > 0);
   EXPECT_EQ(args.overhead, p.split_size > 0 ? 0 : (64 * 1024 + block_bytes / 2) / block_bytes);
-  EXPECT_EQ(args.min_share.value(), p.split_size > 0 ? 1 : std::max(1, 128 / v.block_n));
+  EXPECT_EQ(args.min_share.value(), fewest_units(p, v));
   expect_even_share({args.even_share.value(), args.shares_end_with_streams}, p, v, args);
   EXPECT_EQ(args.streams.value(), streams);
   const bool wide = v.query_rows > 16 || v.value_dim == 512;

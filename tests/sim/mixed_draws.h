@@ -77,6 +77,7 @@ inline VarlenCase draw_mixed_case(const decode::DecodeVariant& variant, std::uin
   c.mask.chunk = 0, c.slopes = c.tree = false;
   if (random() % 3 == 0) c.softcap = 1.f + static_cast<float>(random() % 30);
   c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
+  if (variant.resident == 1 && random() % 3 == 0) c.split_size = std::int64_t{64} << random() % 3;
   return c;
 }
 

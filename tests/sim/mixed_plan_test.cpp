@@ -1,10 +1,14 @@
 // Which calls of variable lengths have sequences that decode's body serves, and what is launched for them.
 #include <gtest/gtest.h>
+#include <iterator>
 
 #include "api/hopper_mixed.h"
+#include "api/validate.h"
 #include "core/listed_queries.h"
 #include "decode/plan.h"
 #include "forward/plan.h"
+#include "tests/support/forward_case.h"
+#include "tests/support/varlen_call.h"
 #include "tests/support/varlen_case.h"
 
 namespace tandem {
@@ -130,6 +134,117 @@ TEST(MixedPlan, PartsOfTheWorkspaceDoNotOverlap) {
   EXPECT_EQ(all.list.arguments.few.counter_count, decode::most_counters);
   EXPECT_EQ(api::mixed_workspace_bytes(problem, *few),
             counters + decode::workspace_bytes(few->step, *few->variant));
+}
+
+/// A batch as its bounds and its tensors show it.
+struct Batch {
+  std::int64_t sequences, rows, keys, max_seqlen_q, max_seqlen_k;
+};
+
+Batch draw_batch(test::Random& random) {
+  const auto draw = [&random](std::int64_t most) {
+    return 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most));
+  };
+  const auto known = [&](std::int64_t most) { return random() % 2 == 0 ? draw(most) : 0; };
+  const bool steps = random() % 3 == 0;  // each of few queries
+  const std::int64_t sequences = draw(64);
+  return {sequences, steps ? draw(4) * sequences : draw(40000), draw(random() % 2 == 0 ? 200 : 60000),
+          steps ? draw(8) : known(9000), known(60000)};
+}
+
+/// The case's model and options with another batch, as the Hopper backend sees it. No memory is looked at.
+core::ForwardProblem problem_of(const VarlenTensors& tensors, const Batch& batch) {
+  test::VarlenCall call(tensors.problem(), test::to_c(tensors.setup.mask), TANDEM_BACKEND_HOPPER);
+  for (tandem_tensor* rows : {&call.args.q, &call.args.o, &call.args.lse}) rows->shape[1] = batch.rows;
+  if (tensors.setup.keys == KeyLayout::paged) {
+    call.varlen.pages_per_sequence = batch.keys / tensors.setup.page_size + 1;
+  } else {
+    call.args.k.shape[1] = call.args.v.shape[1] = batch.keys;
+  }
+  call.varlen.batch = batch.sequences;
+  call.varlen.max_seqlen_q = batch.max_seqlen_q, call.varlen.max_seqlen_k = batch.max_seqlen_k;
+  core::ForwardProblem problem;
+  const core::Status status = api::validate(&call.args, false, &problem);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return forward::for_kernels(problem);
+}
+
+VarlenCase draw_model(test::Random& random) {
+  static constexpr std::int64_t head_dims[] = {64, 96, 128, 192, 256, 40};
+  VarlenCase c = paged({1, 2});
+  c.k_lens = {2, 2};
+  c.keys = random() % 2 == 0 ? KeyLayout::paged : KeyLayout::packed;
+  c.dtype = random() % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16;
+  c.head_dim = head_dims[random() % std::size(head_dims)];
+  c.kv_heads = std::int64_t{1} << random() % 4, c.q_heads = c.kv_heads << random() % 6;
+  c.mask = random() % 2 == 0 ? core::Mask::causal() : core::Mask::full();
+  if (random() % 2 == 0) c.mask.left = static_cast<std::int64_t>(random() % 20000);
+  if (random() % 4 == 0 && c.head_dim <= 192) c.mask.chunk = 1 + static_cast<std::int64_t>(random() % 20000);
+  if (random() % 4 == 0) c.softcap = 20;
+  return c;
+}
+
+/// What the kernels of two batches do alike, so that bits are the same.
+struct Alike {
+  bool forward, few;
+};
+Alike alike(const core::ForwardProblem& a, const core::ForwardProblem& b) {
+  const auto few_a = api::few_queries_of(a), few_b = api::few_queries_of(b);
+  if (few_a.has_value() != few_b.has_value())
+    return {*forward::choose_variant(a) == *forward::choose_variant(b), false};
+  const bool few = !few_a || (few_a->variant->block_n == few_b->variant->block_n &&
+                              few_a->variant->merge_group() == few_b->variant->merge_group() &&
+                              few_a->step.split_size == few_b->step.split_size);
+  return {*forward::choose_variant(a) == *forward::choose_variant(b), few};
+}
+
+TEST(FixedSplits, ChooseKernelsOfTheSameBitsWhateverTheBatchAndItsBounds) {
+  int others_of_forward = 0, others_of_few = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    test::Random random(seed);
+    const VarlenCase free = draw_model(random);
+    VarlenCase fixed = free;
+    fixed.split_size = std::int64_t{64} << random() % 6;
+    const Batch batches[] = {draw_batch(random), draw_batch(random)};
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << fixed);
+    const VarlenTensors tensors(fixed), of_free(free);
+    if (forward::choose_variant(tensors.problem()) == nullptr) continue;  // not built
+    // First, so that a choice that is remembered could be taken for theirs.
+    const Alike otherwise = alike(problem_of(of_free, batches[0]), problem_of(of_free, batches[1]));
+    const Alike same = alike(problem_of(tensors, batches[0]), problem_of(tensors, batches[1]));
+    EXPECT_TRUE(same.forward);
+    EXPECT_TRUE(same.few);
+    others_of_forward += otherwise.forward ? 0 : 1, others_of_few += otherwise.few ? 0 : 1;
+  }
+  EXPECT_GT(others_of_forward, 0) << "without, the batch chooses";
+  EXPECT_GT(others_of_few, 0);
+}
+
+TEST(FixedSplits, HaveAPlaceForThePartialResultOfEachPart) {
+  VarlenCase c = paged({1, 300});
+  c.k_lens = {1000, 300};
+  const VarlenTensors free(c);
+  c.split_size = 128;
+  const VarlenTensors fixed(c);
+  const core::ForwardProblem problem = fixed.problem();
+  const auto few = api::few_queries_of(problem);
+  ASSERT_TRUE(few.has_value());
+  constexpr std::int64_t parts = 2 * 8;  // of two sequences of one key/value head, at their longest
+  EXPECT_EQ(decode::workspace_bytes(few->step, *few->variant),
+            4096 + parts * few->variant->query_rows * (c.head_dim + 2) * sizeof(float));
+  const api::MixedLaunches of_fixed = launches(fixed), of_free = launches(free);
+  EXPECT_TRUE(of_fixed.step.arguments.fixed_splits);
+  EXPECT_EQ(of_fixed.step.arguments.units.unit.value(), 128);
+  EXPECT_EQ(of_fixed.combine.blocks, 0) << "parts are merged in the step";
+  EXPECT_FALSE(of_free.step.arguments.fixed_splits);
+}
+
+TEST(FixedSplits, PackedKeysMayBelongToSequencesOfFewQueries) {
+  VarlenCase c = paged({1, 300});
+  c.keys = KeyLayout::packed;
+  EXPECT_FALSE(has_few(c));
+  c.split_size = 64;
+  EXPECT_TRUE(has_few(c));
 }
 
 }  // namespace

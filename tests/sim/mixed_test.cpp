@@ -98,6 +98,7 @@ void count_features(test::Coverage& coverage, const std::string& kind, const Var
   coverage.count(kind, "softcap", c.softcap > 0);
   coverage.count(kind, "sinks", c.sinks);
   coverage.count(kind, "lse", c.lse);
+  coverage.count(kind, "fixed splits", c.split_size > 0);
   coverage.count(kind, "padded head dims", c.head_dim % 64 != 0);
   if (kind == "beside") {
     coverage.count(kind, "as many as are few", has(c.q_lens, [few](std::int64_t n) { return n == few; }));

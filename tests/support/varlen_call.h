@@ -25,6 +25,7 @@ struct VarlenCall {
     varlen.k_new = p.varlen.k_new, varlen.v_new = p.varlen.v_new;
     varlen.cu_seqlens_k_new = p.varlen.cu_seqlens_k_new;
     varlen.leftpad_k = p.varlen.leftpad_k, varlen.batch_index = p.varlen.batch_index;
+    varlen.split_size = p.varlen.split_size;
     const core::Rotary& angles = p.varlen.rotary;
     rotary = {sizeof(rotary),   angles.cos, angles.sin,        angles.dtype,
               angles.positions, angles.dim, angles.interleaved};

@@ -12,6 +12,7 @@
 #include "cpu/varlen.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/oracle.h"
+#include "tests/support/varlen_places.h"
 
 namespace tandem::test {
 namespace {
@@ -61,9 +62,9 @@ Shape new_shape(const VarlenCase& c, std::int64_t columns) {
   return {count(c), c.new_lens.front(), c.kv_heads, columns};
 }
 
-/// One fewer than there may be, so that the last position takes the nearest row.
 std::int64_t table_positions(const VarlenCase& c) {
-  return c.rotary_dim == 0 ? 0 : std::max<std::int64_t>(1, longest(rows_of_keys(c)) - 1);
+  if (c.rotary_dim == 0 || c.rotary_rows > 0) return c.rotary_rows;
+  return std::max<std::int64_t>(1, longest(rows_of_keys(c)) - 1);
 }
 Shape table_shape(const VarlenCase& c) { return {1, 1, table_positions(c), c.rotary_dim / 2}; }
 
@@ -71,28 +72,6 @@ std::vector<std::int32_t> cumulated(const std::vector<std::int64_t>& lengths) {
   std::vector<std::int32_t> sums(lengths.size() + 1, 0);
   std::partial_sum(lengths.begin(), lengths.end(), sums.begin() + 1);
   return sums;
-}
-
-struct Place {
-  std::int64_t entry, row;
-};
-Place q_place(const VarlenTensors& t, std::int64_t sequence, std::int64_t row) {
-  if (!t.setup.q_packed) return {sequence, row};
-  return {0, t.cu_seqlens_q[static_cast<std::size_t>(sequence)] + row};
-}
-Place k_place(const VarlenTensors& t, std::int64_t sequence, std::int64_t row) {
-  if (t.setup.keys == KeyLayout::packed) return {0, t.cu_seqlens_k[static_cast<std::size_t>(sequence)] + row};
-  const auto i = static_cast<std::size_t>(sequence);
-  if (t.setup.keys == KeyLayout::entries)
-    return {t.setup.batch_index ? t.batch_index[i] : sequence, t.setup.padding_of(i) + row};
-  const std::int64_t slot = sequence * t.pages_per_sequence + row / t.setup.page_size;
-  return {t.page_table[static_cast<std::size_t>(slot)], row % t.setup.page_size};
-}
-
-/// Of the sequence's own new tokens.
-Place new_place(const VarlenTensors& t, std::int64_t sequence, std::int64_t row) {
-  if (!t.setup.new_packed) return {sequence, row};
-  return {0, t.cu_seqlens_new[static_cast<std::size_t>(sequence)] + row};
 }
 
 /// Where rotary embedding sees a key: its row of the entry.
@@ -153,12 +132,6 @@ std::string failure_of_cache(const HostTensor& now, const HostTensor& expected, 
   return failure.str().substr(0, 600);
 }
 
-template <typename Visit>
-void for_each_row(const std::vector<std::int64_t>& lengths, Visit visit) {
-  for (std::size_t i = 0; i < lengths.size(); ++i)
-    for (std::int64_t row = 0; row < lengths[i]; ++row) visit(static_cast<std::int64_t>(i), row);
-}
-
 void fill_row(HostTensor& tensor, Place at, Random& random) {
   std::normal_distribution<float> normal;
   const core::Tensor view = tensor.view();
@@ -207,7 +180,8 @@ std::ostream& operator<<(std::ostream& out, const VarlenCase& c) {
   return out << " left " << c.mask.left << " right " << c.mask.right << " chunk " << c.mask.chunk
              << " softcap " << c.softcap << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "")
              << (c.slopes ? c.slopes_by_sequence ? " slopes by sequence" : " slopes" : "")
-             << (c.tree ? " tree" : "") << (c.batch_index ? " indexed" : "") << " seed " << c.seed;
+             << (c.tree ? " tree" : "") << (c.batch_index ? " indexed" : "") << " split " << c.split_size
+             << " seed " << c.seed;
 }
 
 /// Entries that stand somewhere, new keys, angles.
@@ -427,6 +401,7 @@ core::ForwardProblem VarlenTensors::problem() const {
   p.varlen.cu_seqlens_k_new = pointer(cu_seqlens_new);
   p.varlen.leftpad_k = pointer(leftpad);
   p.varlen.batch_index = pointer(batch_index);
+  p.varlen.split_size = setup.split_size;
   if (setup.rotary_dim > 0)
     p.varlen.rotary = {cos.view().data,        sin.view().data,  cos.view().dtype,
                        table_positions(setup), setup.rotary_dim, setup.interleaved};

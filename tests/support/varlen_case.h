@@ -41,10 +41,13 @@ struct VarlenCase {
   std::int64_t rotary_dim = 0;  ///< 0: no rotary embedding
   bool interleaved = false;
   bool rotary_of_dtype = false;  ///< the tables; else fp32
+  /// Of them; 0: one fewer than there may be, so that the last position takes the nearest row.
+  std::int64_t rotary_rows = 0;
   /// Of entries: rows before each sequence's first key, none where empty; and whether they stand in another
   /// order, with others between.
   std::vector<std::int64_t> padding = {};
   bool batch_index = false;
+  std::int64_t split_size = 0;  ///< as in tandem_varlen
   std::uint64_t seed = 1;
 
   std::int64_t value_columns() const { return value_dim > 0 ? value_dim : head_dim; }

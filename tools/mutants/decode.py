@@ -283,6 +283,7 @@ MUTANTS = [
     Mutant("decode's plan: kernels that know no matrix", "plan", "knows_elements",
            Edit("&& variant.hadamard == problem.scales.hadamard", "")),
     Mutant("decode's plan: the matrix of another seed", "plan", "decode/plan/make_arguments", Edit("problem.scales.seed", "0")),
+    Mutant("decode's plan: short streams go two to a block", "plan", "min_share_of", Edit("problem.capacity(), 1, 128", "128, 1, 128")),
     # Decode: the cost model
     Mutant("decode's cost: streams side by side stand in turn", "cost", "streams_in_turn", Edit("/ shape.team_blocks", "")),
     Mutant("decode's cost: cut streams are merged for nothing", "cost", "merging_us", Edit("combine_us +", "")),

@@ -72,4 +72,10 @@ MUTANTS = [
     Mutant("share: the forward has the whole chip", "count", "ChipWork::us_with",
            Edit("(share.multiprocessors - blocks) * share.resident", "share.multiprocessors * share.resident")),
     Mutant("share: who is alone shares", "count", "share_chip", Edit("work.tiles > 0 && work.step_us > 0", "true")),
+    # Fixed splits: what may not depend on the batch
+    Mutant("fixed splits: any tile where they are alone", "plan", "knows_queries", Edit("&& problem.split_size == 0", "")),
+    Mutant("fixed splits: the forward's kernel by the batch", "plan", "estimate_to_choose",
+           Edit("!problem.varlen.keeps_bits()", "true")),
+    Mutant("fixed splits: windows that hide nothing are left out", "plan", "for_kernels",
+           Edit("if (!problem.varlen.keeps_bits())", "")),
 ]

@@ -146,22 +146,23 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
                      max_seqlen_k=0, k_new=None, v_new=None, cu_seqlens_k_new=None, rotary=None,
                      rotary_interleaved=False, leftpad_k=None, batch_index=None, causal=False, window=None, chunk=0,
                      scale=None, softcap=0.0, return_lse=False, deterministic=None, sinks=None, alibi_slopes=None,
-                     tree=None):
+                     tree=None, split_size=0):
     """Attention of sequences of different lengths as an operator: arguments and results are those of
     tandem.forward_varlen, which says what they mean. Appends to k and v in place where k_new and v_new are given.
 
     Has gradients where keys are neither paged nor in a cache (k_new, rotary, leftpad_k, batch_index), nor chunk,
-    alibi_slopes or tree is given; they read the lengths on the host and run one sequence after another, so that no CUDA graph can capture them.
+    alibi_slopes, tree or split_size is given; they read the lengths on the host and run one sequence after another, so that no CUDA graph can capture them.
     A row of no sequence has gradient 0.
     """
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
     scale = 0.0 if scale is None else _scale(scale)
     lengths = cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
     is_bare = (k_new is None and v_new is None and cu_seqlens_k_new is None and leftpad_k is None and batch_index is None
-               and rotary is None and alibi_slopes is None and tree is None and not chunk)
+               and rotary is None and alibi_slopes is None and tree is None and not chunk and not split_size)
     cos, sin = (None, None) if rotary is None else rotary
     new, cache = (k_new, v_new, cu_seqlens_k_new), (leftpad_k, batch_index, cos, sin, rotary_interleaved)
-    extras = _native.NO_EXTRAS if is_bare and sinks is None else (*new, *cache, chunk, sinks, alibi_slopes, tree)
+    extras = _native.NO_EXTRAS if is_bare and sinks is None else (*new, *cache, chunk, sinks, alibi_slopes, tree,
+                                                                  split_size)
     if _is_plain(q, k, v) and not _records_any(q, k, v) and _are_tensors(lengths) and _all_follow(extras):
         out, lse = _native.run_forward_varlen(
             q, k, v, (*lengths, max_seqlen_q, max_seqlen_k, left, right, scale, softcap), extras, return_lse)
@@ -174,7 +175,7 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
         out, lse = torch.ops.tandem.forward_varlen(q, k, v, *lengths, max_seqlen_q, max_seqlen_k, *options,
                                                    deterministic, sinks)
     else:
-        own = *lengths, *cache, max_seqlen_q, max_seqlen_k, chunk, *options, sinks, alibi_slopes, tree
+        own = *lengths, *cache, max_seqlen_q, max_seqlen_k, chunk, *options, sinks, alibi_slopes, tree, split_size
         if k_new is None and v_new is None:
             out, lse = torch.ops.tandem.forward_cache(q, k, v, *own)
         else:

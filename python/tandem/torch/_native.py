@@ -165,7 +165,7 @@ def run_forward(q, k, v, options, with_lse):
 def run_forward_varlen(q, k, v, options, extras, with_lse):
     """options: cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_seqlen_q, max_seqlen_k, keys to the left and to the
     right, scale, softcap. extras: NO_EXTRAS, or k_new, v_new, cu_seqlens_k_new, leftpad_k, batch_index, cos, sin,
-    interleaved, chunk, sinks, alibi_slopes, tree."""
+    interleaved, chunk, sinks, alibi_slopes, tree, split_size."""
     if forward_varlen is None or not _is_here(q):
         return _NOTHING
     out = _empty_like(q) if q.is_contiguous() else _empty_like(q, memory_format=_contiguous)

@@ -58,7 +58,8 @@ STEP = ("Tensor lengths, Tensor? page_table, Tensor? batch_index, Tensor? cos, T
         f"{MASK}, SymInt split_size, Tensor? sinks=None")
 CACHE = ("Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor? page_table, Tensor? leftpad_k, "
          "Tensor? batch_index, Tensor? cos, Tensor? sin, bool interleaved, SymInt max_seqlen_q, SymInt max_seqlen_k, "
-         f"SymInt chunk, {MASK}, Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? tree=None")
+         f"SymInt chunk, {MASK}, Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? tree=None, "
+         "SymInt split_size=0")
 BIASES = "SymInt chunk=0, Tensor? alibi_slopes=None, Tensor? tree=None"
 
 
@@ -117,7 +118,7 @@ def _window(*sides):
 def _forward_varlen(q, k, v, *rest):
     cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_q, max_k, left, right, scale, softcap, _, *sinks = rest
     sinks = sinks[0] if sinks else None
-    extras = _native.NO_EXTRAS if sinks is None else (*(None,) * 7, False, 0, sinks, None, None)
+    extras = _native.NO_EXTRAS if sinks is None else (*(None,) * 7, False, 0, sinks, None, None, 0)
     here = _native.run_forward_varlen(q, k, v, rest[:10], extras, True)
     if here[0] is not None:
         return here
@@ -144,9 +145,10 @@ def _backward(dout, dlse, *rest):
 
 def _forward_cache(q, k, v, *rest, new=(None, None, None)):
     *lengths, leftpad, index, cos, sin, interleaved, max_q, max_k, chunk, left, right, scale, softcap = rest[:16]
-    sinks, slopes, tree = (*rest[16:], None, None, None)[:3]
+    sinks, slopes, tree, split_size = (*rest[16:], *(None, None, None, 0)[len(rest) - 16:])
     here = _native.run_forward_varlen(q, k, v, (*lengths, max_q, max_k, left, right, scale, softcap),
-                                      (*new, leftpad, index, cos, sin, interleaved, chunk, sinks, slopes, tree), True)
+                                      (*new, leftpad, index, cos, sin, interleaved, chunk, sinks, slopes, tree,
+                                       split_size), True)
     if here[0] is not None:
         return here
     cu_seqlens_q, cu_seqlens_k, seqused_k, page_table = lengths
@@ -160,7 +162,7 @@ def _forward_cache(q, k, v, *rest, new=(None, None, None)):
                                  cu_seqlens_k_new=cu_seqlens_k_new, rotary=None if cos is None else (cos, sin),
                                  rotary_interleaved=interleaved, leftpad_k=leftpad, batch_index=index,
                                  window=_window(left, right), chunk=chunk, scale=scale or None, softcap=softcap,
-                                 return_lse=True, sinks=sinks, alibi_slopes=slopes, tree=tree)
+                                 return_lse=True, sinks=sinks, alibi_slopes=slopes, tree=tree, split_size=split_size)
 
 
 def _forward_append(q, k, v, *rest):
@@ -392,7 +394,7 @@ torch.library.register_autograd("tandem::forward_varlen", _differentiate_varlen,
 for name in ("backward", "backward_with_sinks"):
     _no_derivative(name, "Tandem has no double backward")
 _no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
-_no_derivative("forward_cache", "caches are for inference, and chunk, alibi_slopes and tree have none; use "
+_no_derivative("forward_cache", "caches are for inference, and chunk, alibi_slopes, tree and split_size have none; use "
                "tandem.torch.attention or attention_varlen without")
 for name in ("quantize", "quantize_by", "forward_eight_bit"):
     _no_derivative(name, "8 bits are for inference; use tandem.torch.attention")
