@@ -27,8 +27,8 @@ std::string name_of(const forward::ForwardVariant& v) {
   std::string values;
   if (v.has_narrow_values()) values.append("/").append(std::to_string(v.value_dim));
   return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] +
-         (v.value_terms == 2 ? " two-terms d" : " d") + std::to_string(v.head_dim) + values +
-         (v.mask == forward::MaskKind::prefix ? " prefix" : " band") +
+         (v.fp16_scores ? " fp16-scores" : "") + (v.value_terms == 2 ? " two-terms d" : " d") +
+         std::to_string(v.head_dim) + values + (v.mask == forward::MaskKind::prefix ? " prefix" : " band") +
          (v.lengths == forward::Lengths::varlen ? " varlen" : "") + (v.block_sparse ? " sparse" : "") +
          (v.softcap ? " softcap " : " ") + overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::pingpong ? " pingpong " : " ") + std::to_string(v.block_m) + "x" +

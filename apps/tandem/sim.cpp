@@ -155,8 +155,8 @@ std::string decisions_text(const forward::ForwardVariant& v) {
   std::string text = std::string(varlen ? "varlen," : "uniform,") + name_of(v.output) +
                      values[static_cast<int>(v.values)] + (v.value_terms == 2 ? "_of_two_terms" : "") + ',' +
                      std::to_string(v.value_dim) + (v.block_sparse ? ",1" : ",0") +
-                     (d.stages_output ? ",1" : ",0") + (d.loops_apart ? ",1," : ",0,") +
-                     (last_first ? "last_key_first" : "first_key_first");
+                     (v.fp16_scores ? ",1" : ",0") + (d.stages_output ? ",1" : ",0") +
+                     (d.loops_apart ? ",1," : ",0,") + (last_first ? "last_key_first" : "first_key_first");
   for (const bool decision : {d.edge_before, d.edge_after, d.maxima_as_integers, d.rescales_in_line,
                               d.queries_kept_longer, d.tiles_stand_apart})
     text += decision ? ",1" : ",0";
@@ -167,7 +167,8 @@ std::string decisions_text(const forward::ForwardVariant& v) {
 /// the names of the chip's kernels carry.
 void print_variants(std::ostream& out) {
   out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages,"
-         "lengths,output,values,value_dim,block_sparse,stages_output,loops_apart,direction,edge_before,"
+         "lengths,output,values,value_dim,block_sparse,fp16_scores,stages_output,loops_apart,direction,edge_"
+         "before,"
          "edge_after,maxima_as_integers,rescales_in_line,queries_kept_longer,tiles_stand_apart\n";
   forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {
     int index = 0;

@@ -27,7 +27,8 @@ struct Scales {
   std::optional<Tensor<const float>> q = std::nullopt, k = std::nullopt, v = std::nullopt;
   std::int64_t q_block = 0, k_block = 0, v_block = 0;  ///< tokens of a block; 0: all
   tandem_value_layout v_layout = TANDEM_VALUES_BY_KEY;
-  int v_terms = 1;  ///< of values by column: 1 or 2
+  int v_terms = 1;         ///< of values by column: 1 or 2
+  float qk_amplitude = 0;  ///< of the elements of q and k none is larger; 0: not known
 
   tandem_scales c_scales() const {
     tandem_scales scales{};
@@ -40,6 +41,7 @@ struct Scales {
     scales.v_block = v_block;
     scales.v_layout = v_layout;
     scales.v_terms = v_terms;
+    scales.qk_amplitude = qk_amplitude;
     return scales;
   }
 };
@@ -186,7 +188,8 @@ struct QuantizeOptions {
   int terms = 1;                          ///< of values by column: 1 or 2
   const tandem_rotary* rotary = nullptr;  ///< turns rows first; by key only
   const std::int32_t* positions =
-      nullptr;  ///< of each entry's first token, in the backend's memory; nullptr: 0
+      nullptr;          ///< of each entry's first token, in the backend's memory; nullptr: 0
+  float amplitude = 0;  ///< of e4m3, what scales bring the largest magnitude to; 0: 448
 };
 
 /// An element type that quantising writes: int8 by key only.
@@ -212,6 +215,7 @@ Status quantize(const Tensor<T>& x, const Tensor<O>& out, const Tensor<S>& scale
   args.terms = options.terms;
   args.rotary = options.rotary;
   args.first_positions = options.positions;
+  args.amplitude = options.amplitude;
   return Status(tandem_quantize(&args, options.stream));
 }
 

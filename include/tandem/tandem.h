@@ -339,6 +339,10 @@ typedef struct tandem_quantize_args {
   const int32_t*
       first_positions; /* b numbers in the memory of the backend: token j of entry i has position
                           first_positions[i] + j. NULL: all 0; read where rotary is not NULL only */
+  float amplitude; /* of E4M3 whose scales are written: what they bring the largest magnitude of a block to,
+                      or to as little as half of it, as scales are powers of two; 1 ... 448, and 0: 448.
+                      Counts rounded down to an E4M3 number. Less leaves fewer bits to small elements: below
+                      2^-6 they are multiples of 2^-9. For tandem_scales.qk_amplitude */
 } tandem_quantize_args;
 
 /* Quantises a tensor: one kernel on Hopper, without a workspace. stream: as in tandem_forward. An x without

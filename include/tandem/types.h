@@ -98,6 +98,11 @@ typedef struct tandem_scales {
   /* 0 and 1: one. 2, by column only: v is b, 2 * d, kv_heads, n, and columns d ... 2 * d - 1 are a second
    * term of each value: it stands for the sum of both times its scale. On Hopper with q and k of INT8 */
   int32_t v_terms;
+  /* Of q and k of E4M3: no element is larger in magnitude, as tandem_quantize_args.amplitude sees to; 0 ...
+   * 448, 0: not known. Where d * qk_amplitude^2 is at most 65504, which is what fp16 holds, Hopper has faster
+   * kernels (v by column, d up to 128, no cap). They take scores in fp16: rows with larger elements may come
+   * out as NaN or wrong */
+  float qk_amplitude;
 } tandem_scales;
 
 /* Which kernel serves, for study: tandem/study.h, which is not part of the stable interface. */

@@ -76,6 +76,8 @@ Status read_scales(const tandem_scales* given, tandem_scales* known) {
   const StructName name{"scales", "tandem_scales", TANDEM_SIZE_UP_TO(tandem_scales, v_layout)};
   if (Status s = read_optional(name, given, known); !s.ok()) return s;
   if (Status s = check_layout_of_values("scales.v_layout", known->v_layout); !s.ok()) return s;
+  if (!(known->qk_amplitude >= 0 && known->qk_amplitude <= core::E4m3::largest))
+    return invalid("scales.qk_amplitude is ", known->qk_amplitude, "; it has to be from 0 to 448");
   return check_terms("scales.v_terms", known->v_terms, known->v_layout);
 }
 
@@ -132,7 +134,7 @@ core::Scales resolve_scales(const Tensor& scales, std::int64_t block) {
 core::Quantisation resolve_scales(const tandem_scales& scales) {
   return {resolve_scales(scales.q, scales.q_block), resolve_scales(scales.k, scales.k_block),
           resolve_scales(scales.v, scales.v_block), scales.v_layout == TANDEM_VALUES_BY_COLUMN,
-          number_of_terms(scales.v_terms)};
+          number_of_terms(scales.v_terms),          scales.qk_amplitude};
 }
 
 }  // namespace tandem::api

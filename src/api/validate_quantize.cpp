@@ -28,6 +28,11 @@ Status check_options(const Args& args) {
   if (Status s = check_switch("scale_given", args.scale_given); !s.ok()) return s;
   if (Status s = check_switch("hadamard", args.hadamard); !s.ok()) return s;
   if (Status s = check_terms("terms", args.terms, args.layout); !s.ok()) return s;
+  if (args.amplitude != 0 && !(args.amplitude >= 1 && args.amplitude <= core::E4m3::largest))
+    return invalid("amplitude is ", args.amplitude, "; it has to be from 1 to 448, or 0 for 448");
+  if (args.amplitude != 0 && args.scale_given)
+    return invalid("amplitude is ", args.amplitude,
+                   ", but scale_given is 1; given scales are taken as they are");
   if (args.rotary != nullptr && args.layout == TANDEM_VALUES_BY_COLUMN)
     return invalid("rotary is given, but layout is TANDEM_VALUES_BY_COLUMN; values are not rotated");
   return {};
@@ -39,6 +44,8 @@ Status check_dtypes(const Args& args) {
   const int out = number_of(args.out.dtype);
   if (out != TANDEM_E4M3 && out != TANDEM_INT8)
     return invalid("out.dtype is ", describe_dtype(out), "; it has to be TANDEM_E4M3 or TANDEM_INT8");
+  if (out == TANDEM_INT8 && args.amplitude != 0)
+    return invalid("amplitude is ", args.amplitude, ", but out.dtype is ", describe_dtype(out), "; pass 0");
   if (out == TANDEM_INT8 && args.layout == TANDEM_VALUES_BY_COLUMN)
     return invalid("out.dtype is ", describe_dtype(out),
                    ", but layout is TANDEM_VALUES_BY_COLUMN; values are TANDEM_E4M3");
@@ -89,14 +96,16 @@ Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem
   for (Tensor* tensor : {&known.x, &known.out, &known.scale}) drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes})
     if (Status s = check(known); !s.ok()) return s;
-  *problem = {.x = known.x,
-              .out = known.out,
-              .by_column = known.layout == TANDEM_VALUES_BY_COLUMN,
-              .terms = number_of_terms(known.terms),
-              .scale = {known.scale, tokens_of_block(known.block)},
-              .scale_given = known.scale_given == 1,
-              .hadamard = known.hadamard == 1,
-              .seed = known.seed};
+  *problem = {
+      .x = known.x,
+      .out = known.out,
+      .by_column = known.layout == TANDEM_VALUES_BY_COLUMN,
+      .terms = number_of_terms(known.terms),
+      .amplitude = known.amplitude > 0 ? core::rounded_down_to_e4m3(known.amplitude) : core::E4m3::largest,
+      .scale = {known.scale, tokens_of_block(known.block)},
+      .scale_given = known.scale_given == 1,
+      .hadamard = known.hadamard == 1,
+      .seed = known.seed};
   if (known.rotary != nullptr) {
     problem->rotary = resolve_rotary(known.own_rotary);
     problem->first_positions = known.first_positions;

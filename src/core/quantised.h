@@ -41,8 +41,15 @@ struct Scales {
 /// All of a forward call's. Strides of dimensions of size 1 are 0.
 struct Quantisation {
   Scales q, k, v;
-  bool v_transposed;  ///< v is b, v_terms * d, kv_heads, keys (tandem_value_layout)
-  int v_terms = 1;    ///< of each value: it stands for their sum times its scale
+  bool v_transposed;    ///< v is b, v_terms * d, kv_heads, keys (tandem_value_layout)
+  int v_terms = 1;      ///< of each value: it stands for their sum times its scale
+  float amplitude = 0;  ///< of the elements of q and k none is larger; 0: not known
+
+  /// Whether fp16 holds every score, before its scales.
+  constexpr bool scores_fit_fp16(std::int64_t head_dim) const {
+    constexpr float largest = 65504;
+    return amplitude > 0 && static_cast<float>(head_dim) * amplitude * amplitude <= largest;
+  }
 };
 
 /// Those of an 8-bit cache. Strides of dimensions of size 1 are 0.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "core/hadamard.h"
 #include "core/problem.h"
 #include "core/rotary.h"
@@ -11,16 +12,22 @@
 namespace tandem::core {
 
 /// The scale of a block of e4m3 whose largest magnitude is `largest`: the least power of two that maps it to
-/// 448 or less. e4m3 is a floating-point format, so that others would gain nothing, and this one's inverse is
-/// exact. 1 where all is 0.
-constexpr float scale_for(float largest) {
+/// `amplitude` or less. e4m3 is a floating-point format, so that others would gain nothing, and this one's
+/// inverse is exact. 1 where all is 0.
+constexpr float scale_for(float largest, float amplitude = E4m3::largest) {
   constexpr std::uint32_t mantissa = 0x7fffff, least = 0x04000000, most = 0x7e800000;  // 2^-119, 2^126
   if (largest == 0) return 1;
-  const auto bits = std::bit_cast<std::uint32_t>(largest * (1 / E4m3::largest));
+  const auto bits = std::bit_cast<std::uint32_t>(largest * (1 / amplitude));
   const std::uint32_t rounded_up = (bits + mantissa) & ~mantissa;
   return std::bit_cast<float>(rounded_up < least ? least : rounded_up > most ? most : rounded_up);
 }
-/// The same for int8, a fixed-point format: the largest magnitude becomes 127. 1 where all is 0.
+/// The largest e4m3 number that is no larger: what is scaled to that is no larger when it is rounded, either.
+inline float rounded_down_to_e4m3(float x) {
+  E4m3 nearest = E4m3::from(x);
+  if (static_cast<float>(nearest) > x) --nearest.bits;
+  return static_cast<float>(nearest);
+}
+/// The scale of a block of int8, a fixed-point format: the largest magnitude becomes 127. 1 where all is 0.
 constexpr float int8_scale_for(float largest) {
   constexpr float least = 0x1p-119f, most = 0x1p126f;  // that have an inverse
   if (largest == 0) return 1;
@@ -37,9 +44,10 @@ constexpr float inverse_of(float power_of_two) {
 /// only, so that shapes agree and strides of dimensions of size 1 are 0.
 struct QuantizeProblem {
   Tensor x, out;
-  bool by_column;  ///< out is as tandem_value_layout says
-  int terms = 1;   ///< by column, of e4m3: columns head_dim() ... of out are the second
-  Scales scale;    ///< written, or read where it is given
+  bool by_column;                   ///< out is as tandem_value_layout says
+  int terms = 1;                    ///< by column, of e4m3: columns head_dim() ... of out are the second
+  float amplitude = E4m3::largest;  ///< what scales of e4m3 bring the largest magnitude to
+  Scales scale;                     ///< written, or read where it is given
   bool scale_given;
   bool hadamard;
   std::uint64_t seed;

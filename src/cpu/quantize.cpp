@@ -71,7 +71,7 @@ struct ScaledPart {
 };
 
 float scale_of(const core::QuantizeProblem& p, float largest) {
-  return p.to_integers() ? core::int8_scale_for(largest) : core::scale_for(largest);
+  return p.to_integers() ? core::int8_scale_for(largest) : core::scale_for(largest, p.amplitude);
 }
 
 /// Rounds element i of a row, x * inverse, to all of its terms.

@@ -58,18 +58,27 @@ struct ConsumerState {
   }
 };
 
+/// A block's scores: a float each, or two fp16 a word.
+template <ForwardVariant V>
+using Scores = std::conditional_t<V.fp16_scores, std::uint32_t[V.block_n / 4], float[V.block_n / 2]>;
+
 /// Makes the registers of a block's scores ready, ahead of a turn.
 template <ForwardVariant V>
-TANDEM_DEVICE void begin_scores(float (&scores)[V.block_n / 2]) {
-  tile::begin_scores<V.operand>(scores);
+TANDEM_DEVICE void begin_scores(Scores<V>& scores) {
+  if constexpr (!V.fp16_scores) tile::begin_scores<V.operand>(scores);
 }
 
 /// Starts the scores of K's next block, which has to be full.
 template <ForwardVariant V>
-TANDEM_DEVICE void start_scores(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
+TANDEM_DEVICE void start_scores(ConsumerState<V>& state, Scores<V>& scores) {
   hw::wgmma_fence();
-  tile::issue_scores<V.operand>(scores, state.shared.q[state.pingpong.consumer],
-                                state.shared.k[state.at.k.stage]);
+  const auto& q = state.shared.q[state.pingpong.consumer];
+  const auto& k = state.shared.k[state.at.k.stage];
+  if constexpr (V.fp16_scores) {
+    tile::issue_scores_fp16(scores, q, k);
+  } else {
+    tile::issue_scores<V.operand>(scores, q, k);
+  }
   hw::wgmma_commit();
 }
 
@@ -145,8 +154,10 @@ TANDEM_DEVICE void take_scales(ConsumerState<V>& state, int position) {
 
 /// Rounds a block's probabilities to the operands' type.
 template <ForwardVariant V>
-TANDEM_DEVICE void round_probabilities(BlockProbabilities<V>& p, const float (&scores)[V.block_n / 2]) {
-  if constexpr (V.is_8_bit()) {
+TANDEM_DEVICE void round_probabilities(BlockProbabilities<V>& p, const Scores<V>& scores) {
+  if constexpr (V.fp16_scores) {
+    tile::gather_codes(p, scores);
+  } else if constexpr (V.is_8_bit()) {
     tile::quantise_probabilities<V.codes()>(p, scores);
   } else {
     tile::round_probabilities<V.operand>(p, scores);
@@ -216,7 +227,7 @@ TANDEM_DEVICE float score_unit(const ConsumerState<V>& state, float of_scores, i
 
 /// Cap, slopes, mask and row maxima of one block of scores (line 18), at a position of the loop.
 template <ForwardVariant V, BlockKind kind>
-TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, float (&scores)[V.block_n / 2], int position) {
+TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, Scores<V>& scores, int position) {
   if constexpr (V.softcap) {
     const float to_cap[2] = {score_unit(state, state.args.score_to_cap, 0),
                              score_unit(state, state.args.score_to_cap, 1)};
@@ -229,16 +240,17 @@ TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, float (&scores)[V.block
   // Full blocks without slopes don't ask, since a list would be read for it.
   const bool asks = !V.block_sparse || kind == BlockKind::masked;
   const int first_key = asks ? key_block<V>(state.args, state.loop, position) * V.block_n : 0;
-  state.bias.add(state.args, scores, first_key);
-  if constexpr (kind == BlockKind::masked) {
-    mask_scores<V>(scores, state.limits, first_key);
-    state.tree.hide(state.args, scores, state.own_row, first_key);
-  }
-  if constexpr (V.is_8_bit()) {
-    state.softmax.template update_row_max<kind == BlockKind::masked ? tile::Maximum::float_ : maximum_of<V>>(
-        scores);
+  if constexpr (V.fp16_scores) {  // without slopes and trees
+    if constexpr (kind == BlockKind::masked) mask_fp16_scores<V>(scores, state.limits, first_key);
+    state.softmax.update_row_max(scores);
   } else {
-    state.softmax.template update_row_max<maximum_of<V>>(scores);
+    state.bias.add(state.args, scores, first_key);
+    if constexpr (kind == BlockKind::masked) {
+      mask_scores<V>(scores, state.limits, first_key);
+      state.tree.hide(state.args, scores, state.own_row, first_key);
+    }
+    constexpr auto how = V.is_8_bit() && kind == BlockKind::masked ? tile::Maximum::float_ : maximum_of<V>;
+    state.softmax.template update_row_max<how>(scores);
   }
 }
 
@@ -259,7 +271,7 @@ TANDEM_DEVICE tile::Rescale rebase(ConsumerState<V>& state) {
 
 /// Probabilities and row sums of the same block (line 19 too).
 template <ForwardVariant V, BlockKind kind>
-TANDEM_DEVICE void exponentiate(ConsumerState<V>& state, float (&scores)[V.block_n / 2]) {
+TANDEM_DEVICE void exponentiate(ConsumerState<V>& state, Scores<V>& scores) {
   constexpr bool masked = kind == BlockKind::masked;
   if constexpr (V.is_8_bit()) {
     TANDEM_UNROLL
@@ -273,8 +285,7 @@ TANDEM_DEVICE void exponentiate(ConsumerState<V>& state, float (&scores)[V.block
 
 /// Lines 18 and 19.
 template <ForwardVariant V, BlockKind kind>
-TANDEM_DEVICE OutputRescale softmax_block(ConsumerState<V>& state, float (&scores)[V.block_n / 2],
-                                          int position) {
+TANDEM_DEVICE OutputRescale softmax_block(ConsumerState<V>& state, Scores<V>& scores, int position) {
   take_maximum<V, kind>(state, scores, position);
   const tile::Rescale by = rebase<V, kind>(state);
   const OutputRescale rescale{

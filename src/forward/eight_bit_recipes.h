@@ -24,10 +24,15 @@ struct EightBitRecipe {
   bool softcap;
   hw::Operand operand = hw::Operand::e4m3;
   int value_terms = 1;
+  bool fp16_scores = false;
 };
 
 /// Values by rows are for callers that have them so, and for study: bands serve every mask.
 inline constexpr std::array eight_bit_recipes = {
+    EightBitRecipe{
+        .values = ValueLayout::columns, .mask = MaskKind::prefix, .softcap = false, .fp16_scores = true},
+    EightBitRecipe{
+        .values = ValueLayout::columns, .mask = MaskKind::band, .softcap = false, .fp16_scores = true},
     EightBitRecipe{ValueLayout::columns, MaskKind::prefix, false},
     EightBitRecipe{ValueLayout::columns, MaskKind::band, false},
     EightBitRecipe{ValueLayout::columns, MaskKind::band, true},
@@ -44,6 +49,14 @@ inline constexpr std::array int8_recipes = {
     EightBitRecipe{ValueLayout::columns, MaskKind::band, false, hw::Operand::int8, 2},
     EightBitRecipe{ValueLayout::columns, MaskKind::band, true, hw::Operand::int8, 2}};
 
+/// Of head dim 256 without the first two: ptxas serialises their products (C7511).
+template <int head_dim>
+constexpr auto eight_bit_recipes_of() {
+  constexpr int without = head_dim > 128 ? 2 : 0;
+  std::array<EightBitRecipe, eight_bit_recipes.size() - without> recipes{};
+  std::copy(eight_bit_recipes.begin() + without, eight_bit_recipes.end(), recipes.begin());
+  return recipes;
+}
 /// Of head dim 256 without the first: ptxas serialises its products (C7511), not those of bands.
 template <int head_dim>
 constexpr auto int8_recipes_of() {
@@ -67,12 +80,13 @@ constexpr ForwardVariant eight_bit_variant(const EightBitRecipe& recipe, hw::Ope
           .softcap = recipe.softcap,
           .overlap = wide || transposes || capped_sums ? Overlap::serial : Overlap::two_stage,
           .turn = head_dim == 64 || (!wide && !transposes) ? TurnPolicy::pingpong : TurnPolicy::free,
-          .block_m = 128,
+          .block_m = head_dim == 64 && recipe.fp16_scores ? 192 : 128,
           .block_n = wide && transposes ? eight_bit_block_n / 2 : eight_bit_block_n,
           .kv_stages = wide ? 2 : 3,
           .output = output,
           .values = recipe.values,
           .value_dim = head_dim,
+          .fp16_scores = recipe.fp16_scores,
           .value_terms = recipe.value_terms};
 }
 

@@ -9,6 +9,7 @@
 #include "forward/work.h"
 #include "hw/hw.h"
 #include "tile/block_softmax.h"
+#include "tile/half_softmax.h"
 #include "tile/output_row.h"
 #include "tile/softmax.h"
 
@@ -163,9 +164,10 @@ TANDEM_DEVICE void store_lse(const ForwardArguments& args, const OutputRows& row
 
 /// The statistics of a tile's rows.
 template <ForwardVariant V>
-using Softmax =
-    std::conditional_t<V.is_8_bit(), tile::BlockSoftmax<V.codes(), V.integer_scores() && !V.softcap>,
-                       tile::OnlineSoftmax>;
+using BlockSoftmax = std::conditional_t<V.fp16_scores, tile::HalfSoftmax,
+                                        tile::BlockSoftmax<V.codes(), V.integer_scores() && !V.softcap>>;
+template <ForwardVariant V>
+using Softmax = std::conditional_t<V.is_8_bit(), BlockSoftmax<V>, tile::OnlineSoftmax>;
 
 /// Takes the sinks of the heads of the thread's rows into their statistics.
 TANDEM_DEVICE void add_sinks(const ForwardArguments& args, const OutputRows& rows, int row, float (&lse)[2],

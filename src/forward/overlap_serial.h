@@ -13,7 +13,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
   auto& [q_at, k_at, v_at] = state.at;
 
   for (int j = begin; j < end; ++j) {  // line 15
-    float scores[V.block_n / 2];
+    Scores<V> scores;
     BlockProbabilities<V> p;
 
     begin_scores<V>(scores);

@@ -14,7 +14,7 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, BlockProbabilities<
   auto& [q_at, k_at, v_at] = state.at;
 
   for (int j = begin; j < end; ++j) {  // line 7
-    float scores[V.block_n / 2];
+    Scores<V> scores;
 
     begin_scores<V>(scores);
     take_scales(state, j);
@@ -48,8 +48,7 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, BlockProbabilities<
 
 /// Line 6 for a tile's first block, whose maxima are taken: P and l. O is still 0.
 template <BlockKind kind, ForwardVariant V>
-TANDEM_DEVICE void begin_probabilities(ConsumerState<V>& state, float (&scores)[V.block_n / 2],
-                                       BlockProbabilities<V>& p) {
+TANDEM_DEVICE void begin_probabilities(ConsumerState<V>& state, Scores<V>& scores, BlockProbabilities<V>& p) {
   rebase<V, kind>(state);
   exponentiate<V, kind>(state, scores);
   round_probabilities<V>(p, scores);
@@ -60,7 +59,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, BlockProbabilities<V>& p) {
   ForwardShared<V>& shared = state.shared;
   tile::PipelineState<V.kv_stages>& k_at = state.at.k;
-  float scores[V.block_n / 2];
+  Scores<V> scores;
 
   begin_scores<V>(scores);
   take_scales(state, 0);
@@ -99,7 +98,7 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, BlockProbabilities
                                      const Work& next) {
   ForwardShared<V>& shared = state.shared;
   auto& [q_at, k_at, v_at] = state.at;
-  float scores[V.block_n / 2];
+  Scores<V> scores;
 
   begin_scores<V>(scores);
   tile::consumer_wait(shared.q_pipeline[state.pingpong.consumer], q_at);  // line 3, next

@@ -173,6 +173,7 @@ bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) 
   return variant.operand == operand_of(problem.dtype()) &&
          (!variant.is_8_bit() || variant.output == operand_of(problem.o.dtype)) &&
          variant.values == layout_of_values(problem) && variant.value_terms == problem.quantisation.v_terms &&
+         (!variant.fp16_scores || problem.quantisation.scores_fit_fp16(problem.head_dim())) &&
          variant.lengths == lengths && variant.block_sparse == problem.blocks.given() &&
          variant.knows_columns(problem.head_dim(), problem.value_dim()) &&
          variant.softcap == (problem.softcap > 0) &&
@@ -195,6 +196,7 @@ struct Judged {
     const ForwardVariant &a = candidate->variant, &b = other.candidate->variant;
     if (a.head_dim != b.head_dim) return a.head_dim < b.head_dim;
     if (a.value_dim != b.value_dim) return a.value_dim < b.value_dim;
+    if (a.fp16_scores != b.fp16_scores) return a.fp16_scores;
     if (a.mask != b.mask) return (a.mask == MaskKind::band) == needs_band(problem);
     return us < other.us;
   }
@@ -294,7 +296,8 @@ ShapeOfProblem::ShapeOfProblem(const core::ForwardProblem& p)
               p.block_n,
               (p.softcap > 0 ? 1 : 0) + (p.varlen.given ? 2 : 0) + (p.slopes.given() ? 4 : 0) +
                   (p.tree != nullptr ? 8 : 0) + 16 * static_cast<int>(layout_of_values(p)) +
-                  (p.blocks.given() ? 64 : 0) + 128 * p.quantisation.v_terms +
+                  (p.blocks.given() ? 64 : 0) + 128 * (p.quantisation.v_terms - 1) +
+                  (p.quantisation.scores_fit_fp16(p.head_dim()) ? 256 : 0) +
                   (p.varlen.keeps_bits() ? 512 : 0) + 1024 * p.varlen.split_keys} {}
 
 std::uint64_t ShapeOfProblem::hash() const {

@@ -42,4 +42,23 @@ TANDEM_DEVICE void mask_scores(float (&scores)[V.block_n / 2], const RowLimits& 
   }
 }
 
+/// The same of scores in fp16, two a word.
+template <ForwardVariant V>
+TANDEM_DEVICE void mask_fp16_scores(std::uint32_t (&scores)[V.block_n / 4], const RowLimits& limits,
+                                    int first_key) {
+  constexpr std::uint32_t minus_infinity = 0xfc00;
+  const int own_column = first_key + 2 * static_cast<int>(hw::lane_index() % 4);
+  TANDEM_UNROLL
+  for (int j = 0; j < V.block_n / 4; ++j) {
+    const int i = j % 2;
+    TANDEM_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int column = 8 * (j / 2) + half, shift = 16 * half;
+      bool visible = column < limits.end[i] - own_column;
+      if constexpr (V.mask == MaskKind::band) visible = visible && column >= limits.begin[i] - own_column;
+      if (!visible) scores[j] = (scores[j] & ~(0xffffu << shift)) | minus_infinity << shift;
+    }
+  }
+}
+
 }  // namespace tandem::forward

@@ -148,6 +148,12 @@ TANDEM_DEVICE void compute_before_wait(float value, Barrier& witness);
 template <Operand operand, int n, Major b_major, Major a_major = Major::k>
 TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                             Accumulate accumulate);
+/// Warpgroup: the same of e4m3, with D in fp16: accumulators[2 * j + i] has what of fp32 would be [4 * j + 2
+/// * i] in its low half and [4 * j + 2 * i + 1] in the high one. Sums are those of fp32, rounded to fp16 once
+/// an instruction.
+template <int n>
+TANDEM_DEVICE void wgmma_ss_fp16(std::uint32_t (&accumulators)[n / 4], MatrixDescriptor a, MatrixDescriptor b,
+                                 Accumulate accumulate);
 /// Warpgroup: A from registers, B from shared memory. "RS".
 template <Operand operand, int n, Major b_major>
 TANDEM_DEVICE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
@@ -203,6 +209,15 @@ TANDEM_DEVICE float max_or_nan(float a, float b);
 /// The maximum of three floats compared as signed integers, in one instruction (PTX max.s32, twice): the
 /// maximum of the floats unless it is negative.
 TANDEM_DEVICE float max_of_bits(float a, float b, float c);
+/// The maximum of three words' halves, each compared as signed integers: of fp16 numbers the maximum unless
+/// it is negative; NaN where one is (positive, as arithmetic makes it). PTX max.s16x2, twice.
+TANDEM_DEVICE std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c);
+/// The maximum of two pairs of fp16; NaN where either is. PTX max.NaN.f16x2.
+TANDEM_DEVICE std::uint32_t max_or_nan_fp16(std::uint32_t a, std::uint32_t b);
+/// a * b + c of pairs of fp16, rounded to nearest even once. PTX fma.rn.f16x2.
+TANDEM_DEVICE std::uint32_t fma_fp16(std::uint32_t a, std::uint32_t b, std::uint32_t c);
+/// The same, clamped to 0 ... 1; NaN to 0. PTX fma.rn.sat.f16x2.
+TANDEM_DEVICE std::uint32_t fma_fp16_saturated(std::uint32_t a, std::uint32_t b, std::uint32_t c);
 /// Two floats rounded to nearest even, `low` in the lower half. PTX cvt.rn.{bf16x2,f16x2}.f32.
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high);

@@ -25,6 +25,7 @@ struct QuantizeArguments {
   int tiles;           ///< blocks of tokens of all entries and heads
   int length, padded;  ///< tokens, and those of a row by column
   bool scale_given;
+  float amplitude;  ///< as in core::QuantizeProblem
   core::HadamardView hadamard;
   core::RotaryView rotary;              ///< of outputs by key
   const std::int32_t* first_positions;  ///< of each entry's first token; nullptr: 0

@@ -62,12 +62,12 @@ struct Scale {
   float value, inverse;
 };
 template <QuantizeVariant V>
-TANDEM_DEVICE Scale find_scale(float largest) {
+TANDEM_DEVICE Scale find_scale(float largest, float amplitude) {
   if constexpr (V.output == hw::Operand::int8) {
     const float scale = core::int8_scale_for(largest);
     return {scale, tile::inverse_of_given(scale)};
   } else {
-    const float scale = core::scale_for(largest);
+    const float scale = core::scale_for(largest, amplitude);
     return {scale, core::inverse_of(scale)};
   }
 }
@@ -260,7 +260,7 @@ TANDEM_DEVICE void quantize_tile(const QuantizeArguments& args, QuantizeShared<V
   if (args.scale_given) {
     inverse = tile::inverse_of_given(hw::load_global(place.scale(args)));
   } else {
-    const Scale found = find_scale<V>(shared.largest(turn));
+    const Scale found = find_scale<V>(shared.largest(turn), args.amplitude);
     inverse = found.inverse;
     if (hw::thread_index() == 0) hw::store_global(place.scale(args), found.value);
   }

@@ -67,6 +67,7 @@ QuantizeArguments make_arguments(const QuantizeProblem& problem) {
   args.length = static_cast<int>(problem.length());
   args.padded = problem.by_column ? static_cast<int>(problem.out.shape[3]) : args.length;
   args.scale_given = problem.scale_given;
+  args.amplitude = problem.amplitude;
   args.hadamard = core::HadamardView::of(problem.hadamard, problem.seed, problem.head_dim());
   args.rotary = core::RotaryView::of(problem.rotary);
   args.first_positions = problem.first_positions;

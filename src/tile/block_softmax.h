@@ -25,23 +25,85 @@ inline constexpr float codes_per_octave = 8, offset_of_codes = 55.54f;
 /// Weights reach 2^64 before the anchor moves: outputs are at most 2^64 * 2^8 * 448 a key.
 inline constexpr float log2_most_weight = 64;
 
-/// Running statistics of the thread's two rows. Probability j of the block is 2^(score j * unit + offset),
-/// and its weight beside other blocks' 2^(anchor - offset). `codes`: probabilities are made as codes. `sums`:
-/// scores are sums of integers as gemm.h leaves them, base_of_sums too large.
-template <bool codes, bool sums>
-struct BlockSoftmax {
+/// What is kept of blocks of the thread's two rows, whatever makes their probabilities. A block's weight
+/// beside others' is 2^(anchor - its offset).
+struct BlockStatistics {
   static constexpr float infinity = std::numeric_limits<float>::infinity();
-  /// Octaves a unit of `sums`, up to which the line through their exponents, or codes, reaches down to where
-  /// the float is 0 with an error that shows nowhere: of 2^-7 of a code, or 2^-10 of an octave.
-  static constexpr float most_unit = 1.f / 384;
 
   float anchor[2] = {infinity,
                      infinity};   ///< an offset: of the row's first block that has keys, as long as that does
   float row_sum[2] = {0.f, 0.f};  ///< of the thread's own columns, until `finish`; of codes, of all
-  float row_max[2];               ///< of the last block only
-  float unit[2];                  ///< of the last block's scores, for exponents of two
   float weight[2];                ///< of the last block's P V in the output
   float share[2];                 ///< of its probabilities in the sums
+
+  /// Line 21's second half: adds the last block's product, or columns of it from `first` on.
+  template <int first, int count, int columns, int registers>
+  TANDEM_DEVICE void add(float (&output)[columns], const float (&product)[registers]) const {
+    TANDEM_UNROLL
+    for (int j = 0; j < count; ++j) {
+      output[first + j] = hw::fma(weight[row_of_accumulator(j)], product[j], output[first + j]);
+    }
+  }
+
+  /// Adds the last block's sums of probabilities, of all its columns.
+  TANDEM_DEVICE void add_sums(float upper, float lower) {
+    row_sum[0] = hw::fma(share[0], upper, row_sum[0]);
+    row_sum[1] = hw::fma(share[1], lower, row_sum[1]);
+  }
+
+ protected:
+  /// The weights of a block by its offsets, infinite ones of rows that see none of its keys; these become 0.
+  /// The output is brought to another anchor where a row needs it.
+  template <bool masked, int columns>
+  TANDEM_DEVICE void weigh(float (&offset)[2], float (&output)[columns], float value_scale) {
+    if (hw::any_lane(anchor[0] - offset[0] > log2_most_weight || anchor[1] - offset[1] > log2_most_weight))
+      move_anchor(offset, output);
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const bool none = masked && offset[i] == infinity;
+      share[i] = none ? 0.f : hw::exp2(anchor[i] - offset[i]);
+      weight[i] = share[i] * value_scale;
+      if (none) offset[i] = 0.f;
+    }
+  }
+  /// Line 24, from sums over all columns: as OnlineSoftmax::finish.
+  TANDEM_DEVICE void finish_sums(float (&lse)[2], float (&normalise)[2]) const {
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const bool empty = row_sum[i] == 0.f;
+      lse[i] = empty ? -infinity : ln_2 * (hw::log2(row_sum[i]) - anchor[i]);
+      normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
+    }
+  }
+
+ private:
+  /// To the block at hand, of the rows whose weights would leave fp32's range otherwise. Seldom but in a
+  /// tile's first block.
+  template <int columns>
+  TANDEM_DEVICE void move_anchor(const float (&offset)[2], float (&output)[columns]) {
+    float factor[2];
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const bool moves = anchor[i] - offset[i] > log2_most_weight;
+      factor[i] = moves ? hw::exp2(offset[i] - anchor[i]) : 1.f;
+      if (moves) anchor[i] = offset[i];
+      row_sum[i] *= factor[i];
+    }
+    scale_rows(output, factor);
+  }
+};
+
+/// Running statistics of the thread's two rows. Probability j of the block is 2^(score j * unit + offset).
+/// `codes`: probabilities are made as codes. `sums`:
+/// scores are sums of integers as gemm.h leaves them, base_of_sums too large.
+template <bool codes, bool sums>
+struct BlockSoftmax : BlockStatistics {
+  /// Octaves a unit of `sums`, up to which the line through their exponents, or codes, reaches down to where
+  /// the float is 0 with an error that shows nowhere: of 2^-7 of a code, or 2^-10 of an octave.
+  static constexpr float most_unit = 1.f / 384;
+
+  float row_max[2];  ///< of the last block only
+  float unit[2];     ///< of the last block's scores, for exponents of two
 
   /// Algorithm 1, line 18, for one block alone.
   template <Maximum how, int count>
@@ -86,15 +148,7 @@ struct BlockSoftmax {
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) offset[i] = on_line(offset[i], unit[i]);
     }
-    if (hw::any_lane(anchor[0] - offset[0] > log2_most_weight || anchor[1] - offset[1] > log2_most_weight))
-      move_anchor(offset, output);
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const bool none = masked && offset[i] == infinity;
-      share[i] = none ? 0.f : hw::exp2(anchor[i] - offset[i]);
-      weight[i] = share[i] * value_scale;
-      if (none) offset[i] = 0.f;
-    }
+    weigh<masked>(offset, output, value_scale);
     if constexpr (codes) {
       make_codes<masked>(scores, offset, steep);
     } else {
@@ -102,30 +156,13 @@ struct BlockSoftmax {
     }
   }
 
-  /// Line 21's second half: adds the last block's product, or columns of it from `first` on.
-  template <int first, int count, int columns, int registers>
-  TANDEM_DEVICE void add(float (&output)[columns], const float (&product)[registers]) const {
-    TANDEM_UNROLL
-    for (int j = 0; j < count; ++j) {
-      output[first + j] = hw::fma(weight[row_of_accumulator(j)], product[j], output[first + j]);
-    }
-  }
-
-  /// Adds the last block's sums of probabilities, of all its columns.
-  TANDEM_DEVICE void add_sums(float upper, float lower) {
-    row_sum[0] = hw::fma(share[0], upper, row_sum[0]);
-    row_sum[1] = hw::fma(share[1], lower, row_sum[1]);
-  }
-
   /// Line 24: as OnlineSoftmax::finish.
   TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) {
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      if (!codes) row_sum[i] = quad_sum(row_sum[i]);
-      const bool empty = row_sum[i] == 0.f;
-      lse[i] = empty ? -infinity : ln_2 * (hw::log2(row_sum[i]) - anchor[i]);
-      normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
+    if constexpr (!codes) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) row_sum[i] = quad_sum(row_sum[i]);
     }
+    finish_sums(lse, normalise);
   }
 
  private:
@@ -190,21 +227,6 @@ struct BlockSoftmax {
     }
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) row_sum[i] = hw::fma(share[i], sum[i], row_sum[i]);
-  }
-
-  /// To the block at hand, of the rows whose weights would leave fp32's range otherwise. Seldom but in a
-  /// tile's first block.
-  template <int columns>
-  TANDEM_DEVICE void move_anchor(const float (&offset)[2], float (&output)[columns]) {
-    float factor[2];
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const bool moves = anchor[i] - offset[i] > log2_most_weight;
-      factor[i] = moves ? hw::exp2(offset[i] - anchor[i]) : 1.f;
-      if (moves) anchor[i] = offset[i];
-      row_sum[i] *= factor[i];
-    }
-    scale_rows(output, factor);
   }
 };
 

@@ -41,6 +41,18 @@ TANDEM_DEVICE void issue_scores(float (&scores)[block_n / 2], const SharedTile<w
   }
 }
 
+/// The same, in fp16 (hw::wgmma_ss_fp16).
+template <int block_n, int head_dim>
+TANDEM_DEVICE void issue_scores_fp16(std::uint32_t (&scores)[block_n / 4],
+                                     const SharedTile<warpgroup_rows, head_dim>& q,
+                                     const SharedTile<block_n, head_dim>& k) {
+  TANDEM_UNROLL
+  for (int step = 0; step < head_dim / k_step; ++step) {
+    hw::wgmma_ss_fp16<block_n>(scores, q.k_major(step), k.k_major(step),
+                               step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
+  }
+}
+
 /// Starts O += P V (RS-GEMM).
 template <hw::Operand operand, int block_n, int columns>
 TANDEM_DEVICE void start_output(float (&output)[columns / 2], const Probabilities<block_n>& p,
@@ -80,6 +92,19 @@ TANDEM_DEVICE void quantise_probabilities(Probabilities<words>& p, const float (
       const float* group = &scores[16 * step + 8 * (r / 2) + 2 * (r % 2)];
       p.fragment[step][r] = codes ? hw::pack_bytes(group[0], group[1], group[4], group[5])
                                   : hw::pack_e4m3(group[0], group[1], group[4], group[5]);
+    }
+  }
+}
+
+/// The same of codes in the low bytes of halves.
+template <int words>
+TANDEM_DEVICE void gather_codes(Probabilities<words>& p, const std::uint32_t (&codes)[words / 2]) {
+  TANDEM_UNROLL
+  for (int step = 0; step < words / k_step; ++step) {
+    TANDEM_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      const std::uint32_t* group = &codes[8 * step + 4 * (r / 2) + r % 2];
+      p.fragment[step][r] = hw::select_bytes<0x6420>(group[0], group[2]);
     }
   }
 }

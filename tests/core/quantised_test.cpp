@@ -70,6 +70,37 @@ TEST(Quantised, AScaleIsTheLeastPowerOfTwoThatBringsTheLargestTo448) {
     EXPECT_EQ(inverse_of(std::ldexp(1.f, exponent)), std::ldexp(1.f, -exponent)) << exponent;
 }
 
+TEST(Quantised, AScaleBringsTheLargestToAnAmplitudeOrToNoLessThanHalf) {
+  for (const float amplitude : {1.f, 1.125f, 15.f, 22.f, 30.f, 240.f, 416.f})
+    for (const float largest : {1e-20f, 0.7f, 1.f, amplitude, 3.3f * amplitude, 1e20f}) {
+      const float scaled = largest / scale_for(largest, amplitude);
+      EXPECT_LE(scaled, amplitude) << largest;
+      EXPECT_GT(scaled, amplitude / 2) << largest;
+    }
+}
+
+TEST(Quantised, NumbersAreRoundedDownToTheNextOfE4m3) {
+  for (int bits = 0x08; bits < 0x7e; ++bits) {
+    const auto own = static_cast<float>(E4m3{static_cast<std::uint8_t>(bits)}),
+               next = static_cast<float>(E4m3{static_cast<std::uint8_t>(bits + 1)});
+    for (const float x : {own, std::nextafter(own, next), (own + next) / 2, std::nextafter(next, own)})
+      EXPECT_EQ(rounded_down_to_e4m3(x), own) << x;
+  }
+}
+
+TEST(Quantised, Fp16HoldsScoresUpToTheSquareOfTheAmplitudeTimesTheHeadDim) {
+  const auto fits = [](float amplitude, std::int64_t head_dim) {
+    Quantisation own{};
+    own.amplitude = amplitude;
+    return own.scores_fit_fp16(head_dim);
+  };
+  EXPECT_FALSE(fits(0, 64)) << "not known";
+  for (auto [amplitude, head_dim] : {std::pair{30.f, 64}, {22.f, 128}, {15.f, 256}}) {
+    EXPECT_TRUE(fits(amplitude, head_dim));
+    EXPECT_FALSE(fits(amplitude * 17 / 15, head_dim));
+  }
+}
+
 TEST(Quantised, AScaleOfInt8BringsTheLargestTo127) {
   EXPECT_EQ(int8_scale_for(0), 1);
   EXPECT_EQ(int8_scale_for(127), 1);

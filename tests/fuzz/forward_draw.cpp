@@ -64,6 +64,7 @@ void draw_eight_bit(ForwardCall& call, Draws& draws, const Sizes& s, Placer& pla
   if (draws.below(3) == 0) return;
   scales.v_layout = TANDEM_VALUES_BY_COLUMN;
   scales.v_terms = static_cast<std::int32_t>(draws.between(0, 2));
+  scales.qk_amplitude = static_cast<float>(draws.between(0, 448));
 }
 
 /// Lists of some of the key blocks for each block of queries, shared by entries or heads or not.
@@ -160,6 +161,7 @@ void change(ForwardCall& call, Draws& draws) {
     case 5:
       store(call.scales.v_layout, static_cast<int>(draws.between(-1, 2)));
       call.scales.v_terms = static_cast<std::int32_t>(draws.between(-1, 3));
+      call.scales.qk_amplitude = static_cast<float>(draws.between(-1, 450));
       args.scales = draws.below(2) == 0 ? nullptr : &call.scales;
       break;
     case 6: {  // numbers that lie anywhere, or nowhere

@@ -97,6 +97,7 @@ bool eight_bit_holds(const tandem_forward_args& args) {
   const tandem_scales& scales = *args.scales;
   const bool by_column = number(scales.v_layout) == TANDEM_VALUES_BY_COLUMN;
   if (scales.v_terms < 0 || scales.v_terms > 2 || (scales.v_terms == 2 && !by_column)) return false;
+  if (!(scales.qk_amplitude >= 0 && scales.qk_amplitude <= 448)) return false;
   const std::int64_t q_heads = args.q.shape[2], kv_heads = args.k.shape[2];
   return scales.struct_size == sizeof scales &&
          (by_column || number(scales.v_layout) == TANDEM_VALUES_BY_KEY) &&

@@ -65,6 +65,8 @@ void make_valid(Call& call, Draws& draws) {
   const std::int64_t blocks = args.block == 0 ? 1 : (s + args.block - 1) / args.block;
   args.scale = placer.scales({draws.below(2) == 0 ? 1 : b, blocks, draws.below(2) == 0 ? 1 : heads, 1});
   args.scale_given = draws.below(3) == 0 ? 1 : 0;
+  if (args.scale_given == 0 && !call.to_integers())
+    args.amplitude = draws.one_of({0.f, 1.f, 15.f, 22.f, 240.f});
   if (!call.by_column() && d % 16 == 0 && draws.below(2) == 0) draw_rotary(call, draws, placer.noise());
   if (draws.below(4) == 0 && placer.fits(args.x))  // a block of zeros, maybe
     for_each_row(args.x, [&](std::int64_t, std::int64_t token, std::int64_t, std::byte* row) {
@@ -83,6 +85,7 @@ void change(Call& call, Draws& draws) {
       store(args.layout, static_cast<int>(draws.between(-1, 2)));
       break;
     case 2:
+      if (draws.below(4) == 0) args.amplitude = static_cast<float>(draws.between(-1, 450));
       *draws.one_of({&args.scale_given, &args.hadamard, &args.terms}) =
           static_cast<std::int32_t>(draws.between(-1, 3));
       break;
@@ -128,6 +131,10 @@ Verdict judge(const Call& call) {
   if (!call.by_column() && number(args.layout) != TANDEM_VALUES_BY_KEY) return Verdict::invalid;
   for (const std::int32_t option : {args.scale_given, args.hadamard})
     if (option != 0 && option != 1) return Verdict::invalid;
+  if (args.amplitude != 0) {
+    if (!(args.amplitude >= 1 && args.amplitude <= 448)) return Verdict::invalid;
+    if (args.scale_given == 1 || call.to_integers()) return Verdict::invalid;
+  }
   if (args.terms < 0 || args.terms > 2 || (args.terms == 2 && !call.by_column())) return Verdict::invalid;
   if (!is_dtype(args.x.dtype) || !is_eight_bit(number(args.out.dtype)) || !is_fp32(args.scale))
     return Verdict::invalid;
@@ -221,6 +228,12 @@ void compare_row(const Call& call, std::int64_t b, std::int64_t s, std::int64_t 
   }
 }
 
+/// Of a number from 1 on: it has four bits.
+double rounded_down_to_e4m3(double x) {
+  const int last = std::ilogb(x) - 3;
+  return std::ldexp(std::floor(std::ldexp(x, -last)), last);
+}
+
 /// The scale [b, block, h], of all rows that share it.
 void compare_scale(const tandem_quantize_args& args, std::int64_t b, std::int64_t block, std::int64_t h) {
   const std::int64_t* shape = args.scale.shape;
@@ -235,7 +248,9 @@ void compare_scale(const tandem_quantize_args& args, std::int64_t b, std::int64_
   const double scale = scale_at(args.scale, b, block, h);
   if (args.out.dtype == TANDEM_E4M3 && !is_power_of_two(scale)) fail("a scale is no power of two");
   if (!all.finite) return;
-  if (!is_scale_for(args.out.dtype, scale, all.largest, all.error)) fail("a scale is wrong");
+  const double to_448 = args.amplitude == 0 ? 1 : 448 / rounded_down_to_e4m3(args.amplitude);
+  if (!is_scale_for(args.out.dtype, scale, all.largest * to_448, all.error * to_448))
+    fail("a scale is wrong");
 }
 
 void compare_tail(const Call& call) {

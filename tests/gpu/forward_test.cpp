@@ -146,8 +146,8 @@ std::string name_of(const ForwardVariant& v) {
   static constexpr const char* layouts[] = {"", "_v_rows", "_v_columns"};
   const std::string output = v.is_8_bit() ? std::string("_to_") + operands[static_cast<int>(v.output)] : "";
   return operands[static_cast<int>(v.operand)] + output + layouts[static_cast<int>(v.values)] +
-         (v.value_terms == 2 ? "_two_terms_d" : "_d") + std::to_string(v.head_dim) +
-         (v.has_narrow_values() ? "_" + std::to_string(v.value_dim) : "") +
+         (v.fp16_scores ? "_fp16_scores" : "") + (v.value_terms == 2 ? "_two_terms_d" : "_d") +
+         std::to_string(v.head_dim) + (v.has_narrow_values() ? "_" + std::to_string(v.value_dim) : "") +
          (v.mask == MaskKind::prefix ? "_prefix_" : "_band_") + (v.block_sparse ? "sparse_" : "") +
          (v.softcap ? "softcap_" : "") + overlaps[static_cast<int>(v.overlap)] +
          (v.turn == forward::TurnPolicy::free ? "_free_" : "_pingpong_") + std::to_string(v.block_m) + "x" +
@@ -197,6 +197,7 @@ ForwardCase case_for(const forward::Candidate& candidate) {
     c.eight_bit = {.output = v.output == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16,
                    .v_transposed = v.values == forward::ValueLayout::columns,
                    .v_terms = v.value_terms,
+                   .amplitude = v.fp16_scores ? 8.f : 0.f,
                    .q = {true, 50, 1},
                    .k = {false, 128, 1},
                    .v = {true, 256, 1}};

@@ -166,6 +166,9 @@ const std::vector<void (*)(ForwardProblem&)> changes = {
     [](ForwardProblem& p) { p.tree = at<const std::uint64_t>(1); },
     [](ForwardProblem& p) { p.q.dtype = TANDEM_E4M3; },
     [](ForwardProblem& p) { p.q.dtype = TANDEM_E4M3, p.quantisation.v_transposed = true; },
+    [](ForwardProblem& p) {
+      p.q.dtype = TANDEM_E4M3, p.quantisation.v_transposed = true, p.quantisation.amplitude = 8;
+    },
     [](ForwardProblem& p) { p.q.dtype = TANDEM_INT8, p.quantisation.v_transposed = true; },
     [](ForwardProblem& p) {
       p.q.dtype = TANDEM_INT8, p.quantisation.v_transposed = true, p.quantisation.v_terms = 2;
@@ -225,6 +228,26 @@ TEST(EightBitPlan, KernelsAreOfTheScoresTypeAndOfTheTermsOfValues) {
       EXPECT_EQ(v->value_terms, terms);
       EXPECT_EQ(v->head_dim, head_dim);
     }
+}
+
+// Never where a score might leave fp16, nor where there is no such kernel.
+TEST(EightBitPlan, ScoresAreInFp16WhereTheirAmplitudeAllowsIt) {
+  test::Random random(5);
+  for (int i = 0; i < 2000; ++i) {
+    ForwardCase c = small_case();
+    c.dtype = random() % 4 == 0 ? TANDEM_INT8 : TANDEM_E4M3;
+    c.head_dim = 16 * static_cast<std::int64_t>(1 + random() % 16);
+    c.softcap = random() % 4 == 0 ? 5.f : 0.f;
+    c.mask = test::random_mask(random, c.q_len, c.k_len);
+    c.eight_bit.v_transposed = c.dtype == TANDEM_INT8 || random() % 2 == 0;
+    c.eight_bit.amplitude = static_cast<float>(random() % 40);
+    const forward::ForwardVariant* v = forward::choose_variant(shapes_of(c));
+    ASSERT_NE(v, nullptr) << c;
+    const float most = static_cast<float>(c.head_dim) * c.eight_bit.amplitude * c.eight_bit.amplitude;
+    const bool wanted = c.dtype == TANDEM_E4M3 && c.eight_bit.v_transposed && c.softcap == 0 &&
+                        c.head_dim <= 128 && most > 0 && most <= 65504;
+    EXPECT_EQ(v->fp16_scores, wanted) << c;
+  }
 }
 
 TEST(EightBitPlan, NamesWhichIntegersAndTermsNoKernelTakes) {

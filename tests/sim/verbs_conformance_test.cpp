@@ -58,6 +58,7 @@ void run(const Mode& mode, int blocks, const Body& body) {
 // The machine comes first.
 #include "tests/hw/arithmetic_conformance.h"
 #include "tests/hw/barriers_conformance.h"
+#include "tests/hw/fp16_conformance.h"
 #include "tests/hw/global_conformance.h"
 #include "tests/hw/store_conformance.h"
 #include "tests/hw/threads_conformance.h"

@@ -72,7 +72,8 @@ tandem_scales scales_without_tensors(const ForwardCase& c) {
           own.k.block,
           own.v.block,
           own.v_transposed ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY,
-          own.v_terms};
+          own.v_terms,
+          own.amplitude};
 }
 
 /// Scales of one of `heads` numbers of heads, or of one head, or none. `block`: what any block is a multiple
@@ -110,8 +111,9 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
       << " turn " << c.turn << " tile " << c.block_m << "x" << c.block_n << " seed " << c.seed;
   if (c.is_8_bit()) {
     out << " to " << core::name_of(c.eight_bit.output)
-        << (c.eight_bit.v_transposed ? " v-columns x " : " v-rows x ") << c.eight_bit.v_terms << " scales q "
-        << c.eight_bit.q << " k " << c.eight_bit.k << " v " << c.eight_bit.v;
+        << (c.eight_bit.v_transposed ? " v-columns x " : " v-rows x ") << c.eight_bit.v_terms << " amplitude "
+        << c.eight_bit.amplitude << " scales q " << c.eight_bit.q << " k " << c.eight_bit.k << " v "
+        << c.eight_bit.v;
   }
   return out << c.blocks << " layouts q " << c.q << " k " << c.k << " v " << c.v << " o " << c.o << " lse "
              << c.lse_layout;
@@ -143,6 +145,7 @@ void draw_eight_bit(ForwardCase& c, Random& random) {
     c.dtype = TANDEM_INT8;
     own.v_terms = 1 + static_cast<int>(random() % 2);
   }
+  if (c.dtype == TANDEM_E4M3 && random() % 2 == 0) own.amplitude = 8;
   own.q = draw_scales(random, 1 + static_cast<std::int64_t>(random() % 70), {c.q_heads, c.kv_heads});
   own.k = draw_scales(random, 128, {c.kv_heads});
   own.v = draw_scales(random, 128, {c.kv_heads});
@@ -191,6 +194,7 @@ core::ForwardProblem shapes_of(const ForwardCase& c) {
   p.blocks.q_block = c.blocks.q_block, p.blocks.k_block = c.blocks.k_block;
   p.quantisation.v_transposed = c.is_8_bit() && c.eight_bit.v_transposed;
   p.quantisation.v_terms = c.is_8_bit() ? c.eight_bit.v_terms : 1;
+  p.quantisation.amplitude = c.is_8_bit() ? c.eight_bit.amplitude : 0;
   set_scalars(p, c);
   return p;
 }
@@ -226,8 +230,12 @@ core::ForwardProblem ForwardTensors::problem() const {
   p.blocks = blocks.view();
   if (setup.is_8_bit()) {
     const EightBitCase& own = setup.eight_bit;
-    p.quantisation = {scales_of(own.q, q_scale), scales_of(own.k, k_scale), scales_of(own.v, v_scale),
-                      own.v_transposed, own.v_terms};
+    p.quantisation = {scales_of(own.q, q_scale),
+                      scales_of(own.k, k_scale),
+                      scales_of(own.v, v_scale),
+                      own.v_transposed,
+                      own.v_terms,
+                      own.amplitude};
   }
   set_scalars(p, setup);
   return p;

@@ -22,7 +22,8 @@ struct ScaleCase {
 struct EightBitCase {
   tandem_dtype output = TANDEM_BF16;
   bool v_transposed = false;
-  int v_terms = 1;  ///< two only where v is transposed
+  int v_terms = 1;      ///< two only where v is transposed
+  float amplitude = 0;  ///< as callers say it: elements of q and k are normal numbers, which 8 bounds
   ScaleCase q = {}, k = {}, v = {};
 };
 

@@ -53,9 +53,9 @@ std::ostream& operator<<(std::ostream& out, const QuantizeCase& c) {
   return out << core::name_of(c.dtype) << " b" << c.batch << " s" << c.length << " h" << c.heads << " d"
              << c.head_dim << " to " << core::name_of(c.to) << (c.by_column ? " by column x " : " by key x ")
              << c.terms << " scale " << c.scale.each_batch << "x" << c.scale.block << "x" << c.scale.heads
-             << (c.scale_given ? " given" : "") << (c.hadamard ? " hadamard" : "") << " seed " << c.seed
-             << " layouts x " << c.x << " out " << c.out << " rotary " << c.rotary_dim
-             << (c.interleaved ? " interleaved " : " halves ")
+             << (c.scale_given ? " given" : "") << " amplitude " << c.amplitude
+             << (c.hadamard ? " hadamard" : "") << " seed " << c.seed << " layouts x " << c.x << " out "
+             << c.out << " rotary " << c.rotary_dim << (c.interleaved ? " interleaved " : " halves ")
              << (c.tables_of_dtype ? "of the dtype " : "fp32 ")
              << (c.positions_given ? "from positions" : "");
 }
@@ -76,6 +76,8 @@ QuantizeCase random_quantize_case(std::uint64_t seed) {
   c.hadamard = random() % 2 == 0;
   c.scale_given = random() % 3 == 0;
   c.scale = {true, 128, c.heads};
+  if (!c.scale_given && c.to == TANDEM_E4M3 && random() % 2 == 0)
+    c.amplitude = core::rounded_down_to_e4m3(static_cast<float>(1 + random() % 448));
   if (c.scale_given) {
     c.scale.each_batch = random() % 2 == 0;
     c.scale.block = 128 * static_cast<std::int64_t>(random() % 3);
@@ -125,6 +127,7 @@ core::QuantizeProblem QuantizeTensors::problem(const core::Tensor& from, const c
       .out = to,
       .by_column = setup.by_column,
       .terms = setup.terms,
+      .amplitude = setup.amplitude,
       .scale = {scales, block == 0 ? std::numeric_limits<std::int64_t>::max() : block},
       .scale_given = setup.scale_given,
       .hadamard = setup.hadamard,
@@ -156,6 +159,7 @@ tandem_quantize_args to_c(const core::QuantizeProblem& problem, tandem_rotary* r
   args.hadamard = problem.hadamard;
   args.seed = problem.seed;
   args.terms = problem.terms;
+  if (problem.amplitude != core::E4m3::largest) args.amplitude = problem.amplitude;
   if (rotary != nullptr && problem.rotary.cos != nullptr) {
     const core::Rotary& own = problem.rotary;
     *rotary = {sizeof *rotary, own.cos, own.sin, own.dtype, own.positions, own.dim, own.interleaved ? 1 : 0};

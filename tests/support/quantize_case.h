@@ -20,6 +20,7 @@ struct QuantizeCase {
   tandem_dtype to = TANDEM_E4M3;  ///< integers only by key
   ScaleCase scale = {true, 128, 1};
   bool scale_given = false, hadamard = false;
+  float amplitude = 448;  ///< a number of e4m3
   Layout x = {}, out = {};
   std::uint64_t seed = 1;       ///< of the values and of the signs
   std::int64_t rotary_dim = 0;  ///< 0: no rotary embedding; only by key

@@ -49,11 +49,15 @@ struct Product {
   bool a_in_registers;
   Accumulate accumulate;
   MatrixDescriptor a, b;  ///< a: unused where A is in registers
+  bool fp16_sums = false;
+
+  int accumulator_words() const { return fp16_sums ? n / 4 : n / 2; }
 };
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int pending);
-void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_fragment);
+/// accumulators: of type float, or words of two fp16 sums.
+void wgmma(const Product& product, void* accumulators, const std::uint32_t* a_fragment);
 
 /// D of a lane after its warp's mma.sync.
 void mma_sync(Operand operand, float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);

@@ -145,7 +145,7 @@ struct BudgetChange {
 /// One WGMMA of a warpgroup.
 struct ProductInFlight {
   Product product;
-  float* accumulators[warpgroup_size];
+  void* accumulators[warpgroup_size];
   const std::uint32_t* fragments[warpgroup_size];
   int threads = 0;  ///< that have come to it
   const void* code = nullptr;

@@ -110,6 +110,11 @@ TANDEM_SIM_INLINE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a
   static_assert(is_16_bit(operand) || (a_major == Major::k && b_major == Major::k));
   sim::wgmma({operand, n, a_major, b_major, false, accumulate, a, b}, accumulators, nullptr);
 }
+template <int n>
+TANDEM_SIM_INLINE void wgmma_ss_fp16(std::uint32_t (&accumulators)[n / 4], MatrixDescriptor a,
+                                     MatrixDescriptor b, Accumulate accumulate) {
+  sim::wgmma({Operand::e4m3, n, Major::k, Major::k, false, accumulate, a, b, true}, accumulators, nullptr);
+}
 template <Operand operand, int n, Major b_major>
 TANDEM_SIM_INLINE void wgmma_rs(float (&accumulators)[n / 2], const std::uint32_t (&a)[4], MatrixDescriptor b,
                                 Accumulate accumulate) {
@@ -189,6 +194,51 @@ TANDEM_SIM_INLINE float max_or_nan(float a, float b) {
 TANDEM_SIM_INLINE float max_of_bits(float a, float b, float c) {
   return std::bit_cast<float>(std::max(
       {std::bit_cast<std::int32_t>(a), std::bit_cast<std::int32_t>(b), std::bit_cast<std::int32_t>(c)}));
+}
+/// Calls `one(a, b, c)` with the three low halves and with the three high ones.
+template <typename One>
+TANDEM_SIM_INLINE std::uint32_t by_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c, One&& one) {
+  const auto half = [](std::uint32_t word, int i) { return static_cast<std::uint16_t>(word >> 16 * i); };
+  std::uint32_t result = 0;
+  for (int i = 0; i < 2; ++i)
+    result |= std::uint32_t{static_cast<std::uint16_t>(one(half(a, i), half(b, i), half(c, i)))} << 16 * i;
+  return result;
+}
+TANDEM_SIM_INLINE std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  return by_halves(a, b, c, [](std::uint16_t x, std::uint16_t y, std::uint16_t z) {
+    return std::max(
+        {static_cast<std::int16_t>(x), static_cast<std::int16_t>(y), static_cast<std::int16_t>(z)});
+  });
+}
+inline constexpr std::uint16_t nan_of_fp16 = 0x7fff;
+TANDEM_SIM_INLINE std::uint32_t max_or_nan_fp16(std::uint32_t a, std::uint32_t b) {
+  return by_halves(a, b, b, [](std::uint16_t x, std::uint16_t y, std::uint16_t) {
+    const auto first = static_cast<float>(core::Fp16{x}), second = static_cast<float>(core::Fp16{y});
+    if (std::isnan(first) || std::isnan(second)) return nan_of_fp16;
+    if (first == second) return std::signbit(first) ? y : x;  // -0 is less than 0
+    return first > second ? x : y;
+  });
+}
+/// Rounded once: the product is exact in double, and so is the sum, but for bits that decide nothing. On its
+/// way through float it is cut, with a last bit that says that something was.
+TANDEM_SIM_INLINE std::uint32_t fma_fp16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  return by_halves(a, b, c, [](std::uint16_t x, std::uint16_t y, std::uint16_t z) {
+    const auto value = [](std::uint16_t bits) { return double{static_cast<float>(core::Fp16{bits})}; };
+    const double sum = value(x) * value(y) + value(z);
+    if (std::isnan(sum)) return nan_of_fp16;
+    auto cut = static_cast<float>(sum);
+    if (std::abs(double{cut}) > std::abs(sum)) cut = std::nextafter(cut, 0.f);
+    if (double{cut} != sum && std::isfinite(cut))
+      cut = std::bit_cast<float>(std::bit_cast<std::uint32_t>(cut) | 1u);
+    return core::Fp16::from(cut).bits;
+  });
+}
+TANDEM_SIM_INLINE std::uint32_t fma_fp16_saturated(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  return by_halves(fma_fp16(a, b, c), 0, 0, [](std::uint16_t sum, std::uint16_t, std::uint16_t) {
+    const auto x = static_cast<float>(core::Fp16{sum});
+    if (!(x > 0)) return std::uint16_t{0};
+    return x > 1 ? core::Fp16::from(1).bits : sum;
+  });
 }
 template <Operand operand>
 TANDEM_SIM_INLINE std::uint32_t pack(float low, float high) {

@@ -1,9 +1,11 @@
 // The warpgroups' matrix units: WGMMAs in flight, their fences and groups.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "core/dtype.h"
 #include "hw/sim/machine_state.h"
 #include "hw/sim/matrix.h"
 #include "hw/sim/swizzle.h"
@@ -116,6 +118,44 @@ void read_b(const Product& product, Steps& steps) {
   });
 }
 
+void fill_accumulators(const ProductInFlight& flight, std::uint32_t word) {
+  for (void* own : flight.accumulators)
+    std::fill_n(static_cast<std::uint32_t*>(own), flight.product.accumulator_words(), word);
+}
+
+void multiply_to_32_bits(const Product& product, const Steps& steps, float* const (&sums)[warpgroup_size]) {
+  if (is_16_bit(product.operand)) {
+    multiply(steps[0], product.n, sums);
+  } else if (product.operand == Operand::e4m3) {
+    multiply_e4m3(steps, product.n, sums);
+  } else {
+    multiply_int8(steps, product.n, sums);
+  }
+}
+
+/// As the chip makes them: every NaN is the canonical one.
+std::uint32_t to_fp16(float x) { return std::isnan(x) ? 0x7fffu : std::uint32_t{core::Fp16::from(x).bits}; }
+
+/// Sums as of 32 bits, from and to fp16.
+void multiply_to_fp16(const Steps& steps, const ProductInFlight& flight) {
+  static float sums[warpgroup_size][128];
+  const int words = flight.product.accumulator_words();
+  float* own[warpgroup_size];
+  for (int t = 0; t < warpgroup_size; ++t) {
+    own[t] = sums[t];
+    const auto* pairs = static_cast<const std::uint32_t*>(flight.accumulators[t]);
+    for (int i = 0; i < words; ++i) {
+      own[t][2 * i] = from_fp16(static_cast<std::uint16_t>(pairs[i]));
+      own[t][2 * i + 1] = from_fp16(static_cast<std::uint16_t>(pairs[i] >> 16));
+    }
+  }
+  multiply_to_32_bits(flight.product, steps, own);
+  for (int t = 0; t < warpgroup_size; ++t) {
+    auto* pairs = static_cast<std::uint32_t*>(flight.accumulators[t]);
+    for (int i = 0; i < words; ++i) pairs[i] = to_fp16(own[t][2 * i]) | to_fp16(own[t][2 * i + 1]) << 16;
+  }
+}
+
 void execute(MatrixUnit& unit) {
   static Steps steps;
   const ProductInFlight& flight = unit.products.front();
@@ -127,15 +167,14 @@ void execute(MatrixUnit& unit) {
   }
   read_a(flight, steps);
   read_b(flight.product, steps);
-  if (flight.product.accumulate == Accumulate::overwrite) {
-    for (float* accumulators : flight.accumulators) std::fill_n(accumulators, flight.product.n / 2, 0.f);
-  }
-  if (is_16_bit(flight.product.operand)) {
-    multiply(steps[0], flight.product.n, flight.accumulators);
-  } else if (flight.product.operand == Operand::e4m3) {
-    multiply_e4m3(steps, flight.product.n, flight.accumulators);
+  if (flight.product.accumulate == Accumulate::overwrite) fill_accumulators(flight, 0);
+  if (flight.product.fp16_sums) {
+    multiply_to_fp16(steps, flight);
   } else {
-    multiply_int8(steps, flight.product.n, flight.accumulators);
+    float* accumulators[warpgroup_size];
+    std::transform(std::begin(flight.accumulators), std::end(flight.accumulators), accumulators,
+                   [](void* own) { return static_cast<float*>(own); });
+    multiply_to_32_bits(flight.product, steps, accumulators);
   }
   unit.products.pop_front();
   ++unit.first;
@@ -155,10 +194,8 @@ void issue(MatrixUnit& unit, int warpgroup, ProductInFlight& flight) {
   if (!flight.product.a_in_registers) a_of(flight.product).for_each_chunk(read);
   b_of(flight.product).for_each_chunk(read);
   if (machine.config->policy == Policy::eager) return execute(unit);
-  if (flight.product.accumulate == Accumulate::overwrite) {
-    const float poison = std::numeric_limits<float>::quiet_NaN();
-    for (float* accumulators : flight.accumulators) std::fill_n(accumulators, flight.product.n / 2, poison);
-  }
+  // NaN, of either size.
+  if (flight.product.accumulate == Accumulate::overwrite) fill_accumulators(flight, 0x7fff7fff);
 }
 
 void mark(const Thread& thread, const OwnedRegisters& owned, bool in_flight) {
@@ -199,7 +236,7 @@ void own(Thread& thread, const OwnedRegisters& registers) {
 bool same(const Product& a, const Product& b) {
   return a.operand == b.operand && a.n == b.n && a.a_major == b.a_major && a.b_major == b.b_major &&
          a.a_in_registers == b.a_in_registers && a.accumulate == b.accumulate && a.a.bits == b.a.bits &&
-         a.b.bits == b.b.bits;
+         a.b.bits == b.b.bits && a.fp16_sums == b.fp16_sums;
 }
 
 }  // namespace
@@ -217,14 +254,14 @@ void wgmma_commit() {
   thread.groups.push_back(thread.products);
 }
 
-void wgmma(const Product& product, float* accumulators, const std::uint32_t* a_fragment) {
+void wgmma(const Product& product, void* accumulators, const std::uint32_t* a_fragment) {
   Thread& thread = TANDEM_SIM_ENTER();
   converge(thread, "wgmma");
   if (!product.a_in_registers) check_descriptor(product.a, product.a_major, "A");
   check_descriptor(product.b, product.b_major, "B");
   MatrixUnit& unit = machine.block.units[thread.warpgroup()];
   const Time number = ++thread.products;
-  own(thread, {accumulators, product.n / 2 * sizeof(float), true, number});
+  own(thread, {accumulators, product.accumulator_words() * sizeof(float), true, number});
   if (product.a_in_registers) own(thread, {a_fragment, 4 * sizeof(std::uint32_t), false, number});
   const std::size_t place = number - unit.first;
   if (place == unit.products.size()) unit.products.push_back({product, {}, {}, 0, thread.code});

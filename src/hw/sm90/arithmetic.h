@@ -58,6 +58,29 @@ TANDEM_DEVICE float max_of_bits(float a, float b, float c) {
   return top;
 }
 
+TANDEM_DEVICE std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  std::uint32_t top;
+  asm("{\n.reg .b32 x;\nmax.s16x2 x, %1, %2;\nmax.s16x2 %0, x, %3;\n}\n"
+      : "=r"(top)
+      : "r"(a), "r"(b), "r"(c));
+  return top;
+}
+TANDEM_DEVICE std::uint32_t max_or_nan_fp16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t top;
+  asm("max.NaN.f16x2 %0, %1, %2;\n" : "=r"(top) : "r"(a), "r"(b));
+  return top;
+}
+TANDEM_DEVICE std::uint32_t fma_fp16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  std::uint32_t result;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;\n" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+TANDEM_DEVICE std::uint32_t fma_fp16_saturated(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  std::uint32_t result;
+  asm("fma.rn.sat.f16x2 %0, %1, %2, %3;\n" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+
 template <Operand operand>
 TANDEM_DEVICE std::uint32_t pack(float low, float high) {
   static_assert(is_16_bit(operand));

@@ -190,6 +190,17 @@ TANDEM_WGMMA_INT8(128, 64, "%64", "%65", "%66")
 
 #undef TANDEM_WGMMA_INT8
 
+template <int n>
+TANDEM_DEVICE void wgmma_ss_fp16(std::uint32_t (&accumulators)[n / 4], MatrixDescriptor a, MatrixDescriptor b,
+                                 Accumulate accumulate) {
+  static_assert(n == 128);
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k32.f16.e4m3.e4m3 {" TANDEM_NAMES_32 "}, %32, %33, p, 1, 1;\n}\n"
+      : TANDEM_LIST_32("+r", accumulators)
+      : "l"(a.bits), "l"(b.bits), "r"(static_cast<int>(accumulate)));
+}
+
 template <Operand operand, int n, Major b_major, Major a_major>
 TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                             Accumulate accumulate) {

@@ -1,0 +1,115 @@
+// Softmax of 8-bit products whose scores come in fp16: BlockSoftmax's codes, two at a time.
+//
+// A score is half a register. A code takes half an fma that clamps, half an fma whose sum has the code in its
+// low byte, and a quarter of a byte selection.
+#pragma once
+
+#include <limits>
+
+#include "hw/hw.h"
+#include "tile/block_softmax.h"
+
+namespace tandem::tile {
+
+/// Running statistics of the thread's two rows, as BlockSoftmax's.
+struct HalfSoftmax : BlockStatistics {
+  /// Codes are most_code times a number that is clamped to 0 ... 1. In fp16 integers up to 2048 are exact, so
+  /// that code_base + code, rounded, has the code in its low byte.
+  static constexpr float most_code = 126, code_base = 1024;
+  /// Of the largest probability, whose code is 120.
+  static constexpr float top_of_line = (codes_per_octave * log2_amplitude + offset_of_codes) / most_code;
+  /// Beyond it, the line's value at score 0 is too coarse in fp16, and the maximum is subtracted first.
+  static constexpr float most_offset = 2;
+  /// Of fp16.
+  static constexpr float most_slope = 60000;
+
+  float row_max[2];  ///< of the last block only
+  float unit[2];     ///< of the last block's scores, for exponents of two
+
+  /// Algorithm 1, line 18, for one block alone.
+  template <int count>
+  TANDEM_DEVICE void update_row_max(const std::uint32_t (&scores)[count]) {
+    std::uint32_t top[2] = {scores[0], scores[1]};
+    TANDEM_UNROLL
+    for (int j = 2; j < count; j += 4) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i)
+        top[i] = hw::max_of_halves(top[i], scores[j + i], scores[j + 2 < count ? j + 2 + i : j + i]);
+    }
+    // Both rows in one word, so that two shuffles bring the maxima of four lanes together.
+    std::uint32_t both =
+        max_of_pair(hw::select_bytes<0x5410>(top[0], top[1]), hw::select_bytes<0x7632>(top[0], top[1]));
+    both = max_of_pair(both, hw::shuffle_xor(both, 1));
+    both = max_of_pair(both, hw::shuffle_xor(both, 2));
+    if (hw::any_lane((both & 0x80008000u) != 0)) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) top[i] = scores[i];
+      TANDEM_UNROLL
+      for (int j = 2; j < count; ++j) top[j % 2] = hw::max_or_nan_fp16(top[j % 2], scores[j]);
+      both = hw::max_or_nan_fp16(hw::select_bytes<0x5410>(top[0], top[1]),
+                                 hw::select_bytes<0x7632>(top[0], top[1]));
+      both = hw::max_or_nan_fp16(both, hw::shuffle_xor(both, 1));
+      both = hw::max_or_nan_fp16(both, hw::shuffle_xor(both, 2));
+    }
+    row_max[0] = hw::unpack_low<hw::Operand::fp16>(both);
+    row_max[1] = hw::unpack_high<hw::Operand::fp16>(both);
+  }
+
+  /// Line 19: turns the block's scores into codes, in the low bytes of their halves; as
+  /// BlockSoftmax::exponentiate.
+  template <bool masked, int count, int columns>
+  TANDEM_DEVICE void exponentiate(std::uint32_t (&scores)[count], float (&output)[columns],
+                                  float value_scale) {
+    std::uint32_t slope[2], first[2];
+    float offset[2];
+    bool steep = false;
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const bool none = masked && row_max[i] == -infinity;  // any line leaves all codes 0
+      const float per_score = codes_per_octave / most_code * unit[i];
+      slope[i] = twice(per_score < most_slope ? per_score : most_slope);
+      const float at_top = none ? 0.f : row_max[i] * hw::unpack_low<hw::Operand::fp16>(slope[i]);
+      first[i] = twice(top_of_line - at_top);
+      // By the line as it was rounded, whose value at the maximum stands for the maximum as it is.
+      const float value = at_top + hw::unpack_low<hw::Operand::fp16>(first[i]);
+      offset[i] = none ? infinity
+                       : hw::fma(most_code / codes_per_octave, value,
+                                 hw::fma(-unit[i], row_max[i], -offset_of_codes / codes_per_octave));
+      steep = steep || at_top > most_offset || at_top < -most_offset;
+    }
+    if (hw::any_lane(steep)) subtract_maxima<masked>(scores, first, offset);
+    weigh<masked>(offset, output, value_scale);
+    const std::uint32_t to_codes = twice(most_code), base = twice(code_base);
+    TANDEM_UNROLL
+    for (int j = 0; j < count; ++j)
+      scores[j] = hw::fma_fp16(hw::fma_fp16_saturated(scores[j], slope[j % 2], first[j % 2]), to_codes, base);
+  }
+
+  TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) { finish_sums(lse, normalise); }
+
+ private:
+  TANDEM_DEVICE static std::uint32_t twice(float x) { return hw::pack<hw::Operand::fp16>(x, x); }
+  TANDEM_DEVICE static std::uint32_t max_of_pair(std::uint32_t a, std::uint32_t b) {
+    return hw::max_of_halves(a, b, b);
+  }
+  template <bool masked, int count>
+  TANDEM_DEVICE void subtract_maxima(std::uint32_t (&scores)[count], std::uint32_t (&first)[2],
+                                     float (&offset)[2]) {
+    std::uint32_t less[2];
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const bool none = masked && row_max[i] == -infinity;
+      less[i] = twice(none ? 0.f : -row_max[i]);
+      first[i] = twice(top_of_line);
+      const float value = hw::unpack_low<hw::Operand::fp16>(first[i]);
+      offset[i] = none ? infinity
+                       : hw::fma(most_code / codes_per_octave, value,
+                                 hw::fma(-unit[i], row_max[i], -offset_of_codes / codes_per_octave));
+    }
+    const std::uint32_t one = twice(1.f);
+    TANDEM_UNROLL
+    for (int j = 0; j < count; ++j) scores[j] = hw::fma_fp16(scores[j], one, less[j % 2]);
+  }
+};
+
+}  // namespace tandem::tile
