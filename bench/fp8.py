@@ -5,7 +5,7 @@ installed, cuDNN's, where the package nvidia-cudnn-frontend is, and Tandem's own
 
 Runs the grid of the FlashAttention-3 paper (hidden dimension 2048, 16k tokens, s 512 to 16k, d 64, 128 and 256, full
 and causal). Inputs are random normal numbers; Tandem quantises them by blocks with a Hadamard matrix on q and k, and takes
-v by columns ("tandem fp8"; "tandem balanced" with int8 q and k, "tandem accurate" with values of two terms besides) or
+v by columns ("tandem fp8", whose scores fp16 holds; "tandem fp8 whole range"; "tandem balanced" with int8 q and k, "tandem accurate" with values of two terms besides) or
 by keys ("tandem fp8 by key"). "tandem flash" is FlashAttention-3's function, which brings v
 into columns each time; it and peers have scales per tensor. "quantise" is the time of
 Tandem's three quantisations of the case, with the bytes that they read and write in TB/s as its rate, and "copy" that
@@ -31,18 +31,21 @@ from timing import Telemetry
 
 E4M3 = torch.float8_e4m3fn
 MOST = 448.0  # of e4m3
-PEERS = ["tandem fp8", "tandem balanced", "tandem accurate", "tandem fp8 by key", "tandem flash", "tandem bf16", "fa3 fp8",
-         "cudnn fp8"]
+PEERS = ["tandem fp8", "tandem fp8 whole range", "tandem balanced", "tandem accurate", "tandem fp8 by key", "tandem flash",
+         "tandem bf16", "fa3 fp8", "cudnn fp8"]
 
 
-def quantised(q, k, v, by_column, dtype="float8_e4m3fn", terms=1):
-    (q8, q_scale), (k8, k_scale) = (tandem.quantize(x, hadamard=1, dtype=dtype) for x in (q, k))
+def quantised(q, k, v, by_column, *finer):
+    """finer: dtype of q and k, terms of v, whether e4m3 has its whole range."""
+    dtype, terms, whole_range = (*finer, *("float8_e4m3fn", 1, False)[len(finer):])
+    amplitude = tandem.score_amplitude(q.shape[-1]) if by_column and dtype == "float8_e4m3fn" and not whole_range else 0.0
+    (q8, q_scale), (k8, k_scale) = (tandem.quantize(x, hadamard=1, dtype=dtype, amplitude=amplitude) for x in (q, k))
     v8, v_scale = tandem.quantize(v, by_column=by_column, terms=terms)
-    return (q8, k8, v8), {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale}
+    return (q8, k8, v8), {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale, "qk_amplitude": amplitude}
 
 
 def tandem_call(by_column, *finer):
-    """finer: dtype of q and k, terms of v."""
+    """finer: as of quantised."""
     def make(case, q, k, v):
         tensors, scales = quantised(q, k, v, by_column, *finer)
         out = torch.full_like(q, float("nan"))
@@ -122,7 +125,8 @@ def cudnn_call(case, q, k, v):
     return call
 
 
-CALLS = dict(zip(PEERS, (tandem_call(True), tandem_call(True, "int8"), tandem_call(True, "int8", 2), tandem_call(False),
+CALLS = dict(zip(PEERS, (tandem_call(True), tandem_call(True, "float8_e4m3fn", 1, True),
+                         tandem_call(True, "int8"), tandem_call(True, "int8", 2), tandem_call(False),
                          tandem_flash_call, bf16_call, fa3_call, cudnn_call)))
 MODULES = {"fa3 fp8": "flash_attn_interface", "cudnn fp8": "cudnn"}
 INSTALLED = [peer for peer in PEERS if peer not in MODULES or importlib.util.find_spec(MODULES[peer])]

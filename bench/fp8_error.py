@@ -44,12 +44,14 @@ def per_tensor(x):
     return (x.float() / scale).to(E4M3), scale.reshape(1, 1)
 
 
-def tandem_fp8(by_column, hadamard, dtype="float8_e4m3fn", terms=1):
+def tandem_fp8(by_column, hadamard, dtype="float8_e4m3fn", terms=1, fp16_scores=False):
     def call(q, k, v):
-        (q8, qs), (k8, ks) = (tandem.quantize(x, hadamard=1 if hadamard else None, dtype=dtype) for x in (q, k))
+        amplitude = tandem.score_amplitude(q.shape[-1]) if fp16_scores else 0.0
+        (q8, qs), (k8, ks) = (tandem.quantize(x, hadamard=1 if hadamard else None, dtype=dtype, amplitude=amplitude)
+                              for x in (q, k))
         v8, vs = tandem.quantize(v, by_column=by_column, terms=terms)
         return tandem.forward(q8, k8, v8, q_descale=qs, k_descale=ks, v_descale=vs, values_by_column=by_column,
-                              return_lse=True)
+                              qk_amplitude=amplitude, return_lse=True)
     return call
 
 
@@ -71,6 +73,7 @@ def fa3(q, k, v):
 
 
 PEERS = {("tandem", "blocks, Hadamard, v by column"): tandem_fp8(True, True),
+         ("tandem", "blocks, Hadamard, v by column, scores in fp16"): tandem_fp8(True, True, fp16_scores=True),
          ("tandem", "balanced: int8 q and k"): tandem_fp8(True, True, "int8"),
          ("tandem", "accurate: and v of two terms"): tandem_fp8(True, True, "int8", 2),
          ("tandem", "blocks, Hadamard, v by key"): tandem_fp8(False, True),

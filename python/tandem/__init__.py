@@ -7,19 +7,19 @@ from ._arrays import arrays_of, describe
 from ._backward import backward
 from ._block_list import BlockList, arrays_of_list, as_block_list
 from ._decode import DecodeWorkspace, decode, decode_plan
-from ._eight_bit import as_scales, quantize
+from ._eight_bit import as_scales, quantize, score_amplitude
 from ._library import ForwardArgs, Info, TandemError, check, library
 from ._merge import merge
 from ._options import as_backend, as_mask, as_scale, as_sinks, as_slopes, as_study, as_tree, check_together, pointer_to, sized
 from ._varlen import forward_varlen
 
 __all__ = ["BlockList", "DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "forward_varlen", "info",
-           "merge", "quantize", "version"]
+           "merge", "quantize", "score_amplitude", "version"]
 
 
 def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
             backend="auto", study=None, q_descale=None, k_descale=None, v_descale=None, descale_block=128,
-            values_by_column=False, sinks=None, alibi_slopes=None, chunk=0, tree=None, block_list=None):
+            values_by_column=False, sinks=None, alibi_slopes=None, chunk=0, tree=None, block_list=None, qk_amplitude=0.0):
     """softmax(scale * q k^T + mask) v, with any strides whose last one is 1.
 
     q: b, sq, q_heads, d; k: b, sk, kv_heads, d; v: b, sk, kv_heads, dv; q_heads a multiple of kv_heads, d and dv, which of
@@ -44,7 +44,9 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     Of 8 bits: q_descale, k_descale, v_descale: what elements are multiplied by, float32, b, heads, or b, blocks, heads with
     blocks of descale_block tokens; b and heads may be 1, q's heads also k's. Without, 1. values_by_column: v is b, d,
     kv_heads, n, as quantize writes it with by_column, or, of two terms, b, 2 * d, kv_heads, n. On Hopper q and k of int8
-    need values_by_column, and two terms need int8. out is bfloat16, if given also float16 (in host memory float32).
+    need values_by_column, and two terms need int8. qk_amplitude: no element of q and k of float8_e4m3fn is larger in
+    magnitude, 0: not known; with that of score_amplitude, for which quantize takes an amplitude, Hopper is faster, and scores
+    have 11 bits. out is bfloat16, if given also float16 (in host memory float32).
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.
@@ -64,7 +66,8 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
 
     args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window, chunk)), scale=as_scale(scale),
                  softcap=softcap, study=pointer_to(as_study(study)),
-                 scales=pointer_to(as_scales(arrays, descales, descale_block, values_by_column, _terms_of(q, v, values_by_column))),
+                 scales=pointer_to(as_scales(arrays, descales, descale_block, values_by_column, _terms_of(q, v, values_by_column),
+                                             qk_amplitude)),
                  sinks=as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0),
                  tree=as_tree(arrays, tree, q.shape[:2]),
                  block_list=pointer_to(as_block_list(arrays, block_list, q.shape)),

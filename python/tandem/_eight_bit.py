@@ -2,6 +2,7 @@
 """8 bits: quantising, and the scales of a forward call and of a cache."""
 
 import ctypes
+import math
 
 from ._arrays import arrays_of, describe, table
 from ._library import VALUES_BY_COLUMN, VALUES_BY_KEY, CacheScales, QuantizeArgs, Scales, TandemError, check, library
@@ -11,7 +12,7 @@ KEY_GROUP = 16  # values by column have rows of a multiple of so many keys
 
 
 def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=None, backend="auto",
-             dtype="float8_e4m3fn", terms=1, rotary=None, rotary_interleaved=False, first_positions=None):
+             dtype="float8_e4m3fn", terms=1, rotary=None, rotary_interleaved=False, first_positions=None, amplitude=0.0):
     """x in 8 bits, and the scales that they have to be multiplied by. One pass, for forward.
 
     x: b, s, heads, d: q, k or v; d a multiple of 8 up to 256, on Hopper 64, 128 or 256. A NumPy array (float8_e4m3fn is
@@ -27,7 +28,9 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
     dtype: "float8_e4m3fn", or "int8" for q and k, whose scales are the largest magnitude / 127. terms: 2 for v by column:
     the result is b, 2 * d, heads, n, and its second half what rounding left. rotary: (cos, sin), each positions x dim / 2,
     float32 or x's dtype: rows, not by column, are turned first, by positions first_positions (int32, b, on x's device;
-    default 0) and on; rotary_interleaved: pairs are columns 2i and 2i + 1, not i and i + dim / 2.
+    default 0) and on; rotary_interleaved: pairs are columns 2i and 2i + 1, not i and i + dim / 2. amplitude: of
+    float8_e4m3fn, what a scale that is found brings the largest magnitude to, or up to half of it, 0 for 448. For q and k
+    that of score_amplitude makes forward faster, which has to be told by qk_amplitude.
 
     Returns out and scale, b, blocks, heads. Raises TandemError with the library's message.
     """
@@ -52,12 +55,20 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
                  block=block, scale_given=given, hadamard=hadamard is not None,
                  seed=0 if hadamard is None else as_int64("hadamard", hadamard), terms=as_int64("terms", terms),
                  rotary=pointer_to(as_rotary(arrays, rotary, rotary_interleaved)),
-                 first_positions=_as_positions(arrays, first_positions, b))
+                 first_positions=_as_positions(arrays, first_positions, b), amplitude=amplitude)
     args.x, args.out = describe(arrays, "x", x), describe(arrays, "out", out)
     args.scale = describe(arrays, "scale", _with_blocks("scale", scale))
     with arrays.stream() as stream:
         check(library().tandem_quantize(ctypes.byref(args), stream))
     return out, scale
+
+
+def score_amplitude(head_dim):
+    """The largest number of float8_e4m3fn that q and k of a head dim may have so that fp16 holds every score: as amplitude
+    for quantize, and as qk_amplitude for forward."""
+    most = min(448, math.isqrt(65504 // head_dim))
+    step = 2 ** max(0, most.bit_length() - 4)  # between float8_e4m3fn numbers, which have four bits
+    return float(most // step * step)
 
 
 def _as_positions(arrays, positions, batch):
@@ -78,11 +89,12 @@ def _with_blocks(name, scale):
     return scale[:, None, :, None] if scale.ndim == 2 else scale[..., None]
 
 
-def as_scales(arrays, descales, block, values_by_column, v_terms=1):
+def as_scales(arrays, descales, block, values_by_column, v_terms=1, qk_amplitude=0.0):
     """The C interface's scales from {"q": array or None, ...}; None where nothing is given."""
-    if not values_by_column and all(x is None for x in descales.values()):
+    if not values_by_column and not qk_amplitude and all(x is None for x in descales.values()):
         return None
-    scales = sized(Scales, v_layout=VALUES_BY_COLUMN if values_by_column else VALUES_BY_KEY, v_terms=v_terms)
+    scales = sized(Scales, v_layout=VALUES_BY_COLUMN if values_by_column else VALUES_BY_KEY, v_terms=v_terms,
+                   qk_amplitude=qk_amplitude)
     for name, x in descales.items():
         if x is None:
             continue

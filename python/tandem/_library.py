@@ -52,7 +52,7 @@ class Varlen(ctypes.Structure):
 class Scales(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor),
                 ("q_block", ctypes.c_int64), ("k_block", ctypes.c_int64), ("v_block", ctypes.c_int64),
-                ("v_layout", ctypes.c_int), ("v_terms", ctypes.c_int32)]
+                ("v_layout", ctypes.c_int), ("v_terms", ctypes.c_int32), ("qk_amplitude", ctypes.c_float)]
 
 
 class BlockListStruct(ctypes.Structure):
@@ -110,7 +110,8 @@ class QuantizeArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int), ("x", Tensor), ("out", Tensor),
                 ("layout", ctypes.c_int), ("scale", Tensor), ("block", ctypes.c_int64),
                 ("scale_given", ctypes.c_int32), ("hadamard", ctypes.c_int32), ("seed", ctypes.c_uint64),
-                ("terms", ctypes.c_int32), ("rotary", ctypes.POINTER(Rotary)), ("first_positions", ctypes.c_void_p)]
+                ("terms", ctypes.c_int32), ("rotary", ctypes.POINTER(Rotary)), ("first_positions", ctypes.c_void_p),
+                ("amplitude", ctypes.c_float)]
 
 
 class Info(ctypes.Structure):

@@ -85,11 +85,13 @@ _define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Ten
         f"{STEP}, Tensor(c!)? k_descale=None, Tensor(d!)? v_descale=None, {BIASES}, "
         "int? hadamard=None, Tensor? qv=None) -> (Tensor, Tensor)")
 QUANTISED = ("bool by_column, SymInt block, int? hadamard, bool integers=False, int terms=1, Tensor? cos=None, "
-             "Tensor? sin=None, bool interleaved=False, Tensor? first_positions=None")
+             "Tensor? sin=None, bool interleaved=False, Tensor? first_positions=None, "
+             "float amplitude=0.0")
 _define("quantize", f"(Tensor x, {QUANTISED}) -> (Tensor, Tensor)")
 _define("quantize_by", f"(Tensor x, Tensor scale, {QUANTISED}) -> Tensor")
 _define("forward_eight_bit", "(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
-        f"SymInt descale_block, bool values_by_column, {MASK}, ScalarType dtype) -> (Tensor, Tensor)")
+        f"SymInt descale_block, bool values_by_column, {MASK}, ScalarType dtype, float qk_amplitude=0.0) -> "
+        "(Tensor, Tensor)")
 _define("merge", "(Tensor o_parts, Tensor lse_parts, ScalarType dtype) -> (Tensor, Tensor)")
 
 
@@ -196,11 +198,12 @@ def _decode_append(q, k_cache, v_cache, k_new, v_new, *rest):
 
 def _quantize(x, by_column, block, hadamard, *finer, scale=None):
     # Those at the end that have their default do not come.
-    integers, terms, cos, sin, interleaved, first_positions = (*finer, *(False, 1, None, None, False, None)[len(finer):])
+    defaults = (False, 1, None, None, False, None, 0.0)
+    integers, terms, cos, sin, interleaved, first_positions, amplitude = (*finer, *defaults[len(finer):])
     return tandem.quantize(rows_contiguous(x), scale=scale, by_column=by_column, block=block, hadamard=hadamard,
                            dtype="int8" if integers else "float8_e4m3fn", terms=terms,
                            rotary=None if cos is None else (cos, sin), rotary_interleaved=interleaved,
-                           first_positions=first_positions)
+                           first_positions=first_positions, amplitude=amplitude)
 
 
 def _quantize_by(x, scale, *options):
@@ -208,11 +211,12 @@ def _quantize_by(x, scale, *options):
 
 
 def _forward_eight_bit(q, k, v, *rest):
-    q_descale, k_descale, v_descale, block, by_column, left, right, scale, softcap, dtype = rest
+    q_descale, k_descale, v_descale, block, by_column, left, right, scale, softcap, dtype, *amplitude = rest
     return tandem.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), q_descale=q_descale,
                           k_descale=k_descale, v_descale=v_descale, descale_block=block, values_by_column=by_column,
                           window=_window(left, right), scale=scale or None, softcap=softcap,
-                          out=torch.empty(q.shape, dtype=dtype, device=q.device), return_lse=True)
+                          out=torch.empty(q.shape, dtype=dtype, device=q.device), return_lse=True,
+                          qk_amplitude=amplitude[0] if amplitude else 0.0)
 
 
 def _merge(o_parts, lse_parts, dtype):
@@ -312,7 +316,8 @@ def _(x, scale, *options):
 
 @torch.library.register_fake("tandem::forward_eight_bit", lib=LIBRARY)
 def _(q, *rest):
-    return q.new_empty(q.shape, dtype=rest[-1]), q.new_empty(q.shape[:3], dtype=torch.float32)
+    dtype = rest[11]
+    return q.new_empty(q.shape, dtype=dtype), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("tandem::merge", lib=LIBRARY)
