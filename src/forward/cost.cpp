@@ -34,7 +34,16 @@ Price price_with(const ForwardVariant& v) {
   return price_in(v.has_narrow_values() ? std::span<const Recipe>(narrow_value_recipes) : lines, v);
 }
 
+/// Of head dim 64, where there is a choice.
+Price price_of_fp16_scores(const ForwardVariant& v) {
+  static constexpr auto lines = fp16_score_recipes<64>();
+  for (const EightBitRecipe& r : lines)
+    if (r.mask == v.mask && r.block_m == v.block_m) return r.price;
+  return {};
+}
+
 Price price_of(const ForwardVariant& v) {
+  if (v.fp16_scores) return price_of_fp16_scores(v);
   switch (v.head_dim) {
     case 64:
       return price_with<64>(v);

@@ -25,19 +25,34 @@ struct EightBitRecipe {
   hw::Operand operand = hw::Operand::e4m3;
   int value_terms = 1;
   bool fp16_scores = false;
+  int block_m = 128;
+  Price price = {};  ///< of kernels that the cost model chooses from
 };
 
 /// Values by rows are for callers that have them so, and for study: bands serve every mask.
 inline constexpr std::array eight_bit_recipes = {
-    EightBitRecipe{
-        .values = ValueLayout::columns, .mask = MaskKind::prefix, .softcap = false, .fp16_scores = true},
-    EightBitRecipe{
-        .values = ValueLayout::columns, .mask = MaskKind::band, .softcap = false, .fp16_scores = true},
     EightBitRecipe{ValueLayout::columns, MaskKind::prefix, false},
     EightBitRecipe{ValueLayout::columns, MaskKind::band, false},
     EightBitRecipe{ValueLayout::columns, MaskKind::band, true},
     EightBitRecipe{ValueLayout::rows_transposed, MaskKind::band, false},
     EightBitRecipe{ValueLayout::rows_transposed, MaskKind::band, true}};
+
+/// Where fp16 holds the scores, half as many registers do: of a third consumer at head dim 64. ptxas
+/// serialises the products of wide heads (C7511).
+template <int head_dim>
+constexpr auto fp16_score_recipes() {
+  constexpr auto recipe = [](MaskKind mask, int block_m, Price price = {}) {
+    return EightBitRecipe{ValueLayout::columns, mask, false, hw::Operand::e4m3, 1, true, block_m, price};
+  };
+  if constexpr (head_dim == 64) {
+    return std::array{recipe(MaskKind::prefix, 192, {916, 2000}), recipe(MaskKind::prefix, 128, {767, 1460}),
+                      recipe(MaskKind::band, 192)};
+  } else if constexpr (head_dim == 128) {
+    return std::array{recipe(MaskKind::prefix, 128), recipe(MaskKind::band, 128)};
+  } else {
+    return std::array<EightBitRecipe, 0>{};
+  }
+}
 
 /// Queries and keys as integers, beside values of one e4m3 number or of two: values that lie by key are not
 /// worth a finer score.
@@ -49,14 +64,6 @@ inline constexpr std::array int8_recipes = {
     EightBitRecipe{ValueLayout::columns, MaskKind::band, false, hw::Operand::int8, 2},
     EightBitRecipe{ValueLayout::columns, MaskKind::band, true, hw::Operand::int8, 2}};
 
-/// Of head dim 256 without the first two: ptxas serialises their products (C7511).
-template <int head_dim>
-constexpr auto eight_bit_recipes_of() {
-  constexpr int without = head_dim > 128 ? 2 : 0;
-  std::array<EightBitRecipe, eight_bit_recipes.size() - without> recipes{};
-  std::copy(eight_bit_recipes.begin() + without, eight_bit_recipes.end(), recipes.begin());
-  return recipes;
-}
 /// Of head dim 256 without the first: ptxas serialises its products (C7511), not those of bands.
 template <int head_dim>
 constexpr auto int8_recipes_of() {
@@ -80,7 +87,7 @@ constexpr ForwardVariant eight_bit_variant(const EightBitRecipe& recipe, hw::Ope
           .softcap = recipe.softcap,
           .overlap = wide || transposes || capped_sums ? Overlap::serial : Overlap::two_stage,
           .turn = head_dim == 64 || (!wide && !transposes) ? TurnPolicy::pingpong : TurnPolicy::free,
-          .block_m = head_dim == 64 && recipe.fp16_scores ? 192 : 128,
+          .block_m = recipe.block_m,
           .block_n = wide && transposes ? eight_bit_block_n / 2 : eight_bit_block_n,
           .kv_stages = wide ? 2 : 3,
           .output = output,
@@ -97,6 +104,16 @@ constexpr auto eight_bit_candidates(const std::array<EightBitRecipe, count>& rec
   for (hw::Operand output : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const EightBitRecipe& recipe : recipes) all[i++] = {eight_bit_variant<head_dim>(recipe, output)};
   }
+  return all;
+}
+
+/// All of e4m3 queries and keys.
+template <int head_dim>
+constexpr auto e4m3_candidates() {
+  constexpr auto fp16_scores = eight_bit_candidates<head_dim>(fp16_score_recipes<head_dim>());
+  constexpr auto others = eight_bit_candidates<head_dim>(eight_bit_recipes);
+  std::array<Candidate, fp16_scores.size() + others.size()> all{};
+  std::copy(others.begin(), others.end(), std::copy(fp16_scores.begin(), fp16_scores.end(), all.begin()));
   return all;
 }
 

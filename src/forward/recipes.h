@@ -118,8 +118,8 @@ inline constexpr int narrow_value_dim = 128;
 /// What serves those: of fixed lengths, blocks that leave no room to stage the output, and such that do; of
 /// variable ones, blocks that pages divide. Not measured yet.
 inline constexpr std::array narrow_value_recipes = {
-    Recipe{MaskKind::prefix, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::free},
-    Recipe{MaskKind::prefix, false, 128, 112, 2, Overlap::two_stage, TurnPolicy::pingpong},
+    Recipe{MaskKind::prefix, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::free, {1780, 3300}},
+    Recipe{MaskKind::prefix, false, 128, 112, 2, Overlap::two_stage, TurnPolicy::pingpong, {1575, 3000}},
     Recipe{MaskKind::band, false, 128, 112, 2, Overlap::two_stage, TurnPolicy::pingpong}};
 inline constexpr std::array narrow_value_varlen_recipes = {
     Recipe{MaskKind::prefix, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::free},

@@ -25,7 +25,7 @@ constexpr auto undecided_candidates() {
   } else if constexpr (purpose == Purpose::sparse) {
     return candidates_of_recipes<head_dim>(sparse_recipes<head_dim>(), Lengths::uniform, true);
   } else if constexpr (purpose == Purpose::eight_bit) {
-    return eight_bit_candidates<head_dim>(eight_bit_recipes_of<head_dim>());
+    return e4m3_candidates<head_dim>();
   } else if constexpr (purpose == Purpose::int8) {
     return eight_bit_candidates<head_dim>(int8_recipes_of<head_dim>());
   } else if constexpr (purpose == Purpose::narrow_values) {
