@@ -210,10 +210,7 @@ const Candidate* find_candidate(const core::ForwardProblem& problem) {
     // Head dims ascend: those behind what was found only pad more.
     if (best.candidate != nullptr && candidate.variant.head_dim > best.candidate->variant.head_dim) break;
     if (!can_serve(candidate, problem)) continue;
-    const bool varies =  // of 8 bits beside scores in fp16 only !candidate.variant.is_8_bit() ||
-                         // candidate.variant.fp16_scores;
-        const Judged judged{&candidate,
-                            varies ? estimate_to_choose(problem, candidate.variant).compute_us : 0};
+    const Judged judged{&candidate, estimate_to_choose(problem, candidate.variant).compute_us};
     if (judged.is_better_than(best, problem)) best = judged;
   }
   return best.candidate;
