@@ -165,7 +165,7 @@ def library():
 
 
 # What the C interface calls an argument, and what it is here.
-_ARGUMENTS = {r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b": "descale_block",
+_ARGUMENTS = {r"\bscales\.qk_amplitude\b": "qk_amplitude", r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b": "descale_block",
               r"\bscales is given\b": "a descale is given", "; only 8-bit inputs have scales: pass NULL":
               "; only 8-bit inputs have descales and values_by_column",
               "; only an 8-bit cache has scales: pass NULL": "; only an 8-bit cache has descales",

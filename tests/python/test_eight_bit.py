@@ -116,6 +116,30 @@ class EightBitTest(unittest.TestCase):
         self.assert_near(lse, expected_lse, 0.05)
         self.assertLess((out - expected).square().mean().sqrt(), 0.03)
 
+    def test_elements_are_within_the_amplitude_with_which_fp16_holds_every_score(self):
+        for d, most in ((16, 60.0), (64, 30.0), (128, 22.0), (256, 15.0)):
+            self.assertEqual(tandem.score_amplitude(d), most)
+            self.assertLessEqual(d * most**2, 65504)
+            x = torch.randn(2, 150, 2, d) * torch.rand(2, 150, 2, 1) * 50
+            for quantize in (tandem.quantize, tandem_torch.quantize):
+                bits, scale = quantize(x, hadamard=3, amplitude=most)
+                self.assertTrue(torch.equal(scale.log2(), scale.log2().round()))
+                largest = torch.stack([part.float().abs().amax(dim=(1, 3)) for part in bits.split(128, dim=1)], dim=1)
+                self.assertTrue(((largest <= most) & (2 * largest > 0.9 * most)).all())
+
+    def test_an_amplitude_that_is_told_changes_no_result_but_by_rounding(self):
+        q, k, v = (torch.randn(1, 90, 2, 64, dtype=torch.bfloat16) for _ in range(3))
+        most = tandem.score_amplitude(64)
+        (q8, qs), (k8, ks) = (tandem.quantize(x, hadamard=3, amplitude=most) for x in (q, k))
+        v8, vs = tandem.quantize(v, by_column=True)
+        scales = {"q_descale": qs, "k_descale": ks, "v_descale": vs, "values_by_column": True, "causal": True}
+        # The matrix leaves q k^T as it is.
+        expected, _ = attention64(times(q8, qs, 128), times(k8, ks, 128), times(by_key(v8, 90), vs, 128),
+                                  torch.ones(90, 90).tril().bool())
+        for forward in (tandem.forward, tandem_torch.attention_eight_bit):
+            out = forward(q8, k8, v8, qk_amplitude=most, **scales)
+            self.assertLess((out.double() - expected).square().mean().sqrt().item(), 0.005)
+
     def test_scales_per_tensor_per_head_and_per_block_multiply(self):
         q, k, v = (torch.randn(2, s, h, 32).to(torch.float8_e4m3fn) for s, h in ((70, 4), (150, 2), (150, 2)))
         scales = {"q": torch.rand(1, 1) + 0.5, "k": torch.rand(2, 2) + 0.5, "v": torch.rand(2, 5, 2) + 0.5}
@@ -132,9 +156,15 @@ class EightBitTest(unittest.TestCase):
         q = torch.randn(1, 5, 2, 16).to(torch.float8_e4m3fn)
         for pattern, options in ((r"^TANDEM_INVALID_ARGUMENT: q_descale.shape\[2\]", {"q_descale": torch.ones(1, 3)}),
                                  ("k_descale has 1 dimensions", {"k_descale": torch.ones(1)}),
-                                 (r"v.shape\[1\] is 5", {"values_by_column": True})):
+                                 (r"v.shape\[1\] is 5", {"values_by_column": True}),
+                                 ("qk_amplitude is 449.*from 0 to 448", {"qk_amplitude": 449.0})):
             with self.assertRaisesRegex(tandem.TandemError, pattern):
                 tandem.forward(q, q, q, **options)
+        for pattern, options in (("amplitude is 0.5.*from 1 to 448", {"amplitude": 0.5}),
+                                 ("amplitude is 16, but out.dtype is 5", {"amplitude": 16.0, "dtype": "int8"}),
+                                 ("amplitude is 16, but scale_given is 1", {"amplitude": 16.0, "scale": torch.ones(1, 1, 2)})):
+            with self.assertRaisesRegex(tandem.TandemError, pattern):
+                tandem.quantize(torch.randn(1, 5, 2, 16), **options)
         with self.assertRaisesRegex(tandem.TandemError, "a descale is given, but q.dtype"):
             tandem.forward(*[torch.randn(1, 5, 2, 16)] * 3, k_descale=torch.ones(1, 1))
 
@@ -142,6 +172,7 @@ class EightBitTest(unittest.TestCase):
         x = torch.randn(1, 20, 2, 16)
         bits, scale = tandem_torch.quantize(x)
         torch.library.opcheck(torch.ops.tandem.quantize, (x, True, 128, 5))
+        torch.library.opcheck(torch.ops.tandem.quantize, (x, False, 128, 5, False, 1, None, None, False, None, 16.0))
         torch.library.opcheck(torch.ops.tandem.quantize_by, (x, scale, False, 128, None))
         torch.library.opcheck(torch.ops.tandem.forward_eight_bit,
                               (bits, bits, bits, scale, None, None, 128, False, -1, 0, 0.0, 0.0, torch.float16),
