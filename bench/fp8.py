@@ -15,6 +15,7 @@ Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python
 """
 
 import argparse
+import functools
 import importlib.util
 import sys
 import time
@@ -93,7 +94,6 @@ def cudnn_call(case, q, k, v):
     numbers |= {"descale_s": torch.tensor(1 / MOST), "scale_s": torch.tensor(MOST), "scale_o": torch.tensor(1.0)}
     numbers = {name: x.to("cuda").float().reshape(1, 1, 1, 1) for name, x in numbers.items()}
     handle = cudnn.create_handle()
-    cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
     graph = cudnn.pygraph(io_data_type=cudnn.data_type.FP8_E4M3, intermediate_data_type=cudnn.data_type.FLOAT,
                           compute_data_type=cudnn.data_type.FLOAT, handle=handle)
 
@@ -120,6 +120,7 @@ def cudnn_call(case, q, k, v):
     pack |= {o: view, amax_s: amax[0], amax_o: amax[1]}
 
     def call():
+        cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
         graph.execute(pack, workspace, handle=handle)
         return out
     return call
@@ -130,6 +131,14 @@ CALLS = dict(zip(PEERS, (tandem_call(True), tandem_call(True, "float8_e4m3fn", 1
                          tandem_flash_call, bf16_call, fa3_call, cudnn_call)))
 MODULES = {"fa3 fp8": "flash_attn_interface", "cudnn fp8": "cudnn"}
 INSTALLED = [peer for peer in PEERS if peer not in MODULES or importlib.util.find_spec(MODULES[peer])]
+
+
+def replayed(call):
+    """The call as a replay of a graph, since short ones take the host longer than the device."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 def rmse(case, q, k, v, out):
@@ -144,12 +153,13 @@ def rmse(case, q, k, v, out):
 def run_case(case, arguments, telemetry, results):
     inputs = make_inputs(case, SEED)
     columns = {**case.columns(), "kind": "fp8"}
-    calls, notes = {}, {}
+    calls, notes, kept = {}, {}, []
     for peer in arguments.peers:
         try:
             call = CALLS[peer](case, *inputs)
             notes[peer] = f"rmse {rmse(case, *inputs, call()):.2e}"
-            calls[peer] = call
+            calls[peer] = replayed(call)
+            kept.append(call)  # what its graph writes and reads
         except Exception as error:  # whatever keeps a peer from running is a row, not the end
             note = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
             print(f"{case}: {peer}: {note}", file=sys.stderr)
@@ -169,11 +179,9 @@ def run_quantiser(case, arguments, telemetry, results):
     calls = {"copy": lambda: copy.copy_(q)}
     for peer, *finer in (("quantise",), ("quantise balanced", "int8"), ("quantise accurate", "int8", 2)):
         moved[peer] = 3 * elements + (v.numel() if peer == "quantise accurate" else 0)
-        quantised(q, k, v, True, *finer)
-        graph = torch.cuda.CUDAGraph()  # the host takes longer for six calls than the device
-        with torch.cuda.graph(graph):
-            quantised(q, k, v, True, *finer)
-        calls[peer] = graph.replay
+        call = functools.partial(quantised, q, k, v, True, *finer)
+        call()
+        calls[peer] = replayed(call)
     times, meanwhile = measure(calls, arguments.seconds_per_case, telemetry)
     for peer in calls:
         results.add({**case.columns(), "kind": "quantise", "peer": peer, **meanwhile,
