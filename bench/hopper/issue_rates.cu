@@ -26,14 +26,13 @@ enum class Instruction {
   max3,
   max3_halves,
   select,
-  logic,
   shuffle
 };
 enum class Product { none, bf16_ss, bf16_rs, e4m3_ss, e4m3_rs, e4m3_ss_fp16, int8_ss };
-constexpr int instructions = 14, products = 7;
+constexpr int instructions = 13, products = 7;
 constexpr const char* instruction_names[] = {
     "none",          "fma.f32",   "add.f32",  "max.f32",    "ex2.f32", "cvt.f16x2", "2 cvt.e4m3x2",
-    "2 cvt.pack.u8", "fma.f16x2", "max3.s32", "max3.s16x2", "prmt",    "xor",       "shfl"};
+    "2 cvt.pack.u8", "fma.f16x2", "max3.s32", "max3.s16x2", "prmt",    "shfl"};
 constexpr const char* product_names[] = {"none",    "bf16 ss",         "bf16 rs", "e4m3 ss",
                                          "e4m3 rs", "e4m3 ss to fp16", "int8 ss"};
 
@@ -49,10 +48,9 @@ TANDEM_DEVICE std::uint32_t step(std::uint32_t x, std::uint32_t y) {
   if constexpr (i == Instruction::to_e4m3) return hw::pack_e4m3(f, g, f, g);
   if constexpr (i == Instruction::to_bytes) return hw::pack_bytes(f, g, f, g);
   if constexpr (i == Instruction::fma_fp16) return hw::fma_fp16(x, y, x);
-  if constexpr (i == Instruction::max3) return __float_as_uint(hw::max_of_bits(f, g, f + 0.f));
+  if constexpr (i == Instruction::max3) return __float_as_uint(hw::max_of_bits(f, g, 1.f));
   if constexpr (i == Instruction::max3_halves) return hw::max_of_halves(x, y, 0x3c003c00u);
   if constexpr (i == Instruction::select) return hw::select_bytes<0x6420>(x, y);
-  if constexpr (i == Instruction::logic) return x ^ y;
   if constexpr (i == Instruction::shuffle) return hw::shuffle_xor(x, 1);
   return x;
 }

@@ -149,8 +149,8 @@ template <Operand operand, int n, Major b_major, Major a_major = Major::k>
 TANDEM_DEVICE void wgmma_ss(float (&accumulators)[n / 2], MatrixDescriptor a, MatrixDescriptor b,
                             Accumulate accumulate);
 /// Warpgroup: the same of e4m3, with D in fp16: accumulators[2 * j + i] has what of fp32 would be [4 * j + 2
-/// * i] in its low half and [4 * j + 2 * i + 1] in the high one. Sums are those of fp32, rounded to fp16 once
-/// an instruction.
+/// * i] in its low half and [4 * j + 2 * i + 1] in the high one. The sum of an instruction is rounded
+/// to fp16 once.
 template <int n>
 TANDEM_DEVICE void wgmma_ss_fp16(std::uint32_t (&accumulators)[n / 4], MatrixDescriptor a, MatrixDescriptor b,
                                  Accumulate accumulate);

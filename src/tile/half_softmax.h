@@ -1,7 +1,7 @@
 // Softmax of 8-bit products whose scores come in fp16: BlockSoftmax's codes, two at a time.
 //
-// A score is half a register. A code takes half an fma that clamps, half an fma whose sum has the code in its
-// low byte, and a quarter of a byte selection.
+// A score is half a register. A code takes half a difference to the row's maximum, half an fma that clamps,
+// half an fma whose sum has the code in its low byte, and a quarter of a byte selection.
 #pragma once
 
 #include <limits>
@@ -18,8 +18,6 @@ struct HalfSoftmax : BlockStatistics {
   static constexpr float most_code = 126, code_base = 1024;
   /// Of the largest probability, whose code is 120.
   static constexpr float top_of_line = (codes_per_octave * log2_amplitude + offset_of_codes) / most_code;
-  /// Beyond it, the line's value at score 0 is too coarse in fp16, and the maximum is subtracted first.
-  static constexpr float most_offset = 2;
   /// Of fp16.
   static constexpr float most_slope = 60000;
 
@@ -56,33 +54,29 @@ struct HalfSoftmax : BlockStatistics {
   }
 
   /// Line 19: turns the block's scores into codes, in the low bytes of their halves; as
-  /// BlockSoftmax::exponentiate.
+  /// BlockSoftmax::exponentiate. The maximum comes off first, which is exact for all scores that count beside
+  /// it: fp16 would be too coarse for the line's value at score 0.
   template <bool masked, int count, int columns>
   TANDEM_DEVICE void exponentiate(std::uint32_t (&scores)[count], float (&output)[columns],
                                   float value_scale) {
-    std::uint32_t slope[2], first[2];
+    std::uint32_t slope[2], less[2];
     float offset[2];
-    bool steep = false;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const bool none = masked && row_max[i] == -infinity;  // any line leaves all codes 0
+      const bool none = masked && row_max[i] == -infinity;  // all codes are 0 then
       const float per_score = codes_per_octave / most_code * unit[i];
       slope[i] = twice(per_score < most_slope ? per_score : most_slope);
-      const float at_top = none ? 0.f : row_max[i] * hw::unpack_low<hw::Operand::fp16>(slope[i]);
-      first[i] = twice(top_of_line - at_top);
-      // By the line as it was rounded, whose value at the maximum stands for the maximum as it is.
-      const float value = at_top + hw::unpack_low<hw::Operand::fp16>(first[i]);
-      offset[i] = none ? infinity
-                       : hw::fma(most_code / codes_per_octave, value,
-                                 hw::fma(-unit[i], row_max[i], -offset_of_codes / codes_per_octave));
-      steep = steep || at_top > most_offset || at_top < -most_offset;
+      less[i] = twice(none ? 0.f : -row_max[i]);
+      offset[i] = none ? infinity : hw::fma(-unit[i], row_max[i], log2_amplitude);
     }
-    if (hw::any_lane(steep)) subtract_maxima<masked>(scores, first, offset);
     weigh<masked>(offset, output, value_scale);
-    const std::uint32_t to_codes = twice(most_code), base = twice(code_base);
+    const std::uint32_t one = twice(1.f), top = twice(top_of_line), to_codes = twice(most_code),
+                        base = twice(code_base);
     TANDEM_UNROLL
-    for (int j = 0; j < count; ++j)
-      scores[j] = hw::fma_fp16(hw::fma_fp16_saturated(scores[j], slope[j % 2], first[j % 2]), to_codes, base);
+    for (int j = 0; j < count; ++j) {
+      const std::uint32_t below = hw::fma_fp16(scores[j], one, less[j % 2]);
+      scores[j] = hw::fma_fp16(hw::fma_fp16_saturated(below, slope[j % 2], top), to_codes, base);
+    }
   }
 
   TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) { finish_sums(lse, normalise); }
@@ -91,24 +85,6 @@ struct HalfSoftmax : BlockStatistics {
   TANDEM_DEVICE static std::uint32_t twice(float x) { return hw::pack<hw::Operand::fp16>(x, x); }
   TANDEM_DEVICE static std::uint32_t max_of_pair(std::uint32_t a, std::uint32_t b) {
     return hw::max_of_halves(a, b, b);
-  }
-  template <bool masked, int count>
-  TANDEM_DEVICE void subtract_maxima(std::uint32_t (&scores)[count], std::uint32_t (&first)[2],
-                                     float (&offset)[2]) {
-    std::uint32_t less[2];
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const bool none = masked && row_max[i] == -infinity;
-      less[i] = twice(none ? 0.f : -row_max[i]);
-      first[i] = twice(top_of_line);
-      const float value = hw::unpack_low<hw::Operand::fp16>(first[i]);
-      offset[i] = none ? infinity
-                       : hw::fma(most_code / codes_per_octave, value,
-                                 hw::fma(-unit[i], row_max[i], -offset_of_codes / codes_per_octave));
-    }
-    const std::uint32_t one = twice(1.f);
-    TANDEM_UNROLL
-    for (int j = 0; j < count; ++j) scores[j] = hw::fma_fp16(scores[j], one, less[j % 2]);
   }
 };
 

@@ -287,7 +287,7 @@ VarlenCase bits_case(std::uint64_t seed) {
   c.batch_index = false, c.q_packed = c.new_packed = true;
   if (c.keys == KeyLayout::packed && random() % 2 == 0) c.keys = KeyLayout::paged;
   for (std::int64_t i = 0, count = 2 + draw(20); i < count; ++i) {
-    c.q_lens.push_back(random() % 4 == 0 ? draw(500) : draw(32 / (c.q_heads / c.kv_heads)));
+    c.q_lens.push_back(random() % 4 == 0 ? draw(200) : draw(32 / (c.q_heads / c.kv_heads)));
     c.k_lens.push_back(c.q_lens.back() + draw(random() % 4 == 0 ? 5000 : 800));
   }
   if (c.keys != KeyLayout::packed && random() % 2 == 0) c.new_lens = c.q_lens;
@@ -304,7 +304,7 @@ TEST_F(HopperVarlen, WithASplitSizeBitsAreTheSameAloneInAnyBatchAndWithAnyBounds
     device.run();
     device.read(tensors);
   };
-  for (std::uint64_t seed = first; seed < first + 60 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = first; seed < first + 12 && !HasFailure(); ++seed) {
     const VarlenCase c = bits_case(seed);
     SCOPED_TRACE(testing::Message() << c << " draw " << seed);
     Random random(seed);

@@ -144,7 +144,7 @@ inline std::vector<std::uint16_t> pairs_of_e4m3(int rows, std::uint32_t seed) {
   return pairs;
 }
 
-TEST_P(Fp16Verbs, SumsOfE4m3ProductsAreThoseOfFp32RoundedOnceAnInstruction) {
+TEST_P(Fp16Verbs, SumsOfE4m3ProductsAreRoundedToFp16Once) {
   constexpr int n = MultiplyToFp16::n;
   const std::vector<std::uint16_t> a = pairs_of_e4m3(wgmma_m, 5), b = pairs_of_e4m3(n, 6);
   std::vector<std::uint16_t> d(wgmma_m * n);
@@ -164,7 +164,7 @@ TEST_P(Fp16Verbs, SumsOfE4m3ProductsAreThoseOfFp32RoundedOnceAnInstruction) {
       auto sum = first == hw::Accumulate::add ? static_cast<float>(core::Fp16{d[i]}) : 0.f;
       for (std::size_t step = 0; step < wgmma_steps; ++step)
         sum = static_cast<float>(
-            core::Fp16::from(sum_of_e4m3(sum, &a[row + 16 * step], &b[column + 16 * step])));
+            core::Fp16::from(sum_of_e4m3(sum, &a[row + 16 * step], &b[column + 16 * step], true)));
       if (std::isnan(sum)) {
         ASSERT_TRUE(std::isnan(static_cast<float>(core::Fp16{result[i]}))) << i;
       } else {

@@ -311,13 +311,14 @@ struct E4m3Problem {
 };
 
 /// One instruction's sum of the products of 32 elements.
-inline float sum_of_e4m3(float accumulator, const std::uint16_t* a, const std::uint16_t* b) {
+inline float sum_of_e4m3(float accumulator, const std::uint16_t* a, const std::uint16_t* b,
+                         bool whole = false) {
   const auto value = [](const std::uint16_t* pairs, int i) {
     return static_cast<float>(core::E4m3{static_cast<std::uint8_t>(pairs[i / 2] >> 8 * (i % 2))});
   };
   float x[32], y[32];
   for (int i = 0; i < 32; ++i) x[i] = value(a, i), y[i] = value(b, i);
-  return add_e4m3_products(accumulator, x, y, 32);
+  return add_e4m3_products(accumulator, x, y, 32, whole);
 }
 
 template <SourceOfA source>

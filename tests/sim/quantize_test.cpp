@@ -46,6 +46,7 @@ TEST_P(EveryQuantisation, IsTheCpusToTheBit) {
                        c.head_dim = GetParam().head_dim;
                        c.by_column = GetParam().by_column;
                        c.to = GetParam().output == hw::Operand::int8 ? TANDEM_INT8 : TANDEM_E4M3;
+                       if (c.to == TANDEM_INT8) c.amplitude = core::E4m3::largest;
                        c.terms = GetParam().terms;
                        c.rotary_dim = GetParam().turns ? 16 * (1 + static_cast<std::int64_t>(c.seed % 4)) : 0;
                        return Quantisation{c};

@@ -23,8 +23,9 @@ inline double power_of_two(int exponent) {
 }
 
 /// accumulator + sum of a[i] * b[i] of up to 32 pairs of e4m3 values: each term cut 13 bits below the largest
-/// exponent among them, and their exact sum cut to 13 bits behind its leading one.
-inline float add_e4m3_products(float accumulator, const float* a, const float* b, int count) {
+/// exponent among them, and their exact sum cut to 13 bits behind its leading one, unless it stays `whole`.
+inline float add_e4m3_products(float accumulator, const float* a, const float* b, int count,
+                               bool whole = false) {
   double plain = accumulator;
   int largest = std::max(exponent_of(accumulator), -100);
   for (int i = 0; i < count; ++i) {
@@ -37,7 +38,7 @@ inline float add_e4m3_products(float accumulator, const float* a, const float* b
   const double units = power_of_two(13 - largest);
   double sum = std::trunc(accumulator * units);
   for (int i = 0; i < count; ++i) sum += std::trunc(a[i] * b[i] * units);
-  if (sum == 0) return 0;
+  if (sum == 0 || whole) return static_cast<float>(sum / units);
   const double last = power_of_two(exponent_of(sum) - 13);
   return static_cast<float>(std::trunc(sum / last) * last / units);
 }

@@ -50,15 +50,27 @@ void dot_products(const float* q, const float* k, std::int64_t d, float* dots) {
   std::copy_n(sums, keys, dots);
 }
 
-std::vector<float> dot_products(tandem_dtype dtype, const float* q, const float* k, std::int64_t d,
-                                std::int64_t keys) {
+/// How the matrix unit adds: each product in fp32; much coarser, of e4m3; and that in fp16.
+enum class Sums { fp32, of_e4m3, of_e4m3_in_fp16 };
+
+Sums sums_of(const core::ForwardProblem& p) {
+  if (p.dtype() != TANDEM_E4M3) return Sums::fp32;
+  const bool in_fp16 = p.quantisation.v_transposed && p.softcap == 0 && p.head_dim() <= 128 &&
+                       p.quantisation.scores_fit_fp16(p.head_dim());
+  return in_fp16 ? Sums::of_e4m3_in_fp16 : Sums::of_e4m3;
+}
+
+std::vector<float> dot_products(Sums how, const float* q, const float* k, std::int64_t d, std::int64_t keys) {
   constexpr int together = 8;  // so that sums need not wait for one another
   std::vector<float> dots(static_cast<std::size_t>(keys));
   std::int64_t j = 0;
-  if (dtype == TANDEM_E4M3) {  // as the matrix unit adds: much coarser than fp32
+  if (how != Sums::fp32) {
+    const bool in_fp16 = how == Sums::of_e4m3_in_fp16;
     for (; j < keys; ++j)
-      for (std::int64_t i = 0; i < d; i += 32)
-        dots[j] = add_e4m3_products(dots[j], q + i, k + j * d + i, std::min<int>(32, d - i));
+      for (std::int64_t i = 0; i < d; i += 32) {
+        dots[j] = add_e4m3_products(dots[j], q + i, k + j * d + i, std::min<int>(32, d - i), in_fp16);
+        if (in_fp16) dots[j] = rounded(TANDEM_FP16, dots[j]);
+      }
   }
   for (; j + together <= keys; j += together) dot_products<together>(q, k + j * d, d, &dots[j]);
   for (; j < keys; ++j) dot_products<1>(q, k + j * d, d, &dots[j]);
@@ -77,7 +89,7 @@ std::vector<float> scores_of(const core::ForwardProblem& p, const Place& at, con
   const core::Quantisation& own = p.quantisation;
   const float q_scale = p.scale * own.q.of(at.batch, at.query, at.head, p.q_heads());
   const std::vector<float> dots =
-      dot_products(p.dtype(), q, k + keys.begin * d, d, std::max<std::int64_t>(0, keys.end - keys.begin));
+      dot_products(sums_of(p), q, k + keys.begin * d, d, std::max<std::int64_t>(0, keys.end - keys.begin));
   std::vector<float> scores;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     if (!p.shows(at.batch, at.query, at.head, j)) {
@@ -185,7 +197,7 @@ struct QueryRow {
 void add_query(const core::BackwardProblem& p, const QueryRow& row) {
   const std::int64_t d = p.head_dim(), keys = std::max<std::int64_t>(0, row.keys.end - row.keys.begin);
   const auto dots = [&](const float* own, const float* others) {
-    return dot_products(p.dtype(), own, others + row.keys.begin * d, d, keys);
+    return dot_products(Sums::fp32, own, others + row.keys.begin * d, d, keys);
   };
   const std::vector<float> scores = dots(row.q, row.k), products = dots(row.dout, row.v);
   for (std::int64_t j = row.keys.begin; j < row.keys.end; ++j) {

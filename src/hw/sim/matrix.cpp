@@ -147,6 +147,7 @@ struct TwoRows {
 }
 
 /// Adds to eight accumulators of a thread, those from `i` on. `q`: its place in the quad.
+template <bool cut>
 [[gnu::always_inline]] inline void add_e4m3(const MatrixOperands (&halves)[2], const Exponents& exponents,
                                             const TwoRows& rows, int q, int i, Vector8& accumulator) {
   Words8 bits;
@@ -179,15 +180,14 @@ struct TwoRows {
   }
   const Vector8 exact = __builtin_convertvector(sum, Vector8) * unit;
   std::memcpy(&bits, &exact, sizeof bits);
-  bits &= ~((1 << (23 - e4m3_sum_bits)) - 1);
+  if (cut) bits &= ~((1 << (23 - e4m3_sum_bits)) - 1);
   Vector8 result;
   std::memcpy(&result, &bits, sizeof result);
   accumulator = plain - plain == 0.f ? result : plain;  // infinities and NaN as they are
 }
-}  // namespace
-
-__attribute__((target_clones("avx2", "default"))) void multiply_e4m3(
-    const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]) {
+template <bool cut>
+[[gnu::always_inline]] inline void multiply_e4m3_by(const MatrixOperands (&halves)[2], int n,
+                                                    float* const (&accumulators)[warpgroup_size]) {
   static Exponents exponents;
   const int count = n / 2;  // a multiple of 4; arrays have room up to the next of 8
   find_exponents(halves, count, exponents);
@@ -200,11 +200,21 @@ __attribute__((target_clones("avx2", "default"))) void multiply_e4m3(
         const std::size_t bytes = static_cast<std::size_t>(count - i < 8 ? count - i : 8) * sizeof(float);
         Vector8 sums{};
         std::memcpy(&sums, own + i, bytes);
-        add_e4m3(halves, exponents, rows, q, i, sums);
+        add_e4m3<cut>(halves, exponents, rows, q, i, sums);
         std::memcpy(own + i, &sums, bytes);
       }
     }
   }
+}
+}  // namespace
+
+__attribute__((target_clones("avx2", "default"))) void multiply_e4m3(
+    const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]) {
+  multiply_e4m3_by<true>(halves, n, accumulators);
+}
+__attribute__((target_clones("avx2", "default"))) void multiply_e4m3_whole(
+    const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]) {
+  multiply_e4m3_by<false>(halves, n, accumulators);
 }
 
 // fp32 holds the sum of 32 products of int8 exactly.

@@ -52,6 +52,9 @@ void multiply(const MatrixOperands& operands, int n, float* const (&accumulators
 /// The same of e4m3 operands, to the bit as the chip adds (docs/simulator.md, Numbers): all 32 products and
 /// the accumulator are cut 13 bits below the largest exponent among them, and so is their sum.
 void multiply_e4m3(const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]);
+/// The same, but for the last cut: what the chip rounds to fp16.
+void multiply_e4m3_whole(const MatrixOperands (&halves)[2], int n,
+                         float* const (&accumulators)[warpgroup_size]);
 /// The same of int8 operands: accumulators are s32, in the bits of floats.
 void multiply_int8(const MatrixOperands (&halves)[2], int n, float* const (&accumulators)[warpgroup_size]);
 

@@ -136,7 +136,7 @@ void multiply_to_32_bits(const Product& product, const Steps& steps, float* cons
 /// As the chip makes them: every NaN is the canonical one.
 std::uint32_t to_fp16(float x) { return std::isnan(x) ? 0x7fffu : std::uint32_t{core::Fp16::from(x).bits}; }
 
-/// Sums as of 32 bits, from and to fp16.
+/// Of e4m3, from and to fp16.
 void multiply_to_fp16(const Steps& steps, const ProductInFlight& flight) {
   static float sums[warpgroup_size][128];
   const int words = flight.product.accumulator_words();
@@ -149,7 +149,7 @@ void multiply_to_fp16(const Steps& steps, const ProductInFlight& flight) {
       own[t][2 * i + 1] = from_fp16(static_cast<std::uint16_t>(pairs[i] >> 16));
     }
   }
-  multiply_to_32_bits(flight.product, steps, own);
+  multiply_e4m3_whole(steps, flight.product.n, own);
   for (int t = 0; t < warpgroup_size; ++t) {
     auto* pairs = static_cast<std::uint32_t*>(flight.accumulators[t]);
     for (int i = 0; i < words; ++i) pairs[i] = to_fp16(own[t][2 * i]) | to_fp16(own[t][2 * i + 1]) << 16;
