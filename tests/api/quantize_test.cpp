@@ -121,7 +121,8 @@ void check_forward_of_quantised(tandem_dtype scores, bool by_column, int terms, 
                        16,
                        16,
                        by_column ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY,
-                       terms};
+                       terms,
+                       0};
   tandem_forward_args args{};
   args.struct_size = sizeof(args);
   args.backend = TANDEM_BACKEND_REFERENCE;
