@@ -5,9 +5,9 @@ FlashAttention-3 on a Hopper GPU, all taking turns in one process.
 
 Runs the grid of the FlashAttention-3 paper (hidden dimension 2048, 16k tokens, s 512 to 16k, d 64, 128 and 256, full
 and causal), its ablation (every overlap with and without pingpong beside cuDNN, b4 h16 s8448 d128), and a GEMM as the
-ceiling. --grid beyond: what that grid leaves out, and the grid itself in fp16. --grid narrow-values: values narrower than keys (192
-and 128), each of Tandem's kernels for them and those that pad. Inputs are random normal numbers. Each
-peer's output is checked once per case against float64. Rows are written as they come; the run ends in a table.
+ceiling. --grid beyond: what that grid leaves out, and the grid itself in fp16. --grid narrow-values: values narrower than
+keys (192 and 128), each of Tandem's kernels for them and those that pad. Inputs are random normal numbers. Each peer's
+output is checked once per case against float64. Rows are written as they come; the run ends in a table.
 
 Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY; for the ablation libtandem_study) and this repository's python/ on
 PYTHONPATH. The commit that is written beside the results is $TANDEM_COMMIT.

@@ -5,11 +5,11 @@ installed, cuDNN's, where the package nvidia-cudnn-frontend is, and Tandem's own
 
 Runs the grid of the FlashAttention-3 paper (hidden dimension 2048, 16k tokens, s 512 to 16k, d 64, 128 and 256, full
 and causal). Inputs are random normal numbers; Tandem quantises them by blocks with a Hadamard matrix on q and k, and takes
-v by columns ("tandem fp8", whose scores fp16 holds; "tandem fp8 whole range"; "tandem balanced" with int8 q and k, "tandem accurate" with values of two terms besides) or
-by keys ("tandem fp8 by key"). "tandem flash" is FlashAttention-3's function, which brings v
-into columns each time; it and peers have scales per tensor. "quantise" is the time of
-Tandem's three quantisations of the case, with the bytes that they read and write in TB/s as its rate, and "copy" that
-of PyTorch's copy of q. The column note has each output's RMSE against float64 attention over the 16-bit inputs.
+v by columns ("tandem fp8", whose scores fp16 holds; "tandem fp8 whole range", whose it may not hold; "tandem balanced"
+with int8 q and k, "tandem accurate" with values of two terms besides) or by keys ("tandem fp8 by key"). "tandem flash"
+is FlashAttention-3's function, which brings v into columns each time; it and peers have scales per tensor. All are
+replayed from graphs. "quantise" is the time of Tandem's three quantisations of the case, with the bytes that they read
+and write in TB/s as its rate, and "copy" that of PyTorch's copy of q. The column note has each output's RMSE against float64 attention over the 16-bit inputs.
 
 Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python/ on PYTHONPATH.
 """
@@ -28,7 +28,7 @@ from cases import COLUMNS, HEAD_DIMS, SEQLENS, paper_grid
 from forward import SEED
 from peers import CHECKED_QUERIES, make_inputs, standard_attention
 from results import Results, measure, timed_columns
-from timing import Telemetry
+from timing import Telemetry, replayed
 
 E4M3 = torch.float8_e4m3fn
 MOST = 448.0  # of e4m3
@@ -133,14 +133,6 @@ MODULES = {"fa3 fp8": "flash_attn_interface", "cudnn fp8": "cudnn"}
 INSTALLED = [peer for peer in PEERS if peer not in MODULES or importlib.util.find_spec(MODULES[peer])]
 
 
-def replayed(call):
-    """The call as a replay of a graph, since short ones take the host longer than the device."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
 def rmse(case, q, k, v, out):
     """Of sampled queries of all heads of an entry."""
     rows = torch.randint(case.s, (CHECKED_QUERIES,), generator=torch.Generator().manual_seed(SEED)).cuda()
@@ -153,13 +145,12 @@ def rmse(case, q, k, v, out):
 def run_case(case, arguments, telemetry, results):
     inputs = make_inputs(case, SEED)
     columns = {**case.columns(), "kind": "fp8"}
-    calls, notes, kept = {}, {}, []
+    calls, notes = {}, {}
     for peer in arguments.peers:
         try:
             call = CALLS[peer](case, *inputs)
             notes[peer] = f"rmse {rmse(case, *inputs, call()):.2e}"
             calls[peer] = replayed(call)
-            kept.append(call)  # what its graph writes and reads
         except Exception as error:  # whatever keeps a peer from running is a row, not the end
             note = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
             print(f"{case}: {peer}: {note}", file=sys.stderr)

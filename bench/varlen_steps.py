@@ -12,6 +12,7 @@ import torch
 import tandem
 from peers import standard_attention
 from results import measure, timed_columns
+from timing import replayed
 from varlen_cases import StepCase
 
 SEED = 20261123
@@ -114,14 +115,6 @@ def check(inputs, out):
         if error > allowed:
             return f"wrong: sequence {i}: error {error:.1e}; allowed {allowed:.1e}"
     return ""
-
-
-def replayed(call):
-    """The call's graph: the host takes longer for a step's launches than the card for short ones."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return lambda: (graph.replay(), call)  # and all that the graph's kernels point to
 
 
 def run_step(case: StepCase, seconds, telemetry, results):

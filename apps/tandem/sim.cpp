@@ -167,9 +167,8 @@ std::string decisions_text(const forward::ForwardVariant& v) {
 /// the names of the chip's kernels carry.
 void print_variants(std::ostream& out) {
   out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages,"
-         "lengths,output,values,value_dim,block_sparse,fp16_scores,stages_output,loops_apart,direction,edge_"
-         "before,"
-         "edge_after,maxima_as_integers,rescales_in_line,queries_kept_longer,tiles_stand_apart\n";
+         "lengths,output,values,value_dim,block_sparse,fp16_scores,stages_output,loops_apart,direction,"
+         "edge_before,edge_after,maxima_as_integers,rescales_in_line,queries_kept_longer,tiles_stand_apart\n";
   forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {
     int index = 0;
     for (const forward::ForwardVariant& v : forward::built<head_dim, purpose>()) {

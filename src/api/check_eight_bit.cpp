@@ -132,9 +132,12 @@ core::Scales resolve_scales(const Tensor& scales, std::int64_t block) {
 }
 
 core::Quantisation resolve_scales(const tandem_scales& scales) {
-  return {resolve_scales(scales.q, scales.q_block), resolve_scales(scales.k, scales.k_block),
-          resolve_scales(scales.v, scales.v_block), scales.v_layout == TANDEM_VALUES_BY_COLUMN,
-          number_of_terms(scales.v_terms),          scales.qk_amplitude};
+  return {.q = resolve_scales(scales.q, scales.q_block),
+          .k = resolve_scales(scales.k, scales.k_block),
+          .v = resolve_scales(scales.v, scales.v_block),
+          .v_transposed = scales.v_layout == TANDEM_VALUES_BY_COLUMN,
+          .v_terms = number_of_terms(scales.v_terms),
+          .amplitude = scales.qk_amplitude};
 }
 
 }  // namespace tandem::api

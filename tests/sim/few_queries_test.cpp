@@ -8,6 +8,7 @@
 #include "apps/sim/decode_sim.h"
 #include "cpu/forward.h"
 #include "decode/plan.h"
+#include "tests/sim/near_oracle.h"
 #include "tests/sim/runs.h"
 #include "tests/sim/workspace.h"
 #include "tests/support/compare.h"
@@ -57,13 +58,7 @@ void expect_equal_to_the_oracle(const ForwardCase& c, const sim::Machine& machin
   ASSERT_TRUE(cleared.ok()) << cleared.text();
   const hw::sim::Report report = sim::simulate_decode(*step, variant, {memory, {}, {}}, machine);
   ASSERT_TRUE(report.ok()) << report.text();
-  const cpu::ReferenceValues reference = test::oracle_values(problem);
-  const test::ForwardValues standard = test::standard_forward(problem);
-  const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
-  EXPECT_TRUE(o) << "o: " << o;
-  if (!c.lse) return;
-  const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
-  EXPECT_TRUE(lse) << "lse: " << lse;
+  test::expect_near_oracle(problem, tensors);
 }
 
 TEST(FewQueriesOnSim, AStepOverAnyWorkspaceEqualsTheForwardsOracle) {

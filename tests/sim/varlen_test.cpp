@@ -10,6 +10,7 @@
 #include "cpu/forward.h"
 #include "forward/plan.h"
 #include "forward/split.h"
+#include "tests/sim/near_oracle.h"
 #include "tests/sim/varlen_draws.h"
 #include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
@@ -105,12 +106,8 @@ void expect_equal_to_the_oracle(const core::ForwardProblem& problem, const test:
   ASSERT_NE(variant, nullptr);
   const hw::sim::Report report = sim::simulate_forward(known, *variant, sim::Machine());
   ASSERT_TRUE(report.ok()) << report.text();
-  const cpu::ReferenceValues reference = test::oracle_values(problem);
-  const test::ForwardValues standard = test::standard_forward(problem);
-  const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
-  EXPECT_TRUE(o) << "o: " << o;
-  const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
-  EXPECT_TRUE(lse) << "lse: " << lse;
+  ASSERT_TRUE(tensors.setup.lse);
+  test::expect_near_oracle(problem, tensors);
 }
 
 TEST(VarlenOnSimSinks, OfFixedLengthsEqualTheOracle) {
@@ -222,13 +219,7 @@ void check_split(const ForwardCase& c, std::uint64_t seed) {
     ASSERT_TRUE(parts.ok()) << parts.text();
     const hw::sim::Report merged = sim::simulate_merge(steps.merge, machine);
     ASSERT_TRUE(merged.ok()) << merged.text();
-    const cpu::ReferenceValues reference = test::oracle_values(problem);
-    const test::ForwardValues standard = test::standard_forward(problem);
-    const test::Comparison o = test::compare(tensors.o.values(), standard.o, reference.o);
-    EXPECT_TRUE(o) << "o: " << o;
-    if (!c.lse) continue;
-    const test::Comparison lse = test::compare(tensors.lse.values(), standard.lse, reference.lse);
-    EXPECT_TRUE(lse) << "lse: " << lse;
+    test::expect_near_oracle(problem, tensors);
   }
 }
 
