@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include <tandem/eight_bit.hpp>
+
 #include "call.h"
 
 namespace tandem::cli {
@@ -40,8 +42,7 @@ QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, EightB
   rows.hadamard = std::has_single_bit(static_cast<std::uint64_t>(args.q.shape[3])) ? 1 : 0;
   rows.seed = 1;
   rows.out.dtype = mode == EightBitMode::fast ? TANDEM_E4M3 : TANDEM_INT8;
-  if (mode == EightBitMode::fast)  // so that fp16 holds every score, also when elements are rounded up
-    rows.amplitude = scales_.qk_amplitude = args.q.shape[3] > 128 ? 15.f : args.q.shape[3] > 64 ? 22.f : 30.f;
+  if (mode == EightBitMode::fast) rows.amplitude = scales_.qk_amplitude = score_amplitude(args.q.shape[3]);
   values.out.dtype = TANDEM_E4M3;
   values.layout = TANDEM_VALUES_BY_COLUMN;
   values.terms = scales_.v_terms = mode == EightBitMode::accurate ? 2 : 1;

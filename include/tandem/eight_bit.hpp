@@ -12,6 +12,7 @@
 #ifndef TANDEM_EIGHT_BIT_HPP
 #define TANDEM_EIGHT_BIT_HPP
 
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,17 @@ struct Scales {
     return scales;
   }
 };
+
+/// The largest e4m3 number that q and k of a head dim may have so that fp16 holds every score: for
+/// QuantizeOptions::amplitude and Scales::qk_amplitude.
+constexpr float score_amplitude(std::int64_t head_dim) {
+  constexpr std::int64_t largest_fp16 = 65504, largest_e4m3 = 448;
+  std::int64_t most = 0;
+  while (most < largest_e4m3 && head_dim * (most + 1) * (most + 1) <= largest_fp16) ++most;
+  // An e4m3 number has four bits.
+  const auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most)) / 8);
+  return static_cast<float>(step > 1 ? most / step * step : most);
+}
 
 struct EightBitInputs {
   Tensor<const E4m3> q, k, v;  ///< b, sq, q_heads, d; b, sk, kv_heads, d; v as scales.v_layout says

@@ -6,6 +6,8 @@
 
 #include <tandem/eight_bit.hpp>
 
+#include "core/dtype.h"
+
 namespace tandem::test {
 namespace {
 
@@ -74,6 +76,17 @@ TEST(CppEightBit, QuantisedInputsGiveTheOutputOfTheirOriginalsButForRounding) {
   ASSERT_TRUE(of_originals) << of_originals.message();
   EXPECT_LT(largest_difference(o, expected), 0.5);
   EXPECT_GT(largest_difference(o, expected), 1e-3);
+}
+
+TEST(CppEightBit, ScoreAmplitudesAreNumbersOfE4m3WithWhichFp16HoldsEveryScore) {
+  for (std::int64_t head_dim = 1; head_dim <= 256; ++head_dim) {
+    float most = 0;  // by trying all
+    for (std::uint8_t bits = 0x38; bits < 0x7f; ++bits) {
+      const auto x = static_cast<float>(core::E4m3{bits});
+      if (x == std::floor(x) && static_cast<float>(head_dim) * x * x <= 65504) most = x;
+    }
+    EXPECT_EQ(score_amplitude(head_dim), most) << head_dim;
+  }
 }
 
 TEST(CppEightBit, IntegersAndTwoTermsAreFiner) {
