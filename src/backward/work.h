@@ -43,17 +43,19 @@ TANDEM_DEVICE KeyWork key_work(const BackwardArguments& args, const core::Tile& 
 /// Calls `visit(work)` for each tile of keys that falls to this block of the grid, in order.
 template <BackwardVariant V, typename Visit>
 TANDEM_DEVICE void for_each_key_work(const BackwardArguments& args, const Visit& visit) {
-  const int blocks = static_cast<int>(hw::grid_size()), positions = args.schedule.positions();
-  if constexpr (!V.is_persistent()) {
-    const core::Tile tile = args.schedule.tile(static_cast<int>(hw::block_index()));
-    if (tile.exists()) visit(key_work<V>(args, tile));
-    return;
-  }
-  for (int round = 0; round * blocks < positions; ++round) {
-    const int position = args.schedule.position(round, static_cast<int>(hw::block_index()));
-    if (position >= positions) continue;
+  const int block = static_cast<int>(hw::block_index());
+  const auto visit_position = [&](int position) {
     const core::Tile tile = args.schedule.tile(position);
     if (tile.exists()) visit(key_work<V>(args, tile));
+  };
+  if constexpr (!V.is_persistent()) {
+    visit_position(block);
+  } else {
+    const int blocks = static_cast<int>(hw::grid_size()), positions = args.schedule.positions();
+    for (int round = 0; round * blocks < positions; ++round) {
+      const int position = args.schedule.position(round, block);
+      if (position < positions) visit_position(position);
+    }
   }
 }
 

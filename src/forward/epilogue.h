@@ -9,7 +9,7 @@
 #include "forward/work.h"
 #include "hw/hw.h"
 #include "tile/block_softmax.h"
-#include "tile/half_softmax.h"
+#include "tile/fp16_softmax.h"
 #include "tile/output_row.h"
 #include "tile/softmax.h"
 
@@ -164,7 +164,7 @@ TANDEM_DEVICE void store_lse(const ForwardArguments& args, const OutputRows& row
 
 /// The statistics of a tile's rows.
 template <ForwardVariant V>
-using BlockSoftmax = std::conditional_t<V.fp16_scores, tile::HalfSoftmax,
+using BlockSoftmax = std::conditional_t<V.fp16_scores, tile::Fp16Softmax,
                                         tile::BlockSoftmax<V.codes(), V.integer_scores() && !V.softcap>>;
 template <ForwardVariant V>
 using Softmax = std::conditional_t<V.is_8_bit(), BlockSoftmax<V>, tile::OnlineSoftmax>;

@@ -87,7 +87,7 @@ struct ForwardVariant {
   int value_dim = head_dim;   ///< columns of values and outputs; fewer run padded, as head dims do
   bool block_sparse = false;  ///< visits only the key blocks that are listed for a tile (block_list.h)
   bool fp16_scores =
-      false;            ///< 8-bit scores come in fp16 (tile/half_softmax.h), whose range they have to keep
+      false;            ///< 8-bit scores come in fp16 (tile/fp16_softmax.h), whose range they have to keep
   int value_terms = 1;  ///< e4m3 numbers whose sum a value is; two only where values lie in columns
   Decisions decisions = {};
 

@@ -211,7 +211,7 @@ TANDEM_DEVICE float max_or_nan(float a, float b);
 TANDEM_DEVICE float max_of_bits(float a, float b, float c);
 /// The maximum of three words' halves, each compared as signed integers: of fp16 numbers the maximum unless
 /// it is negative; NaN where one is (positive, as arithmetic makes it). PTX max.s16x2, twice.
-TANDEM_DEVICE std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c);
+TANDEM_DEVICE std::uint32_t max_of_int16(std::uint32_t a, std::uint32_t b, std::uint32_t c);
 /// The maximum of two pairs of fp16; NaN where either is. PTX max.NaN.f16x2.
 TANDEM_DEVICE std::uint32_t max_or_nan_fp16(std::uint32_t a, std::uint32_t b);
 /// a * b + c of pairs of fp16, rounded to nearest even once. PTX fma.rn.f16x2.

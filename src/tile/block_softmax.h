@@ -30,8 +30,8 @@ inline constexpr float log2_most_weight = 64;
 struct BlockStatistics {
   static constexpr float infinity = std::numeric_limits<float>::infinity();
 
-  float anchor[2] = {infinity,
-                     infinity};   ///< an offset: of the row's first block that has keys, as long as that does
+  /// Offsets: of each row's first block that has keys, as long as that does.
+  float anchor[2] = {infinity, infinity};
   float row_sum[2] = {0.f, 0.f};  ///< of the thread's own columns, until `finish`; of codes, of all
   float weight[2];                ///< of the last block's P V in the output
   float share[2];                 ///< of its probabilities in the sums
@@ -51,6 +51,16 @@ struct BlockStatistics {
     row_sum[1] = hw::fma(share[1], lower, row_sum[1]);
   }
 
+  /// Line 24, from sums over all columns: as OnlineSoftmax::finish.
+  TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) const {
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const bool empty = row_sum[i] == 0.f;
+      lse[i] = empty ? -infinity : ln_2 * (hw::log2(row_sum[i]) - anchor[i]);
+      normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
+    }
+  }
+
  protected:
   /// The weights of a block by its offsets, infinite ones of rows that see none of its keys; these become 0.
   /// The output is brought to another anchor where a row needs it.
@@ -64,15 +74,6 @@ struct BlockStatistics {
       share[i] = none ? 0.f : hw::exp2(anchor[i] - offset[i]);
       weight[i] = share[i] * value_scale;
       if (none) offset[i] = 0.f;
-    }
-  }
-  /// Line 24, from sums over all columns: as OnlineSoftmax::finish.
-  TANDEM_DEVICE void finish_sums(float (&lse)[2], float (&normalise)[2]) const {
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const bool empty = row_sum[i] == 0.f;
-      lse[i] = empty ? -infinity : ln_2 * (hw::log2(row_sum[i]) - anchor[i]);
-      normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
     }
   }
 
@@ -162,7 +163,7 @@ struct BlockSoftmax : BlockStatistics {
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) row_sum[i] = quad_sum(row_sum[i]);
     }
-    finish_sums(lse, normalise);
+    BlockStatistics::finish(lse, normalise);
   }
 
  private:

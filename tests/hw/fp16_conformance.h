@@ -23,7 +23,7 @@ struct PairsOfFp16 {
 
   TANDEM_DEVICE void operator()() const {
     const std::uint32_t i = hw::block_index() * threads + hw::thread_index();
-    integers[i] = hw::max_of_halves(a[i], b[i], c[i]);
+    integers[i] = hw::max_of_int16(a[i], b[i], c[i]);
     floats[i] = hw::max_or_nan_fp16(a[i], b[i]);
     sums[i] = hw::fma_fp16(a[i], b[i], c[i]);
     saturated[i] = hw::fma_fp16_saturated(a[i], b[i], c[i]);
@@ -127,28 +127,11 @@ struct MultiplyToFp16 {
   }
 };
 
-/// Of all exponents, of few, subnormal, mostly 0; a quarter of the rows of A have large ones, whose sums
-/// leave fp16.
-inline std::vector<std::uint16_t> pairs_of_e4m3(int rows, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<std::uint16_t> pairs(static_cast<std::size_t>(rows * wgmma_k));
-  for (std::size_t i = 0; i < 2 * pairs.size(); ++i) {
-    const std::size_t kind = i / (2 * wgmma_k) % 4;
-    std::uint32_t byte = static_cast<std::uint32_t>(random()) & 0xffu;
-    if ((byte & 0x7fu) == 0x7fu) byte ^= 1u;
-    if (kind == 1) byte = (byte & 0x8fu) | 0x30u;
-    if (kind == 2) byte = byte & 0x8fu;
-    if (kind == 3 && random() % 8 != 0) byte = 0;
-    pairs[i / 2] = static_cast<std::uint16_t>(pairs[i / 2] | byte << 8 * (i % 2));
-  }
-  return pairs;
-}
-
 TEST_P(Fp16Verbs, SumsOfE4m3ProductsAreRoundedToFp16Once) {
   constexpr int n = MultiplyToFp16::n;
-  const std::vector<std::uint16_t> a = pairs_of_e4m3(wgmma_m, 5), b = pairs_of_e4m3(n, 6);
-  std::vector<std::uint16_t> d(wgmma_m * n);
   std::mt19937 random(7);
+  const std::vector<std::uint16_t> a = draw_e4m3(random, wgmma_m), b = draw_e4m3(random, n);
+  std::vector<std::uint16_t> d(wgmma_m * n);
   for (std::uint16_t& bits : d) bits = static_cast<std::uint16_t>(random() % 0x7000 | random() % 2 << 15);
   const machine::Buffer device_a(a), device_b(b);
   for (const hw::Accumulate first : {hw::Accumulate::add, hw::Accumulate::overwrite}) {

@@ -275,33 +275,35 @@ TEST_P(MatrixVerbs, SumsOfInt8ProductsAreExact) {
   }
 }
 
+/// Rows of pairs of e4m3 numbers, four kinds in turn: any exponents, a narrow range, subnormal numbers and
+/// zeros, few that are not zero.
+inline std::vector<std::uint16_t> draw_e4m3(std::mt19937& random, int rows) {
+  const auto byte = [&](std::size_t kind) -> std::uint32_t {
+    const std::uint32_t bits = static_cast<std::uint32_t>(random()) & 0xffu;
+    const std::uint32_t sign = bits & 0x80u;
+    if (kind == 0) return (bits & 0x7fu) == 0x7fu ? sign | 0x7eu : bits;
+    if (kind == 1) return sign | 0x30u | (bits & 0x0fu);
+    if (kind == 2) return sign | (bits & 0x0fu);
+    return random() % 8 == 0 ? sign | (bits & 0x77u) : 0u;
+  };
+  std::vector<std::uint16_t> pairs(static_cast<std::size_t>(rows * wgmma_k));
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const std::size_t kind = i / wgmma_k % 4;
+    const std::uint32_t low = byte(kind);
+    pairs[i] = static_cast<std::uint16_t>(low | byte(kind) << 8);
+  }
+  return pairs;
+}
+
 /// How the matrix unit adds e4m3 products: operands of all encodings, accumulators with all bits of fp32.
 struct E4m3Problem {
   static constexpr int n = 16, k = 2 * wgmma_k;
-  std::vector<std::uint16_t> a = std::vector<std::uint16_t>(wgmma_m * wgmma_k),
-                             b = std::vector<std::uint16_t>(n * wgmma_k);
-  std::vector<float> d = std::vector<float>(wgmma_m * n);
+  std::vector<std::uint16_t> a, b;
+  std::vector<float> d = std::vector<float>(wgmma_m * n);  ///< small, large, cancelling, zero
 
-  /// Kinds of draws, by rows of A: any exponents, a narrow range, subnormal numbers and zeros, few that are
-  /// not zero. Accumulators: small, large, cancelling, zero.
   E4m3Problem() {
     std::mt19937 random(29);
-    const auto byte = [&](std::uint32_t kind) -> std::uint32_t {
-      const std::uint32_t bits = static_cast<std::uint32_t>(random()) & 0xffu;
-      const std::uint32_t sign = bits & 0x80u;
-      if (kind == 0) return (bits & 0x7fu) == 0x7fu ? sign | 0x7eu : bits;
-      if (kind == 1) return sign | 0x30u | (bits & 0x0fu);
-      if (kind == 2) return sign | (bits & 0x0fu);
-      return random() % 8 == 0 ? sign | (bits & 0x77u) : 0u;
-    };
-    const auto fill = [&](std::vector<std::uint16_t>& pairs) {
-      for (std::size_t i = 0; i < pairs.size(); ++i) {
-        const auto kind = static_cast<std::uint32_t>(i / wgmma_k % 4);
-        const std::uint32_t low = byte(kind);
-        pairs[i] = static_cast<std::uint16_t>(low | byte(kind) << 8);
-      }
-    };
-    fill(a), fill(b);
+    a = draw_e4m3(random, wgmma_m), b = draw_e4m3(random, n);
     for (std::size_t i = 0; i < d.size(); ++i) {
       const auto mantissa = static_cast<float>(static_cast<std::int32_t>(random()));
       const int exponent = static_cast<int>(random() % 40) - 55;

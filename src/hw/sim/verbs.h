@@ -204,7 +204,7 @@ TANDEM_SIM_INLINE std::uint32_t by_halves(std::uint32_t a, std::uint32_t b, std:
     result |= std::uint32_t{static_cast<std::uint16_t>(one(half(a, i), half(b, i), half(c, i)))} << 16 * i;
   return result;
 }
-TANDEM_SIM_INLINE std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+TANDEM_SIM_INLINE std::uint32_t max_of_int16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   return by_halves(a, b, c, [](std::uint16_t x, std::uint16_t y, std::uint16_t z) {
     return std::max(
         {static_cast<std::int16_t>(x), static_cast<std::int16_t>(y), static_cast<std::int16_t>(z)});

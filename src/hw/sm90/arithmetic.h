@@ -58,7 +58,7 @@ TANDEM_DEVICE float max_of_bits(float a, float b, float c) {
   return top;
 }
 
-TANDEM_DEVICE std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+TANDEM_DEVICE std::uint32_t max_of_int16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   std::uint32_t top;
   asm("{\n.reg .b32 x;\nmax.s16x2 x, %1, %2;\nmax.s16x2 %0, x, %3;\n}\n"
       : "=r"(top)

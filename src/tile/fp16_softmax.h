@@ -12,7 +12,7 @@
 namespace tandem::tile {
 
 /// Running statistics of the thread's two rows, as BlockSoftmax's.
-struct HalfSoftmax : BlockStatistics {
+struct Fp16Softmax : BlockStatistics {
   /// Codes are most_code times a number that is clamped to 0 ... 1. In fp16 integers up to 2048 are exact, so
   /// that code_base + code, rounded, has the code in its low byte.
   static constexpr float most_code = 126, code_base = 1024;
@@ -32,22 +32,16 @@ struct HalfSoftmax : BlockStatistics {
     for (int j = 2; j < count; j += 4) {
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i)
-        top[i] = hw::max_of_halves(top[i], scores[j + i], scores[j + 2 < count ? j + 2 + i : j + i]);
+        top[i] = hw::max_of_int16(top[i], scores[j + i], scores[j + 2 < count ? j + 2 + i : j + i]);
     }
-    // Both rows in one word, so that two shuffles bring the maxima of four lanes together.
     std::uint32_t both =
-        max_of_pair(hw::select_bytes<0x5410>(top[0], top[1]), hw::select_bytes<0x7632>(top[0], top[1]));
-    both = max_of_pair(both, hw::shuffle_xor(both, 1));
-    both = max_of_pair(both, hw::shuffle_xor(both, 2));
+        bring_together(top, [](std::uint32_t a, std::uint32_t b) { return hw::max_of_int16(a, b, b); });
     if (hw::any_lane((both & 0x80008000u) != 0)) {
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) top[i] = scores[i];
       TANDEM_UNROLL
       for (int j = 2; j < count; ++j) top[j % 2] = hw::max_or_nan_fp16(top[j % 2], scores[j]);
-      both = hw::max_or_nan_fp16(hw::select_bytes<0x5410>(top[0], top[1]),
-                                 hw::select_bytes<0x7632>(top[0], top[1]));
-      both = hw::max_or_nan_fp16(both, hw::shuffle_xor(both, 1));
-      both = hw::max_or_nan_fp16(both, hw::shuffle_xor(both, 2));
+      both = bring_together(top, [](std::uint32_t a, std::uint32_t b) { return hw::max_or_nan_fp16(a, b); });
     }
     row_max[0] = hw::unpack_low<hw::Operand::fp16>(both);
     row_max[1] = hw::unpack_high<hw::Operand::fp16>(both);
@@ -79,12 +73,16 @@ struct HalfSoftmax : BlockStatistics {
     }
   }
 
-  TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) { finish_sums(lse, normalise); }
-
  private:
   TANDEM_DEVICE static std::uint32_t twice(float x) { return hw::pack<hw::Operand::fp16>(x, x); }
-  TANDEM_DEVICE static std::uint32_t max_of_pair(std::uint32_t a, std::uint32_t b) {
-    return hw::max_of_halves(a, b, b);
+  /// The maxima of the thread's two rows over the four lanes that share them. Both rows are in one word, so
+  /// that two shuffles do.
+  template <typename Max>
+  TANDEM_DEVICE static std::uint32_t bring_together(const std::uint32_t (&top)[2], const Max& max) {
+    std::uint32_t both =
+        max(hw::select_bytes<0x5410>(top[0], top[1]), hw::select_bytes<0x7632>(top[0], top[1]));
+    both = max(both, hw::shuffle_xor(both, 1));
+    return max(both, hw::shuffle_xor(both, 2));
   }
 };
 
