@@ -22,7 +22,7 @@ TILES = {64: ((192, 128, "auto"), (128, 128, "auto"), (64, 64, "auto")),
          96: ((192, 96, "auto"), (128, 128, "auto"), (64, 64, "auto")),
          128: ((128, 128, "auto"), (128, 160, "auto"), (128, 176, "auto"), (64, 64, "auto")),
          192: ((128, 96, "auto"), (64, 48, "auto")),
-         256: ((128, 64, "pingpong"), (128, 64, "free"), (128, 80, "auto"))}
+         256: ((128, 64, "pingpong"), (128, 64, "free"), (128, 80, "auto"), (64, 32, "auto"))}
 COLUMNS = [*DRAWN_COLUMNS[:DRAWN_COLUMNS.index("peer")], "candidate", "us", "commit"]
 
 
@@ -40,7 +40,7 @@ def graphs_of(case):
     options = {"causal": case.causal and not window, "window": window, "out": out}
     graphs = {"auto": Replayed(lambda k, v: tandem.forward(inputs.q, k, v, **options), inputs)}
     for block_m, block_n, turn in candidates(case.d):
-        study = {"block_m": block_m, "block_n": block_n, "turn": turn, "overlap": "two-stage"}
+        study = {"block_m": block_m, "block_n": block_n, "turn": turn}
 
         def call(k, v, study=study):
             return tandem.forward(inputs.q, k, v, study=study, **options)

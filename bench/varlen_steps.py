@@ -18,6 +18,7 @@ from varlen_cases import StepCase
 SEED = 20261123
 PAGE = 64
 CHECKED = 4  # sequences
+SPLIT_SIZE = 1024  # keys of a part, where a sequence's bits are to be the same in any batch
 
 
 class StepInputs:
@@ -49,7 +50,7 @@ class StepInputs:
         return torch.full_like(self.q, float("nan"))
 
 
-def _forward(inputs, first, past, out):
+def _forward(inputs, first, past, out, split_size=0):
     """Sequences `first` to `past` in one call for variable lengths."""
     begin, end = inputs.begins[first], inputs.begins[past]
     cu_seqlens = (inputs.cu_seqlens[first:past + 1] - begin).contiguous()
@@ -57,13 +58,18 @@ def _forward(inputs, first, past, out):
     return lambda: tandem.forward_varlen(
         inputs.q[begin:end], inputs.k, inputs.v, cu_seqlens_q=cu_seqlens, seqused_k=lengths, page_table=table,
         max_seqlen_q=max(inputs.queries[first:past]), max_seqlen_k=max(inputs.keys[first:past]), causal=True,
-        out=out[begin:end])
+        split_size=split_size, out=out[begin:end])
 
 
-def one_call(inputs):
+def one_call(inputs, split_size=0):
     out = inputs.fresh_out()
-    call = _forward(inputs, 0, len(inputs.queries), out)
+    call = _forward(inputs, 0, len(inputs.queries), out, split_size)
     return lambda: (call(), out)[1]
+
+
+def same_bits(inputs):
+    """One call whose bits of a sequence do not depend on the batch."""
+    return one_call(inputs, SPLIT_SIZE)
 
 
 def two_calls(inputs):
@@ -90,7 +96,7 @@ def fa3(inputs):
         max_seqlen_q=max(inputs.queries), causal=True)
 
 
-STEP_PEERS = {"tandem": one_call, "two calls": two_calls}
+STEP_PEERS = {"tandem": one_call, "same bits": same_bits, "two calls": two_calls}
 if importlib.util.find_spec("flash_attn_interface"):
     STEP_PEERS |= {"fa3": fa3}
 

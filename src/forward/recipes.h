@@ -75,9 +75,11 @@ constexpr auto recipes() {
     return std::array{Recipe{prefix, false, 128, 64, 2, two_stage, pingpong, {1589, 2562}},
                       Recipe{prefix, false, 128, 64, 2, two_stage, free, {1587, 2875}},
                       Recipe{prefix, false, 128, 80, 2, two_stage, free, {1919, 2676}},
+                      Recipe{prefix, false, 64, 32, 2, two_stage, free, {1600, 3000}},
                       Recipe{prefix, true, 128, 64, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 64, 2, two_stage, pingpong, {2279, 0}},
-                      Recipe{band, false, 128, 80, 2, two_stage, free, {2619, 0}},
+                      Recipe{band, false, 128, 64, 2, two_stage, pingpong, {1800, 3300}},
+                      Recipe{band, false, 128, 80, 2, two_stage, free, {2200, 3200}},
+                      Recipe{band, false, 64, 32, 2, two_stage, free, {1600, 3000}},
                       Recipe{band, true, 128, 64, 2, two_stage, pingpong}};
   }
 }

@@ -127,6 +127,10 @@ struct ForwardVariant {
   constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
   /// Blocks that a multiprocessor has at a time: with one consumer each, two.
   constexpr int resident() const { return consumers() == 1 ? 2 : 1; }
+  /// Columns of the output that one instruction of P V computes. ptxas wants as many registers as its sums
+  /// take where the launch has them: 128 a thread where two blocks are resident, and the widest sums have
+  /// all.
+  constexpr int product_columns() const { return resident() == 2 && value_dim > 192 ? 128 : value_dim; }
   /// Shared memory of a block. The hardware keeps 1 KB of each for itself.
   constexpr int shared_limit() const {
     constexpr int kept = 1024;

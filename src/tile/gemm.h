@@ -53,14 +53,19 @@ TANDEM_DEVICE void issue_scores_fp16(std::uint32_t (&scores)[block_n / 4],
   }
 }
 
-/// Starts O += P V (RS-GEMM).
-template <hw::Operand operand, int block_n, int columns>
+/// Starts O += P V (RS-GEMM). `instruction_columns`: of the output, that one instruction computes; 0: all.
+template <hw::Operand operand, int instruction_columns = 0, int block_n, int columns>
 TANDEM_DEVICE void start_output(float (&output)[columns / 2], const Probabilities<block_n>& p,
                                 const SharedTile<block_n, columns>& v) {
+  constexpr int n = instruction_columns == 0 ? columns : instruction_columns;
+  auto& parts = reinterpret_cast<float(&)[columns / n][n / 2]>(output);
   TANDEM_UNROLL
   for (int step = 0; step < block_n / k_step; ++step) {
-    hw::wgmma_rs<operand, columns, hw::Major::mn>(output, p.fragment[step], v.mn_major(step),
-                                                  hw::Accumulate::add);
+    TANDEM_UNROLL
+    for (int i = 0; i < columns / n; ++i) {
+      hw::wgmma_rs<operand, n, hw::Major::mn>(parts[i], p.fragment[step],
+                                              v.mn_major(step, i * n / panel_columns), hw::Accumulate::add);
+    }
   }
 }
 
