@@ -50,7 +50,8 @@ struct VarlenProducer {
     const TileQueries of = queries_of<V>(args, next.tile);
     for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(of, next, c));
     if (next.loop.count == 0 || paged()) return;
-    const hw::BoxOrigin at = KeyPlace::of<V>(args, next.tile).origin(key_block<V>(args, next.loop, 0) * V.block_n);
+    const hw::BoxOrigin at =
+        KeyPlace::of<V>(args, next.tile).origin(key_block<V>(args, next.loop, 0) * V.block_n);
     tile::prefetch_tile<KeyTile>(args.k, at);
     tile::prefetch_tile<ValueTile>(args.v, at);
   }
