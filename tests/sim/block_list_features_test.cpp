@@ -23,28 +23,6 @@ using test::ForwardCase;
 
 std::vector<ForwardVariant> listed_variants() { return sim::sparse_variants(forward::Lengths::varlen); }
 
-/// Makes NaN of the keys and values that no query of their heads has listed; returns how many.
-std::int64_t spoil_unlisted(test::ForwardTensors& t) {
-  const ForwardCase& c = t.setup;
-  const core::BlockList list = t.blocks.view();
-  const std::int64_t group = c.q_heads / c.kv_heads;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::int64_t spoilt = 0;
-  for (std::int64_t b = 0; b < c.batch; ++b)
-    for (std::int64_t kv = 0; kv < c.kv_heads; ++kv)
-      for (std::int64_t key = 0; key < c.k_len; ++key) {
-        bool listed = false;
-        for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
-          for (std::int64_t i = 0; i < c.q_len; i += list.q_block)
-            listed = listed || list.shows(b, h, i, key);
-        if (listed) continue;
-        ++spoilt;
-        for (std::int64_t e = 0; e < c.head_dim; ++e) t.k.set(b, key, kv, e, nan);
-        for (std::int64_t e = 0; e < c.value_columns(); ++e) t.v.set(b, key, kv, e, nan);
-      }
-  return spoilt;
-}
-
 struct ListedCase {
   const ForwardVariant& variant;
   ForwardCase c;
@@ -57,7 +35,7 @@ struct ListedCase {
     core::ForwardProblem problem = tensors.problem(), right = unspoilt.problem();
     const FeatureArrays arrays(features, problem);
     arrays.give(problem), arrays.give(right);
-    spoil_unlisted(tensors);
+    test::spoil_unlisted(tensors);
     const core::ForwardProblem known = forward::for_kernels(problem);
     ASSERT_TRUE(known.varlen.given);
     const hw::sim::Report report = sim::simulate_forward(known, variant, machine);
@@ -126,7 +104,7 @@ TEST(ListedDraws, HaveEveryFeature) {
                        list.k_block > v.block_n && c.k_len > v.block_n);
         coverage.count("listed", "a listed block with a ragged end", c.k_len % list.k_block != 0);
         coverage.count("listed", "a list of none", c.q_len > 0 && c.k_len > 0 && list.counts[0] == 0);
-        coverage.count("listed", "keys that nobody lists", spoil_unlisted(tensors) > 0);
+        coverage.count("listed", "keys that nobody lists", test::spoil_unlisted(tensors) > 0);
       });
   std::cout << coverage;
   EXPECT_EQ(coverage.missing(), "");
