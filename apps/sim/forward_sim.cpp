@@ -5,18 +5,24 @@
 
 namespace tandem::sim {
 
-std::vector<forward::ForwardVariant> forward_variants(forward::Lengths lengths) {
+namespace {
+
+std::vector<forward::ForwardVariant> variants_with(forward::Lengths lengths, bool block_sparse) {
   std::vector<forward::ForwardVariant> variants = launch::variants_of<forward::Family>();
-  std::erase_if(variants, [lengths](const forward::ForwardVariant& v) {
-    return v.lengths != lengths || v.block_sparse;
+  std::erase_if(variants, [lengths, block_sparse](const forward::ForwardVariant& v) {
+    return v.lengths != lengths || v.block_sparse != block_sparse;
   });
   return variants;
 }
 
-std::vector<forward::ForwardVariant> sparse_variants() {
-  std::vector<forward::ForwardVariant> variants = launch::variants_of<forward::Family>();
-  std::erase_if(variants, [](const forward::ForwardVariant& v) { return !v.block_sparse; });
-  return variants;
+}  // namespace
+
+std::vector<forward::ForwardVariant> forward_variants(forward::Lengths lengths) {
+  return variants_with(lengths, false);
+}
+
+std::vector<forward::ForwardVariant> sparse_variants(forward::Lengths lengths) {
+  return variants_with(lengths, true);
 }
 
 std::string name_of(const forward::ForwardVariant& v) {

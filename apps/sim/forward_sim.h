@@ -13,7 +13,7 @@ namespace tandem::sim {
 /// Every variant that is compiled for the simulator: the same as for the chip.
 std::vector<forward::ForwardVariant> forward_variants(forward::Lengths lengths = forward::Lengths::uniform);
 /// Those for block lists, which are not among these.
-std::vector<forward::ForwardVariant> sparse_variants();
+std::vector<forward::ForwardVariant> sparse_variants(forward::Lengths lengths = forward::Lengths::uniform);
 
 /// "bf16 d64 band softcap two-stage pingpong 192x128x2".
 std::string name_of(const forward::ForwardVariant& variant);

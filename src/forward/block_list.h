@@ -4,6 +4,7 @@
 #include "core/mask.h"
 #include "core/tile_scheduler.h"
 #include "forward/arguments.h"
+#include "forward/tile_list.h"
 #include "forward/variant.h"
 #include "hw/hw.h"
 
@@ -19,9 +20,13 @@ struct TileList {
   const std::int32_t* blocks;
   int places;
 
-  /// A tile that does not exist has some list too.
-  TANDEM_DEVICE static TileList of(const BlockListArguments& args, const core::Tile& tile) {
-    const std::int64_t own = tile.batch * args.batch_stride + tile.head * args.head_stride +
+  /// A tile that does not exist has some list too. Where variants of variable lengths have lists, lengths are
+  /// those of the tensors: a sequence is an entry. Packs are heads.
+  template <ForwardVariant V>
+  TANDEM_DEVICE static TileList of(const ForwardArguments& arguments, const core::Tile& tile) {
+    const BlockListArguments& args = arguments.block_list;
+    const TileQueries queries = queries_of<V>(arguments, tile);
+    const std::int64_t own = queries.q_batch * args.batch_stride + queries.pack * args.head_stride +
                              args.q_tiles.divide(tile.m_block).quotient;
     const std::int64_t row = tile.exists() ? own : 0;
     const int count = hw::load_global(args.counts + row), most = count < args.slots ? count : args.slots;

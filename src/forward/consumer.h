@@ -238,7 +238,8 @@ TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, Scores<V>& scores, int 
     }
   }
   // Full blocks without slopes don't ask, since a list would be read for it.
-  const bool asks = !V.block_sparse || kind == BlockKind::masked;
+  const bool asks =
+      !V.block_sparse || kind == BlockKind::masked || (V.knows_slopes() && state.args.slopes.data != nullptr);
   const int first_key = asks ? key_block<V>(state.args, state.loop, position) * V.block_n : 0;
   if constexpr (V.fp16_scores) {  // without slopes and trees
     if constexpr (kind == BlockKind::masked) mask_fp16_scores<V>(scores, state.limits, first_key);

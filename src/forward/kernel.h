@@ -109,7 +109,7 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
     }
     if constexpr (V.lengths == Lengths::varlen) {
       if (hw::warp_index() == 0) produce_varlen<V>(args, shared);
-      if (hw::warp_index() == 1) clear_tails<V>(args, shared);
+      if (V.clears_tails() && hw::warp_index() == 1) clear_tails<V>(args, shared);
     }
     if constexpr (V.transposes()) {
       if (hw::warp_index() > 0) {

@@ -348,8 +348,7 @@ core::Status no_variant(const core::ForwardProblem& problem) {
               " and turn " + name_of(problem.turn) +
               "; built are bf16 and fp16 with head dims up to 256, and overlaps and turns other than the "
               "default ones without a softcap" +
-              (problem.mask.chunk > 0 || problem.tree != nullptr ? ", chunks and trees up to 192" : "") +
-              (problem.blocks.given() ? ", and block lists without sinks, chunks, slopes and trees" : "")};
+              (problem.mask.chunk > 0 || problem.tree != nullptr ? ", chunks and trees up to 192" : "")};
 }
 
 Tiling tiling_of(const core::ForwardProblem& problem, const ForwardVariant& variant) {

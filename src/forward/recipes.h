@@ -127,9 +127,12 @@ inline constexpr std::array narrow_value_varlen_recipes = {
     Recipe{MaskKind::prefix, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::free},
     Recipe{MaskKind::band, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::pingpong}};
 
-/// Head dims of the kernels for block lists.
+/// Head dims of the kernels for block lists; and of those for lists beside what kernels of variable lengths
+/// alone know, of which the widest know least.
 template <int head_dim>
 inline constexpr bool has_sparse_kernels = head_dim == 64 || head_dim == 128 || head_dim == 256;
+template <int head_dim>
+inline constexpr bool has_sparse_varlen_kernels = has_sparse_kernels<head_dim> || head_dim == 192;
 
 /// Rows of a tile and keys of a block divide the blocks of lists.
 inline constexpr int block_list_unit = 128;
@@ -137,7 +140,7 @@ inline constexpr int block_list_unit = 128;
 /// What serves block lists: bands, which know every mask.
 template <int head_dim>
 constexpr auto sparse_recipes() {
-  constexpr int block_n = head_dim == 256 ? 64 : 128;
+  constexpr int block_n = head_dim >= 192 ? 64 : 128;
   const auto recipe = [](bool softcap) {
     return Recipe{MaskKind::band, softcap, 128, block_n, 2, Overlap::two_stage, TurnPolicy::pingpong};
   };

@@ -14,7 +14,7 @@
 
 namespace tandem::forward {
 
-enum class Purpose { best, varlen, study, eight_bit, sparse, int8, narrow_values };
+enum class Purpose { best, varlen, study, eight_bit, sparse, sparse_varlen, int8, narrow_values };
 
 template <int head_dim, Purpose purpose>
 constexpr auto undecided_candidates() {
@@ -24,6 +24,8 @@ constexpr auto undecided_candidates() {
     return candidates_of_recipes<head_dim>(varlen_recipes<head_dim>(), Lengths::varlen, false);
   } else if constexpr (purpose == Purpose::sparse) {
     return candidates_of_recipes<head_dim>(sparse_recipes<head_dim>(), Lengths::uniform, true);
+  } else if constexpr (purpose == Purpose::sparse_varlen) {
+    return candidates_of_recipes<head_dim>(sparse_recipes<head_dim>(), Lengths::varlen, true);
   } else if constexpr (purpose == Purpose::eight_bit) {
     return e4m3_candidates<head_dim>();
   } else if constexpr (purpose == Purpose::int8) {
@@ -80,6 +82,8 @@ constexpr void for_each_built(Visit&& visit) {
     if constexpr (has_narrow_value_kernels<head_dim>)
       visit.template operator()<head_dim, Purpose::narrow_values>();
     if constexpr (has_sparse_kernels<head_dim>) visit.template operator()<head_dim, Purpose::sparse>();
+    if constexpr (has_sparse_varlen_kernels<head_dim>)
+      visit.template operator()<head_dim, Purpose::sparse_varlen>();
     if constexpr (has_eight_bit_kernels<head_dim>) {
       visit.template operator()<head_dim, Purpose::eight_bit>();
       visit.template operator()<head_dim, Purpose::int8>();

@@ -21,7 +21,7 @@ struct VarlenProducer {
   tile::PipelineState<1> q_at;
   tile::PipelineState<V.kv_stages> kv_at;  ///< K's loads are one ahead of V's, in the same stages
 
-  TANDEM_DEVICE bool paged() const { return args.varlen.page_table != nullptr; }
+  TANDEM_DEVICE bool paged() const { return !V.block_sparse && args.varlen.page_table != nullptr; }
   TANDEM_DEVICE hw::BoxOrigin queries(const TileQueries& of, const Work& work, int consumer) const {
     return box_of_rows(args, of, work.first_row + consumer * tile::warpgroup_rows);
   }
@@ -50,7 +50,8 @@ struct VarlenProducer {
     const TileQueries of = queries_of<V>(args, next.tile);
     for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(of, next, c));
     if (next.loop.count == 0 || paged()) return;
-    const hw::BoxOrigin at = KeyPlace::of<V>(args, next.tile).origin(next.loop.block(0) * V.block_n);
+    const hw::BoxOrigin at =
+        KeyPlace::of<V>(args, next.tile).origin(key_block<V>(args, next.loop, 0) * V.block_n);
     tile::prefetch_tile<KeyTile>(args.k, at);
     tile::prefetch_tile<ValueTile>(args.v, at);
   }
@@ -68,7 +69,7 @@ struct VarlenProducer {
 
   /// One block of K and V. Between them, before the tile's first V, its queries.
   TANDEM_DEVICE void load_block(const Work& work, const KeyPlace& place, int k_len, int i) {
-    const int key = work.loop.block(i) * V.block_n;
+    const int block = key_block<V>(args, work.loop, i), key = block * V.block_n;
     BlockPages pages{key, 0, 0};
     if (paged()) pages = BlockPages::of<V>(args.varlen, place.batch, key, k_len);
     auto& [stage, parity] = kv_at;
@@ -77,7 +78,7 @@ struct VarlenProducer {
     if (i == 0) load_queries(work);
     // A block whose tail is cleared before the stage is full lands at a barrier of its own (tail.h).
     wait_emptied(shared.v_pipeline.empty[stage], parity);
-    const bool tail = has_tail<V>(work.loop.block(i), k_len);
+    const bool tail = has_tail<V>(block, k_len);
     load(shared.v[stage], args.v, tail ? shared.tail.landed[stage] : shared.v_pipeline.full[stage], place,
          pages);
     kv_at.advance();

@@ -102,7 +102,7 @@ TANDEM_DEVICE Work work_of_round(const ForwardArguments& args, TileRows rows, in
   }
   const std::int32_t* listed = nullptr;
   if constexpr (V.block_sparse) {
-    const TileList list = TileList::of(args.block_list, tile);
+    const TileList list = TileList::of<V>(args, tile);
     own = list.places_of(args.block_list, own);
     listed = list.blocks;
   }

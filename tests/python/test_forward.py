@@ -85,6 +85,28 @@ class ForwardTest(unittest.TestCase):
                 np.testing.assert_allclose(out[own], expected, atol=2e-5)
                 np.testing.assert_allclose(lse[own], expected_lse, rtol=1e-5, atol=1e-4)
 
+    def test_block_lists_go_with_sinks_chunks_slopes_and_a_tree(self):
+        b, sq, sk, heads = 2, 40, 90, 4
+        q, k, v = self.normal(b, sq, heads, 32), self.normal(b, sk, 2, 32), self.normal(b, sk, 2, 32)
+        counts = self.rng.integers(0, 7, (b, heads, 3)).astype(np.int32)
+        blocks = np.zeros((b, heads, 3, 6), np.int32)
+        for row in np.ndindex(b, heads, 3):
+            blocks[row][:counts[row]] = np.sort(self.rng.permutation(6)[:counts[row]])
+        sinks, slopes = self.normal(heads), self.rng.random(heads).astype(np.float32)
+        words = self.rng.integers(1, 2**62, (b, sq))
+        out, lse = tandem.forward(q, k, v, causal=True, chunk=32, sinks=sinks, alibi_slopes=slopes, tree=words,
+                                  block_list=tandem.BlockList(counts, blocks, q_block=16, k_block=16), return_lse=True)
+        for entry, head in np.ndindex(b, heads):
+            mask = visible(sq, sk, None, 0, 32) & shown(words[entry], sk)
+            for i in range(sq):
+                row = (entry, head, i // 16)
+                mask[i] &= np.isin(np.arange(sk) // 16, blocks[row][:counts[row]])
+            own = (slice(entry, entry + 1), slice(None), slice(head, head + 1))
+            kv = (own[0], own[1], slice(head // 2, head // 2 + 1))
+            expected, expected_lse = attention64(q[own], k[kv], v[kv], 32 ** -0.5, mask, sinks=sinks[own[2]], slopes=slopes[own[2]])
+            np.testing.assert_allclose(out[own], expected, atol=2e-5)
+            np.testing.assert_allclose(lse[own], expected_lse, rtol=1e-5, atol=1e-4)
+
     def test_block_lists_that_do_not_fit_are_named(self):
         q, k = self.normal(2, 40, 4, 32), self.normal(2, 90, 2, 32)
         counts, blocks = np.zeros((1, 1, 3), np.int32), np.zeros((1, 1, 3, 6), np.int32)

@@ -1,6 +1,7 @@
 #include "tests/support/forward_case.h"
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include <tandem/attention.hpp>
@@ -107,6 +108,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
   print_limit(out, c.mask.left);
   out << " right ";
   print_limit(out, c.mask.right);
+  if (c.mask.chunk > 0) out << " chunk " << c.mask.chunk;
   out << " scale " << c.scale << " softcap " << c.softcap << (c.lse ? " lse" : "") << " overlap " << c.overlap
       << " turn " << c.turn << " tile " << c.block_m << "x" << c.block_n << " seed " << c.seed;
   if (c.is_8_bit()) {
@@ -274,6 +276,29 @@ void make_scores_equal(ForwardTensors& t, float q_value, float k_value) {
     for (std::int64_t s = 0; s < t.setup.k_len / 2; ++s)
       for (std::int64_t h = 0; h < t.setup.kv_heads; ++h)
         for (std::int64_t e = 0; e < t.setup.value_columns(); ++e) t.v.set(b, s, h, e, 1);
+}
+
+std::int64_t spoil_unlisted(ForwardTensors& t) {
+  const ForwardCase& c = t.setup;
+  const core::BlockList list = t.blocks.view();
+  const std::int64_t group = c.q_heads / c.kv_heads;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto listed = [&](std::int64_t b, std::int64_t kv, std::int64_t key) {
+    for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
+      for (std::int64_t i = 0; i < c.q_len; i += list.q_block)
+        if (list.shows(b, h, i, key)) return true;
+    return false;
+  };
+  std::int64_t spoilt = 0;
+  for (std::int64_t b = 0; b < c.batch; ++b)
+    for (std::int64_t kv = 0; kv < c.kv_heads; ++kv)
+      for (std::int64_t key = 0; key < c.k_len; ++key) {
+        if (listed(b, kv, key)) continue;
+        ++spoilt;
+        for (std::int64_t e = 0; e < c.head_dim; ++e) t.k.set(b, key, kv, e, nan);
+        for (std::int64_t e = 0; e < c.value_columns(); ++e) t.v.set(b, key, kv, e, nan);
+      }
+  return spoilt;
 }
 
 void offset_scores(ForwardTensors& t, float q_value, float k_value) {

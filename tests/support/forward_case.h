@@ -99,6 +99,8 @@ Allowance allowance_of(const ForwardCase& c);
 /// Makes every score the same: q_value * k_value * scale. Values are 1 in the first half of the keys and 0 in
 /// the other, so that o is 1/2 where all keys, an even number, are seen.
 void make_scores_equal(ForwardTensors& t, float q_value, float k_value);
+/// Makes NaN of the keys and values that no query of their heads has listed; returns how many keys.
+std::int64_t spoil_unlisted(ForwardTensors& t);
 /// Adds to every score the same offset, q_value * k_value * scale, by way of the first column.
 void offset_scores(ForwardTensors& t, float q_value, float k_value);
 

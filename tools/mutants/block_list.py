@@ -6,8 +6,8 @@ from mutation.located import Edit
 from .mutant import Mutant
 
 MUTANTS = [
-    Mutant("lists: the first entry's for all", "index", "TileList::of", Edit("tile.batch * args.batch_stride +", "")),
-    Mutant("lists: the first head's for all", "index", "TileList::of", Edit("tile.head * args.head_stride +", "")),
+    Mutant("lists: the first entry's for all", "index", "TileList::of", Edit("queries.q_batch * args.batch_stride +", "")),
+    Mutant("lists: the first head's for all", "index", "TileList::of", Edit("queries.pack * args.head_stride +", "")),
     Mutant("lists: the first block of queries' for all", "index", "TileList::of",
            Edit("args.q_tiles.divide(tile.m_block).quotient", "0")),
     Mutant("lists: tiles are taken for blocks of queries", "index", "TileList::of",
@@ -31,4 +31,14 @@ MUTANTS = [
            Edit("key_block<V>(state.args, state.loop, position)", "state.loop.block(position)")),
     Mutant("lists: the producer takes places for blocks", "index", "Producer::keys",
            Edit("key_block<V>(args, work.loop, i)", "work.loop.block(i)")),
+    Mutant("lists: places in the tile list are taken for entries", "index", "TileList::of",
+           Edit("queries.q_batch * args", "tile.batch * args")),
+    Mutant("lists: heads are not looked up in the tile list", "index", "TileList::of",
+           Edit("queries.pack * args", "tile.head * args")),
+    Mutant("lists: slopes of full blocks count from the first key", "index", "take_maximum",
+           Edit("V.knows_slopes() && state.args.slopes.data != nullptr", "false")),
+    Mutant("lists: where lengths vary the producer takes places for blocks", "index", "varlen_producer/load_block",
+           Edit("key_block<V>(args, work.loop, i)", "work.loop.block(i)")),
+    Mutant("lists: places are taken for blocks whose tails are cleared", "wait", "ForwardVariant::clears_tails",
+           Edit("&& !block_sparse", "")),
 ]
