@@ -408,6 +408,10 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.q_scale = scale_view(problem.quantisation.q, problem.q_heads());
   args.k_scale = scale_view(problem.quantisation.k, problem.kv_heads());
   args.v_scale = scale_view(problem.quantisation.v, problem.kv_heads());
+  args.v_shift = core::ShiftView::of(problem.quantisation.v_shift, problem.kv_heads());
+  if (problem.lse.data != nullptr)
+    args.q_dot_k_shift = core::TensorView::of(problem.quantisation.q_dot_k_shift);
+  args.scale = problem.scale;
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   args.sinks = problem.sinks;
   args.slopes = {problem.slopes.data, problem.slopes.stride,
