@@ -240,6 +240,11 @@ core::Status check_scale_blocks(const core::Quantisation& quantisation) {
   return {};
 }
 
+/// Whether lse is another one for the keys' shift.
+bool wants_k_shift(const core::ForwardProblem& problem) {
+  return problem.lse.data != nullptr && problem.quantisation.q_dot_k_shift.data != nullptr;
+}
+
 /// Blocks of lists are whole tiles and key blocks.
 core::Status check_block_list(const core::BlockList& list) {
   if (!list.given()) return {};
@@ -409,8 +414,7 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.k_scale = scale_view(problem.quantisation.k, problem.kv_heads());
   args.v_scale = scale_view(problem.quantisation.v, problem.kv_heads());
   args.v_shift = core::ShiftView::of(problem.quantisation.v_shift, problem.kv_heads());
-  if (problem.lse.data != nullptr)
-    args.q_dot_k_shift = core::TensorView::of(problem.quantisation.q_dot_k_shift);
+  if (wants_k_shift(problem)) args.q_dot_k_shift = core::TensorView::of(problem.quantisation.q_dot_k_shift);
   args.scale = problem.scale;
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   args.sinks = problem.sinks;
@@ -492,6 +496,11 @@ core::Status supported(const core::ForwardProblem& problem) {
   if (core::Status s = check_pages(problem); !s.ok()) return s;
   if (core::Status s = check_scale_blocks(problem.quantisation); !s.ok()) return s;
   if (core::Status s = check_block_list(problem.blocks); !s.ok()) return s;
+  if (wants_k_shift(problem) && !chosen->adds_k_shift())
+    return {TANDEM_UNSUPPORTED,
+            "scales.q_dot_k_shift is given, but q and k are int8 with head dim " +
+                std::to_string(problem.head_dim()) +
+                "; there the Hopper backend adds nothing to lse: pass NULL, and add scale times it yourself"};
   if (core::Status s = check_appended(problem); !s.ok()) return s;
   if (tile_count(problem, *chosen) >= max_tiles) {
     return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +
