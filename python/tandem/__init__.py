@@ -63,15 +63,16 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
         out = arrays.empty(shape, arrays.dtype("bfloat16") if eight_bit else None)
     tensors = {"q": q, "k": k, "v": v, "out": out}
     given = {f"{name}_descale": x for name, x in descales.items() if x is not None}
-    given |= {name: x for name, x in (("sinks", sinks), ("alibi_slopes", alibi_slopes), ("tree", tree)) if x is not None}
-    shifts = {name: x for name, x in (("v_shift", v_shift), ("q_dot_k_shift", q_dot_k_shift)) if x is not None}
-    check_together(arrays, tensors | given | shifts | arrays_of_list(block_list), written=["out"])
+    others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "tree": tree, **shifts}
+    given |= {name: x for name, x in others.items() if x is not None}
+    shifts = {"v_shift": v_shift, "q_dot_k_shift": q_dot_k_shift}
+    check_together(arrays, tensors | given | arrays_of_list(block_list), written=["out"])
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
     args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window, chunk)), scale=as_scale(scale),
                  softcap=softcap, study=pointer_to(as_study(study)),
-                 scales=pointer_to(as_scales(arrays, descales, descale_block, values_by_column, _terms_of(q, v, values_by_column),
-                                             qk_amplitude, shifts)),
+                 scales=pointer_to(as_scales(arrays, descales | shifts, descale_block, values_by_column, _terms_of(q, v, values_by_column),
+                                             qk_amplitude)),
                  sinks=as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0),
                  tree=as_tree(arrays, tree, q.shape[:2]),
                  block_list=pointer_to(as_block_list(arrays, block_list, q.shape)),

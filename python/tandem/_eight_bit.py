@@ -115,22 +115,22 @@ def _as_dots(arrays, name, dots):
     return describe(arrays, name, dots[..., None])
 
 
-def as_scales(arrays, descales, block, values_by_column, v_terms=1, qk_amplitude=0.0, shifts=None):
-    """The C interface's scales from {"q": array or None, ...}, and from shifts {"v_shift": array, ...} that are given;
-    None where nothing is given."""
-    shifts = shifts or {}
-    if not values_by_column and not qk_amplitude and not shifts and all(x is None for x in descales.values()):
+def as_scales(arrays, descales, block, values_by_column, v_terms=1, qk_amplitude=0.0):
+    """The C interface's scales from {"q": array or None, ..., "v_shift": array or None, ...}; None where nothing is
+    given."""
+    if not values_by_column and not qk_amplitude and all(x is None for x in descales.values()):
         return None
     scales = sized(Scales, v_layout=VALUES_BY_COLUMN if values_by_column else VALUES_BY_KEY, v_terms=v_terms,
                    qk_amplitude=qk_amplitude)
     for name, x in descales.items():
         if x is None:
             continue
+        if name in ("v_shift", "q_dot_k_shift"):
+            setattr(scales, name, as_shift(arrays, name, x) if name == "v_shift" else _as_dots(arrays, name, x))
+            continue
         setattr(scales, name, describe(arrays, f"{name}_descale", _with_blocks(f"{name}_descale", x)))
         if x.ndim == 3:
             setattr(scales, f"{name}_block", as_int64("descale_block", block))
-    for name, x in shifts.items():
-        setattr(scales, name, as_shift(arrays, name, x) if name == "v_shift" else _as_dots(arrays, name, x))
     return scales
 
 

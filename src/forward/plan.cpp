@@ -10,6 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/remembered.h"
+#include "forward/check_eight_bit.h"
 #include "forward/cost.h"
 
 namespace tandem::forward {
@@ -225,24 +226,6 @@ core::Status check_pages(const core::ForwardProblem& problem) {
     return {};
   return {TANDEM_UNSUPPORTED, "k.shape[1] (page size) is " + std::to_string(page_size) +
                                   "; the Hopper backend takes powers of two from 16 on"};
-}
-
-/// A block of keys has one scale.
-core::Status check_scale_blocks(const core::Quantisation& quantisation) {
-  for (auto [name, scales] :
-       {std::pair{"scales.k_block", &quantisation.k}, {"scales.v_block", &quantisation.v}}) {
-    if (scales->values.data == nullptr || scales->values.shape[1] <= 1) continue;
-    if (scales->block % eight_bit_block_n != 0)
-      return {TANDEM_UNSUPPORTED, std::string(name) + " is " + std::to_string(scales->block) +
-                                      "; the Hopper backend takes multiples of " +
-                                      std::to_string(eight_bit_block_n)};
-  }
-  return {};
-}
-
-/// Whether lse is another one for the keys' shift.
-bool wants_k_shift(const core::ForwardProblem& problem) {
-  return problem.lse.data != nullptr && problem.quantisation.q_dot_k_shift.data != nullptr;
 }
 
 /// Blocks of lists are whole tiles and key blocks.
@@ -496,11 +479,7 @@ core::Status supported(const core::ForwardProblem& problem) {
   if (core::Status s = check_pages(problem); !s.ok()) return s;
   if (core::Status s = check_scale_blocks(problem.quantisation); !s.ok()) return s;
   if (core::Status s = check_block_list(problem.blocks); !s.ok()) return s;
-  if (wants_k_shift(problem) && !chosen->adds_k_shift())
-    return {TANDEM_UNSUPPORTED,
-            "scales.q_dot_k_shift is given, but q and k are int8 with head dim " +
-                std::to_string(problem.head_dim()) +
-                "; there the Hopper backend adds nothing to lse: pass NULL, and add scale times it yourself"};
+  if (core::Status s = check_k_shift(problem, *chosen); !s.ok()) return s;
   if (core::Status s = check_appended(problem); !s.ok()) return s;
   if (tile_count(problem, *chosen) >= max_tiles) {
     return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +

@@ -1,0 +1,41 @@
+// What kernels of 8 bits can't take, named.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "core/problem.h"
+#include "core/status.h"
+#include "forward/eight_bit_recipes.h"
+#include "forward/variant.h"
+
+namespace tandem::forward {
+
+/// A block of keys has one scale.
+inline core::Status check_scale_blocks(const core::Quantisation& quantisation) {
+  for (auto [name, scales] :
+       {std::pair{"scales.k_block", &quantisation.k}, {"scales.v_block", &quantisation.v}}) {
+    if (scales->values.data == nullptr || scales->values.shape[1] <= 1) continue;
+    if (scales->block % eight_bit_block_n != 0)
+      return {TANDEM_UNSUPPORTED, std::string(name) + " is " + std::to_string(scales->block) +
+                                      "; the Hopper backend takes multiples of " +
+                                      std::to_string(eight_bit_block_n)};
+  }
+  return {};
+}
+
+/// Whether lse is another one for the keys' shift.
+inline bool wants_k_shift(const core::ForwardProblem& problem) {
+  return problem.lse.data != nullptr && problem.quantisation.q_dot_k_shift.data != nullptr;
+}
+
+/// Not every kernel has registers to give lse what a shift of keys has taken off.
+inline core::Status check_k_shift(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  if (!wants_k_shift(problem) || variant.adds_k_shift()) return {};
+  return {TANDEM_UNSUPPORTED, "scales.q_dot_k_shift is given, but q and k are int8 with head dim " +
+                                  std::to_string(problem.head_dim()) +
+                                  "; there the Hopper backend adds nothing to lse: pass NULL, and add scale "
+                                  "times it to lse yourself"};
+}
+
+}  // namespace tandem::forward
