@@ -57,6 +57,7 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     backend = as_backend(backend)
     arrays = arrays_of(q)
     descales = {"q": q_descale, "k": k_descale, "v": v_descale}
+    shifts = {"v_shift": v_shift, "q_dot_k_shift": q_dot_k_shift}
     if out is None:
         eight_bit = arrays.dtype_name(q) in ("float8_e4m3fn", "int8")
         shape = (*q.shape[:-1], (q if eight_bit else v).shape[-1])
@@ -65,7 +66,6 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     given = {f"{name}_descale": x for name, x in descales.items() if x is not None}
     others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "tree": tree, **shifts}
     given |= {name: x for name, x in others.items() if x is not None}
-    shifts = {"v_shift": v_shift, "q_dot_k_shift": q_dot_k_shift}
     check_together(arrays, tensors | given | arrays_of_list(block_list), written=["out"])
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
