@@ -32,10 +32,9 @@ inline bool wants_k_shift(const core::ForwardProblem& problem) {
 /// Not every kernel has registers to give lse what a shift of keys has taken off.
 inline core::Status check_k_shift(const core::ForwardProblem& problem, const ForwardVariant& variant) {
   if (!wants_k_shift(problem) || variant.adds_k_shift()) return {};
-  return {TANDEM_UNSUPPORTED, "scales.q_dot_k_shift is given, but q and k are int8 with head dim " +
-                                  std::to_string(problem.head_dim()) +
-                                  "; there the Hopper backend adds nothing to lse: pass NULL, and add scale "
-                                  "times it to lse yourself"};
+  return {TANDEM_UNSUPPORTED,
+          "scales.q_dot_k_shift is given, but the head dim is " + std::to_string(problem.head_dim()) +
+              "; the Hopper backend takes it up to 128: pass NULL, and add scale times it to lse yourself"};
 }
 
 }  // namespace tandem::forward

@@ -192,9 +192,8 @@ TANDEM_DEVICE void add_v_shift(const ForwardArguments& args, const Work& work, c
   TANDEM_UNROLL
   for (int j = 0; j < V.value_dim / 8; ++j) {
     const int column = 8 * j + own_column;
-    // So that ptxas has no registers taken for the columns behind these. Beside e4m3 it has the contrary
-    // effect.
-    if constexpr (V.value_dim > 128 && V.integer_scores()) hw::sync_warp();
+    // So that ptxas has no registers taken for the columns behind these.
+    if constexpr (V.value_dim > 128) hw::sync_warp();
     if (column >= args.value_dim) continue;
     TANDEM_UNROLL
     for (int c = 0; c < 2; ++c) {

@@ -153,7 +153,7 @@ void draw_eight_bit(ForwardCase& c, Random& random) {
   own.k = draw_scales(random, 128, {c.kv_heads});
   own.v = draw_scales(random, 128, {c.kv_heads});
   own.v_shift = random() % 2 == 0;
-  const bool no_kernel_adds_it = c.dtype == TANDEM_INT8 && c.head_dim > 128;
+  const bool no_kernel_adds_it = c.head_dim > 128;
   own.q_dot_k_shift = c.softcap == 0 && !no_kernel_adds_it && random() % 2 == 0;
 }
 
