@@ -318,6 +318,23 @@ TEST(EightBitPlan, BlocksOfScalesAreMultiplesOf128Tokens) {
     }
 }
 
+TEST(EightBitPlan, LseTakesAShiftOfKeysUpToHeadDim128) {
+  for (const std::int64_t head_dim : {64, 128, 192, 256})
+    for (const bool lse : {false, true}) {
+      ForwardCase c = small_case();
+      c.dtype = TANDEM_E4M3, c.head_dim = head_dim;
+      ForwardProblem p = problem_of(c);
+      p.lse.data = lse ? at<void>(1) : nullptr;
+      p.quantisation.q_dot_k_shift.data = at<void>(2);
+      const std::string message = message_of(p);
+      if (lse && head_dim > 128)
+        EXPECT_THAT(message, HasSubstr("scales.q_dot_k_shift is given, but the head dim is " +
+                                       std::to_string(head_dim) + "; the Hopper backend takes it up to 128"));
+      else
+        EXPECT_EQ(message, "") << head_dim;
+    }
+}
+
 ForwardCase drawn_parts(std::uint64_t seed) {
   Random random(seed);
   const auto draw = [&random](std::uint64_t most) { return 1 + static_cast<std::int64_t>(random() % most); };
