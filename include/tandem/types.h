@@ -105,7 +105,7 @@ typedef struct tandem_scales {
   float qk_amplitude;
   /* What every value of a head is besides, as tandem_quantize_args.shift has taken it off: fp32, batch, 1,
    * heads, d; batch and heads may be 1: shared, or heads kv_heads. Added to o before it is rounded; rows that
-   * see no key stay 0. data == NULL: none */
+   * see no key stay 0. On Hopper up to head dim 128. data == NULL: none */
   tandem_tensor v_shift;
   /* What tandem_quantize_args.k_shift has taken off the scores of each query, before scale: fp32, b, sq,
    * q_heads, 1, as tandem_quantize_args.q_dot_k_shift. lse gets scale times it; o needs nothing. With a

@@ -29,12 +29,17 @@ inline bool wants_k_shift(const core::ForwardProblem& problem) {
   return problem.lse.data != nullptr && problem.quantisation.q_dot_k_shift.data != nullptr;
 }
 
-/// Not every kernel has registers to give lse what a shift of keys has taken off.
-inline core::Status check_k_shift(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  if (!wants_k_shift(problem) || variant.adds_k_shift()) return {};
-  return {TANDEM_UNSUPPORTED,
-          "scales.q_dot_k_shift is given, but the head dim is " + std::to_string(problem.head_dim()) +
-              "; the Hopper backend takes it up to 128: pass NULL, and add scale times it to lse yourself"};
+/// Wide heads have no registers to add what shifts have taken off.
+inline core::Status check_shifts(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  const auto refuse = [&problem](const char* name, const char* advice) -> core::Status {
+    return {TANDEM_UNSUPPORTED, std::string(name) + " is given, but the head dim is " +
+                                    std::to_string(problem.head_dim()) +
+                                    "; the Hopper backend takes it up to 128: pass NULL, and add " + advice};
+  };
+  if (variant.adds_shifts()) return {};
+  if (problem.quantisation.v_shift.given()) return refuse("scales.v_shift", "it to o yourself");
+  if (wants_k_shift(problem)) return refuse("scales.q_dot_k_shift", "scale times it to lse yourself");
+  return {};
 }
 
 }  // namespace tandem::forward

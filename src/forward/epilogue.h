@@ -192,8 +192,6 @@ TANDEM_DEVICE void add_v_shift(const ForwardArguments& args, const Work& work, c
   TANDEM_UNROLL
   for (int j = 0; j < V.value_dim / 8; ++j) {
     const int column = 8 * j + own_column;
-    // So that ptxas has no registers taken for the columns behind these.
-    if constexpr (V.value_dim > 128) hw::sync_warp();
     if (column >= args.value_dim) continue;
     TANDEM_UNROLL
     for (int c = 0; c < 2; ++c) {
@@ -227,9 +225,9 @@ TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& sh
   const int row = rows.first_row + own_row;
   if constexpr (V.lengths == Lengths::varlen) add_sinks(args, rows, row, lse, normalise);
   tile::scale_rows(output, normalise);
-  if constexpr (V.is_8_bit()) {
+  if constexpr (V.adds_shifts()) {
     add_v_shift<V>(args, work, normalise, output);
-    if constexpr (V.adds_k_shift()) add_k_shift(args, rows, row, lse);
+    add_k_shift(args, rows, row, lse);
   }
   if (when == Stores::alone && stores_parts<V>(args)) {  // line 25
     store_part<V>(args, rows, row, output);

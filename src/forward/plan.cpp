@@ -479,7 +479,7 @@ core::Status supported(const core::ForwardProblem& problem) {
   if (core::Status s = check_pages(problem); !s.ok()) return s;
   if (core::Status s = check_scale_blocks(problem.quantisation); !s.ok()) return s;
   if (core::Status s = check_block_list(problem.blocks); !s.ok()) return s;
-  if (core::Status s = check_k_shift(problem, *chosen); !s.ok()) return s;
+  if (core::Status s = check_shifts(problem, *chosen); !s.ok()) return s;
   if (core::Status s = check_appended(problem); !s.ok()) return s;
   if (tile_count(problem, *chosen) >= max_tiles) {
     return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +

@@ -152,9 +152,9 @@ void draw_eight_bit(ForwardCase& c, Random& random) {
   own.q = draw_scales(random, 1 + static_cast<std::int64_t>(random() % 70), {c.q_heads, c.kv_heads});
   own.k = draw_scales(random, 128, {c.kv_heads});
   own.v = draw_scales(random, 128, {c.kv_heads});
-  own.v_shift = random() % 2 == 0;
-  const bool no_kernel_adds_it = c.head_dim > 128;
-  own.q_dot_k_shift = c.softcap == 0 && !no_kernel_adds_it && random() % 2 == 0;
+  const bool adds_shifts = c.head_dim <= 128;
+  own.v_shift = adds_shifts && random() % 2 == 0;
+  own.q_dot_k_shift = adds_shifts && c.softcap == 0 && random() % 2 == 0;
 }
 
 tandem_mask to_c(const core::Mask& mask) {
