@@ -109,7 +109,7 @@ typedef struct tandem_scales {
   tandem_tensor v_shift;
   /* What tandem_quantize_args.k_shift has taken off the scores of each query, before scale: fp32, b, sq,
    * q_heads, 1, as tandem_quantize_args.q_dot_k_shift. lse gets scale times it; o needs nothing. With a
-   * softcap keys can't have a shift. data == NULL: none */
+   * softcap keys can't have a shift. On Hopper up to head dim 128. data == NULL: none */
   tandem_tensor q_dot_k_shift;
 } tandem_scales;
 
