@@ -30,6 +30,8 @@ struct Scales {
   tandem_value_layout v_layout = TANDEM_VALUES_BY_KEY;
   int v_terms = 1;         ///< of values by column: 1 or 2
   float qk_amplitude = 0;  ///< of the elements of q and k none is larger; 0: not known
+  std::optional<Tensor<const float>> v_shift = std::nullopt;        ///< batch, 1, heads, d: added to o
+  std::optional<Tensor<const float>> q_dot_k_shift = std::nullopt;  ///< b, sq, q_heads, 1: for lse
 
   tandem_scales c_scales() const {
     tandem_scales scales{};
@@ -43,6 +45,8 @@ struct Scales {
     scales.v_layout = v_layout;
     scales.v_terms = v_terms;
     scales.qk_amplitude = qk_amplitude;
+    if (v_shift) scales.v_shift = v_shift->c_tensor();
+    if (q_dot_k_shift) scales.q_dot_k_shift = q_dot_k_shift->c_tensor();
     return scales;
   }
 };
@@ -202,6 +206,11 @@ struct QuantizeOptions {
   const std::int32_t* positions =
       nullptr;          ///< of each entry's first token, in the backend's memory; nullptr: 0
   float amplitude = 0;  ///< of e4m3, what scales bring the largest magnitude to; 0: 448
+  /// Batch, 1, heads, d: taken off every row, ahead of the matrix. Of v it is Scales::v_shift.
+  std::optional<Tensor<const float>> shift = std::nullopt;
+  /// Of q: the shift of k, and b, s, heads, 1, where each row's product with it is written; both or neither.
+  std::optional<Tensor<const float>> k_shift = std::nullopt;
+  std::optional<Tensor<float>> q_dot_k_shift = std::nullopt;
 };
 
 /// An element type that quantising writes: int8 by key only.
@@ -228,6 +237,9 @@ Status quantize(const Tensor<T>& x, const Tensor<O>& out, const Tensor<S>& scale
   args.rotary = options.rotary;
   args.first_positions = options.positions;
   args.amplitude = options.amplitude;
+  if (options.shift) args.shift = options.shift->c_tensor();
+  if (options.k_shift) args.k_shift = options.k_shift->c_tensor();
+  if (options.q_dot_k_shift) args.q_dot_k_shift = options.q_dot_k_shift->c_tensor();
   return Status(tandem_quantize(&args, options.stream));
 }
 

@@ -314,6 +314,10 @@ TANDEM_API tandem_status tandem_merge(const tandem_merge_args* args, void* strea
  * With rotary, every row of x is first turned, in fp32, as new keys are in tandem_varlen; so nothing is
  * rounded between the rotation and what follows.
  *
+ * With shift, a vector is then taken off every row: a mean, which would take bits from what differs. Of v
+ * tandem_scales.v_shift adds it to o again. Of k it changes no probability, and lse by scale * q k_shift^T:
+ * the call of q writes these products where it has k_shift, and tandem_scales.q_dot_k_shift takes them.
+ *
  * With hadamard, every row of x is then multiplied by H diag(signs) / sqrt(d), H the Hadamard matrix of size
  * d: "incoherent processing", which spreads an outlier over all columns. q and k need the same seed, so that
  * q k^T stays what it is; v has none. H is Sylvester's, whose element i, j is -1 where i and j have an odd
@@ -343,6 +347,12 @@ typedef struct tandem_quantize_args {
                       or to as little as half of it, as scales are powers of two; 1 ... 448, and 0: 448.
                       Counts rounded down to an E4M3 number. Less leaves fewer bits to small elements: below
                       2^-6 they are multiples of 2^-9. For tandem_scales.qk_amplitude */
+  tandem_tensor shift; /* fp32; batch, 1, heads, d; batch may be 1, heads a divisor of x's: shared. Taken off
+                          every row of x; behind rotary, ahead of hadamard. data == NULL: none */
+  tandem_tensor k_shift;       /* of x = q, by key only: the shift of k; as shift. data == NULL: none */
+  tandem_tensor q_dot_k_shift; /* b, s, heads, 1; fp32; written: the product of each row, as hadamard would
+                                  have it, and its head's k_shift. For tandem_scales; has to be given where
+                                  k_shift is. data == NULL: no k_shift is given, all ignored */
 } tandem_quantize_args;
 
 /* Quantises a tensor: one kernel on Hopper, without a workspace. stream: as in tandem_forward. An x without

@@ -103,6 +103,14 @@ typedef struct tandem_scales {
    * kernels (v by column, d up to 128, no cap). They take scores in fp16: rows with larger elements may come
    * out as NaN or wrong */
   float qk_amplitude;
+  /* What every value of a head is besides, as tandem_quantize_args.shift has taken it off: fp32, batch, 1,
+   * heads, d; batch and heads may be 1: shared, or heads kv_heads. Added to o before it is rounded; rows that
+   * see no key stay 0. On Hopper up to head dim 128. data == NULL: none */
+  tandem_tensor v_shift;
+  /* What tandem_quantize_args.k_shift has taken off the scores of each query, before scale: fp32, b, sq,
+   * q_heads, 1, as tandem_quantize_args.q_dot_k_shift. lse gets scale times it; o needs nothing. With a
+   * softcap keys can't have a shift. On Hopper up to head dim 128. data == NULL: none */
+  tandem_tensor q_dot_k_shift;
 } tandem_scales;
 
 /* Which kernel serves, for study: tandem/study.h, which is not part of the stable interface. */

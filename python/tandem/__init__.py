@@ -19,7 +19,8 @@ __all__ = ["BlockList", "DecodeWorkspace", "TandemError", "backward", "decode", 
 
 def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,
             backend="auto", study=None, q_descale=None, k_descale=None, v_descale=None, descale_block=128,
-            values_by_column=False, sinks=None, alibi_slopes=None, chunk=0, tree=None, block_list=None, qk_amplitude=0.0):
+            values_by_column=False, sinks=None, alibi_slopes=None, chunk=0, tree=None, block_list=None, qk_amplitude=0.0,
+            v_shift=None, q_dot_k_shift=None):
     """softmax(scale * q k^T + mask) v, with any strides whose last one is 1.
 
     q: b, sq, q_heads, d; k: b, sk, kv_heads, d; v: b, sk, kv_heads, dv; q_heads a multiple of kv_heads, d and dv, which of
@@ -46,7 +47,9 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     kv_heads, n, as quantize writes it with by_column, or, of two terms, b, 2 * d, kv_heads, n. On Hopper q and k of int8
     need values_by_column, and two terms need int8. qk_amplitude: no element of q and k of float8_e4m3fn is larger in
     magnitude, 0: not known; with that of score_amplitude, for which quantize takes an amplitude, Hopper is faster, and scores
-    have 11 bits. out is bfloat16, if given also float16 (in host memory float32).
+    have 11 bits. v_shift: what quantize took off v as shift, float32, b, kv_heads, d, b and kv_heads also 1; it is added to
+    the output of queries that see a key. q_dot_k_shift: what quantize returned for q with k_shift, for the log-sum-exp; not
+    with softcap. out is bfloat16, if given also float16 (in host memory float32).
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.
@@ -54,19 +57,21 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     backend = as_backend(backend)
     arrays = arrays_of(q)
     descales = {"q": q_descale, "k": k_descale, "v": v_descale}
+    shifts = {"v_shift": v_shift, "q_dot_k_shift": q_dot_k_shift}
     if out is None:
         eight_bit = arrays.dtype_name(q) in ("float8_e4m3fn", "int8")
         shape = (*q.shape[:-1], (q if eight_bit else v).shape[-1])
         out = arrays.empty(shape, arrays.dtype("bfloat16") if eight_bit else None)
     tensors = {"q": q, "k": k, "v": v, "out": out}
     given = {f"{name}_descale": x for name, x in descales.items() if x is not None}
-    given |= {name: x for name, x in (("sinks", sinks), ("alibi_slopes", alibi_slopes), ("tree", tree)) if x is not None}
+    others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "tree": tree, **shifts}
+    given |= {name: x for name, x in others.items() if x is not None}
     check_together(arrays, tensors | given | arrays_of_list(block_list), written=["out"])
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
     args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window, chunk)), scale=as_scale(scale),
                  softcap=softcap, study=pointer_to(as_study(study)),
-                 scales=pointer_to(as_scales(arrays, descales, descale_block, values_by_column, _terms_of(q, v, values_by_column),
+                 scales=pointer_to(as_scales(arrays, descales | shifts, descale_block, values_by_column, _terms_of(q, v, values_by_column),
                                              qk_amplitude)),
                  sinks=as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0),
                  tree=as_tree(arrays, tree, q.shape[:2]),

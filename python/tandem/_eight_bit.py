@@ -12,7 +12,8 @@ KEY_GROUP = 16  # values by column have rows of a multiple of so many keys
 
 
 def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=None, backend="auto",
-             dtype="float8_e4m3fn", terms=1, rotary=None, rotary_interleaved=False, first_positions=None, amplitude=0.0):
+             dtype="float8_e4m3fn", terms=1, rotary=None, rotary_interleaved=False, first_positions=None, amplitude=0.0,
+             shift=None, k_shift=None):
     """x in 8 bits, and the scales that they have to be multiplied by. One pass, for forward.
 
     x: b, s, heads, d: q, k or v; d a multiple of 8 up to 256, on Hopper 64, 128 or 256. A NumPy array (float8_e4m3fn is
@@ -32,7 +33,12 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
     float8_e4m3fn, what a scale that is found brings the largest magnitude to, or up to half of it, 0 for 448. For q and k
     that of score_amplitude makes forward faster, which has to be told by qk_amplitude.
 
-    Returns out and scale, b, blocks, heads. Raises TandemError with the library's message.
+    shift: float32, b, heads, d; b may be 1, heads a divisor of x's: a vector that is taken off every row, behind rotary and
+    ahead of hadamard, such as the mean of k or v. forward adds that of v, as v_shift, to its output again. k_shift: of
+    x = q: the shift of k, b, kv_heads, d; the third result is then q_dot_k_shift, float32, b, s, heads, which forward
+    takes for its log-sum-exp.
+
+    Returns out and scale, b, blocks, heads; with k_shift also q_dot_k_shift. Raises TandemError with the library's message.
     """
     arrays = arrays_of(x, "x")
     block = as_int64("block", block)
@@ -46,6 +52,10 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
     if not given:
         scale = arrays.empty_float((b, -(-s // block) if block > 0 else 1, heads))
     tensors = {"x": x, "out": out, "scale": scale}
+    shifts = {name: x for name, x in (("shift", shift), ("k_shift", k_shift)) if x is not None}
+    if k_shift is not None:
+        shifts["q_dot_k_shift"] = arrays.empty_float((b, s, heads))
+    tensors.update(shifts)
     if rotary is not None:
         tensors["rotary[0]"], tensors["rotary[1]"] = rotary
     if first_positions is not None:
@@ -58,9 +68,11 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
                  first_positions=_as_positions(arrays, first_positions, b), amplitude=amplitude)
     args.x, args.out = describe(arrays, "x", x), describe(arrays, "out", out)
     args.scale = describe(arrays, "scale", _with_blocks("scale", scale))
+    for name, own in shifts.items():
+        setattr(args, name, _as_dots(arrays, name, own) if name == "q_dot_k_shift" else as_shift(arrays, name, own))
     with arrays.stream() as stream:
         check(library().tandem_quantize(ctypes.byref(args), stream))
-    return out, scale
+    return (out, scale) if k_shift is None else (out, scale, shifts["q_dot_k_shift"])
 
 
 def score_amplitude(head_dim):
@@ -89,14 +101,32 @@ def _with_blocks(name, scale):
     return scale[:, None, :, None] if scale.ndim == 2 else scale[..., None]
 
 
+def as_shift(arrays, name, shift):
+    """The C interface's tensor of a shift, b, heads, d."""
+    if shift.ndim != 3:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {shift.ndim} dimensions; 3 (b, heads, d) are needed")
+    return describe(arrays, name, shift[:, None])
+
+
+def _as_dots(arrays, name, dots):
+    """The same of b, s, heads."""
+    if dots.ndim != 3:
+        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {dots.ndim} dimensions; 3 (b, s, heads) are needed")
+    return describe(arrays, name, dots[..., None])
+
+
 def as_scales(arrays, descales, block, values_by_column, v_terms=1, qk_amplitude=0.0):
-    """The C interface's scales from {"q": array or None, ...}; None where nothing is given."""
+    """The C interface's scales from {"q": array or None, ..., "v_shift": array or None, ...}; None where nothing is
+    given."""
     if not values_by_column and not qk_amplitude and all(x is None for x in descales.values()):
         return None
     scales = sized(Scales, v_layout=VALUES_BY_COLUMN if values_by_column else VALUES_BY_KEY, v_terms=v_terms,
                    qk_amplitude=qk_amplitude)
     for name, x in descales.items():
         if x is None:
+            continue
+        if name in ("v_shift", "q_dot_k_shift"):
+            setattr(scales, name, as_shift(arrays, name, x) if name == "v_shift" else _as_dots(arrays, name, x))
             continue
         setattr(scales, name, describe(arrays, f"{name}_descale", _with_blocks(f"{name}_descale", x)))
         if x.ndim == 3:

@@ -52,7 +52,8 @@ class Varlen(ctypes.Structure):
 class Scales(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor),
                 ("q_block", ctypes.c_int64), ("k_block", ctypes.c_int64), ("v_block", ctypes.c_int64),
-                ("v_layout", ctypes.c_int), ("v_terms", ctypes.c_int32), ("qk_amplitude", ctypes.c_float)]
+                ("v_layout", ctypes.c_int), ("v_terms", ctypes.c_int32), ("qk_amplitude", ctypes.c_float),
+                ("v_shift", Tensor), ("q_dot_k_shift", Tensor)]
 
 
 class BlockListStruct(ctypes.Structure):
@@ -111,7 +112,7 @@ class QuantizeArgs(ctypes.Structure):
                 ("layout", ctypes.c_int), ("scale", Tensor), ("block", ctypes.c_int64),
                 ("scale_given", ctypes.c_int32), ("hadamard", ctypes.c_int32), ("seed", ctypes.c_uint64),
                 ("terms", ctypes.c_int32), ("rotary", ctypes.POINTER(Rotary)), ("first_positions", ctypes.c_void_p),
-                ("amplitude", ctypes.c_float)]
+                ("amplitude", ctypes.c_float), ("shift", Tensor), ("k_shift", Tensor), ("q_dot_k_shift", Tensor)]
 
 
 class Info(ctypes.Structure):
@@ -165,7 +166,8 @@ def library():
 
 
 # What the C interface calls an argument, and what it is here.
-_ARGUMENTS = {r"\bscales\.qk_amplitude\b": "qk_amplitude", r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b": "descale_block",
+_ARGUMENTS = {r"\bscales\.(qk_amplitude|v_shift|q_dot_k_shift)\b": r"\1",
+              r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b": "descale_block",
               r"\bscales is given\b": "a descale is given", "; only 8-bit inputs have scales: pass NULL":
               "; only 8-bit inputs have descales and values_by_column",
               "; only an 8-bit cache has scales: pass NULL": "; only an 8-bit cache has descales",

@@ -30,7 +30,7 @@ bool is_remembered(const Args* args) {
 #ifndef TANDEM_GROWN_STRUCTS  // tests/abi
 static_assert(sizeof(tandem_forward_args) == 496 && sizeof(tandem_backward_args) == 848 &&
               sizeof(tandem_decode_args) == 592 && sizeof(tandem_varlen) == 280 &&
-              sizeof(tandem_scales) == 288 && sizeof(tandem_cache) == 208 &&
+              sizeof(tandem_scales) == 448 && sizeof(tandem_cache) == 208 &&
               sizeof(tandem_cache_scales) == 192 && sizeof(tandem_block_list) == 64);
 #endif
 

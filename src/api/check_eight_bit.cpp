@@ -18,6 +18,19 @@ std::vector<ScalesOf> all_of(const tandem_forward_args& args, const tandem_scale
           {{"scales.v", &scales.v}, "scales.v_block", scales.v_block, {"k", &args.k}, {kv_heads}}};
 }
 
+/// Products of queries and the keys' shift.
+Status check_dots(const tandem_forward_args& args, const Named& dots) {
+  if (dots.tensor->data == nullptr) return {};
+  if (args.softcap > 0)
+    return invalid(dots.name, " is given, but softcap is ", args.softcap,
+                   "; the cap of a score is another one without the keys' shift: pass 0 as softcap, or keys "
+                   "without a shift");
+  const Named q{"q", &args.q};
+  const Agreement agreements[] = {{dots, q, 0}, {dots, q, 1}, {dots, q, 2}};
+  if (Status s = check_agreements(agreements); !s.ok()) return s;
+  return check_columns_of_lse(dots);
+}
+
 }  // namespace
 
 Status check_shape_of_scales(const ScalesOf& own) {
@@ -39,6 +52,29 @@ Status check_shape_of_scales(const ScalesOf& own) {
                    own.heads.size() > 1 ? " or " + std::to_string(own.heads.back()) : "", ", the heads of ",
                    own.tensor.name, own.heads.size() > 1 ? " or k" : "");
   if (scales.shape[3] != 1) return invalid(name, ".shape[3] is ", scales.shape[3], "; it has to be 1");
+  return {};
+}
+
+Status check_shift(const Named& shift, const Named& tensor, bool any_divisor) {
+  const Tensor &own = *shift.tensor, &of = *tensor.tensor;
+  const auto refuse = [&](int dimension, const char* meaning, const std::string& allowed) {
+    return invalid(shift.name, ".shape[", dimension, "] (", meaning, ") is ", own.shape[dimension],
+                   "; it has to be ", allowed);
+  };
+  if (own.data == nullptr) return {};
+  if (const int dtype = number_of(own.dtype); dtype != TANDEM_FP32)
+    return invalid(shift.name, ".dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
+  const auto of_tensor = [&](int dimension) {
+    return std::string(tensor.name) + ".shape[" + std::to_string(dimension) + "], which is " +
+           std::to_string(of.shape[dimension]);
+  };
+  if (own.shape[0] != 1 && own.shape[0] != of.shape[0]) return refuse(0, "batch", "1 or " + of_tensor(0));
+  if (own.shape[1] != 1) return refuse(1, "tokens", "1");
+  const std::int64_t heads = own.shape[2];
+  const bool divides = any_divisor && heads > 0 && of.shape[2] % heads == 0;
+  if (heads != 1 && heads != of.shape[2] && !divides)
+    return refuse(2, "heads", (any_divisor ? "a divisor of " : "1 or ") + of_tensor(2));
+  if (own.shape[3] != of.shape[3]) return refuse(3, "head dim", of_tensor(3));
   return {};
 }
 
@@ -83,7 +119,11 @@ Status read_scales(const tandem_scales* given, tandem_scales* known) {
 
 ShortList<Named> scales_of(const tandem_scales& scales) {
   ShortList<Named> given;
-  for (const Named& own : {Named{"scales.q", &scales.q}, {"scales.k", &scales.k}, {"scales.v", &scales.v}})
+  for (const Named& own : {Named{"scales.q", &scales.q},
+                           {"scales.k", &scales.k},
+                           {"scales.v", &scales.v},
+                           {"scales.v_shift", &scales.v_shift},
+                           {"scales.q_dot_k_shift", &scales.q_dot_k_shift}})
     if (own.tensor->data != nullptr) given.push_back(own);
   return given;
 }
@@ -118,6 +158,8 @@ Status check_dtypes_of_scales(const tandem_scales& scales) {
 Status check_shapes_of_8_bit(const tandem_forward_args& args, const tandem_scales& scales) {
   for (const ScalesOf& own : all_of(args, scales))
     if (Status s = check_shape_of_scales(own); !s.ok()) return s;
+  if (Status s = check_shift({"scales.v_shift", &scales.v_shift}, {"k", &args.k}, false); !s.ok()) return s;
+  if (Status s = check_dots(args, {"scales.q_dot_k_shift", &scales.q_dot_k_shift}); !s.ok()) return s;
   if (scales.v_layout == TANDEM_VALUES_BY_KEY) return {};
   return check_columns({"v", &args.v}, {"k", &args.k}, number_of_terms(scales.v_terms) * args.q.shape[3]);
 }
@@ -131,13 +173,19 @@ core::Scales resolve_scales(const Tensor& scales, std::int64_t block) {
   return {scales, tokens_of_block(block)};
 }
 
+core::Shift resolve_shift(const Tensor& shift) {
+  return shift.data != nullptr ? core::Shift{shift} : core::Shift{};
+}
+
 core::Quantisation resolve_scales(const tandem_scales& scales) {
   return {.q = resolve_scales(scales.q, scales.q_block),
           .k = resolve_scales(scales.k, scales.k_block),
           .v = resolve_scales(scales.v, scales.v_block),
           .v_transposed = scales.v_layout == TANDEM_VALUES_BY_COLUMN,
           .v_terms = number_of_terms(scales.v_terms),
-          .amplitude = scales.qk_amplitude};
+          .amplitude = scales.qk_amplitude,
+          .v_shift = resolve_shift(scales.v_shift),
+          .q_dot_k_shift = scales.q_dot_k_shift.data != nullptr ? scales.q_dot_k_shift : Tensor{}};
 }
 
 }  // namespace tandem::api

@@ -36,6 +36,10 @@ struct ScalesOf {
 };
 core::Status check_shape_of_scales(const ScalesOf& own);
 
+/// A shift of a tensor of b, tokens, heads, d: one for each batch entry and `heads` heads; both may be fewer,
+/// where `any_divisor` a divisor of them, else 1.
+core::Status check_shift(const Named& shift, const Named& tensor, bool any_divisor);
+
 core::Status check_layout_of_values(const char* name, const tandem_value_layout& layout);
 /// Of values by column: `tokens` has the keys, `columns` are those of the head, of all terms.
 core::Status check_columns(const Named& values, const Named& tokens, std::int64_t columns);
@@ -47,6 +51,7 @@ constexpr int number_of_terms(std::int32_t terms) { return terms == 2 ? 2 : 1; }
 /// As the backends take them: block 0 is one of all tokens.
 std::int64_t tokens_of_block(std::int64_t block);
 core::Scales resolve_scales(const core::Tensor& scales, std::int64_t block);
+core::Shift resolve_shift(const core::Tensor& shift);
 core::Quantisation resolve_scales(const tandem_scales& scales);
 
 }  // namespace tandem::api

@@ -158,9 +158,9 @@ core::ForwardProblem problem_of(const Args& args) {
 Status validate(const tandem_forward_args* args, bool need_data, core::ForwardProblem* problem) {
   Args known;
   if (Status s = read(args, &known); !s.ok()) return s;
-  for (Tensor* tensor :
-       {&known.q, &known.k, &known.v, &known.o, &known.lse, &known.own_scales.q, &known.own_scales.k,
-        &known.own_scales.v, &known.own_varlen.k_new, &known.own_varlen.v_new})
+  for (Tensor* tensor : {&known.q, &known.k, &known.v, &known.o, &known.lse, &known.own_scales.q,
+                         &known.own_scales.k, &known.own_scales.v, &known.own_scales.v_shift,
+                         &known.own_scales.q_dot_k_shift, &known.own_varlen.k_new, &known.own_varlen.v_new})
     drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes})
     if (Status s = check(known); !s.ok()) return s;

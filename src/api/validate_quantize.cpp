@@ -35,8 +35,17 @@ Status check_options(const Args& args) {
                    ", but scale_given is 1; given scales are taken as they are");
   if (args.rotary != nullptr && args.layout == TANDEM_VALUES_BY_COLUMN)
     return invalid("rotary is given, but layout is TANDEM_VALUES_BY_COLUMN; values are not rotated");
+  if (args.k_shift.data != nullptr && args.layout == TANDEM_VALUES_BY_COLUMN)
+    return invalid(
+        "k_shift is given, but layout is TANDEM_VALUES_BY_COLUMN; it is for queries, which lie by key");
+  if ((args.k_shift.data != nullptr) != (args.q_dot_k_shift.data != nullptr))
+    return invalid(args.k_shift.data != nullptr ? "q_dot_k_shift.data is NULL, but k_shift is given"
+                                                : "k_shift.data is NULL, but q_dot_k_shift is given",
+                   "; pass both or neither");
   return {};
 }
+
+bool has_dots(const Args& args) { return args.q_dot_k_shift.data != nullptr; }
 
 Status check_dtypes(const Args& args) {
   if (const int dtype = number_of(args.x.dtype); dtype < TANDEM_BF16 || dtype > TANDEM_FP32)
@@ -51,11 +60,17 @@ Status check_dtypes(const Args& args) {
                    ", but layout is TANDEM_VALUES_BY_COLUMN; values are TANDEM_E4M3");
   if (const int dtype = number_of(args.scale.dtype); dtype != TANDEM_FP32)
     return invalid("scale.dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
+  if (const int dtype = number_of(args.q_dot_k_shift.dtype); has_dots(args) && dtype != TANDEM_FP32)
+    return invalid("q_dot_k_shift.dtype is ", describe_dtype(dtype), "; it has to be TANDEM_FP32");
   return {};
 }
 
 ShortList<Named> named_tensors(const Args& args) {
-  return {{"x", &args.x}, {"out", &args.out}, {"scale", &args.scale}};
+  ShortList<Named> all = {{"x", &args.x}, {"out", &args.out}, {"scale", &args.scale}};
+  for (const Named& own :
+       {Named{"shift", &args.shift}, {"k_shift", &args.k_shift}, {"q_dot_k_shift", &args.q_dot_k_shift}})
+    if (own.tensor->data != nullptr) all.push_back(own);
+  return all;
 }
 
 Status check_head_dim_of_x(const Args& args) {
@@ -75,7 +90,13 @@ Status check_shapes(const Args& args) {
   const Named x{"x", &args.x}, out{"out", &args.out};
   ShortList<Agreement> agreements = {{out, x, 0}, {out, x, 2}};
   if (args.layout == TANDEM_VALUES_BY_KEY) agreements.append({{out, x, 1}, {out, x, 3}});
+  const Named dots{"q_dot_k_shift", &args.q_dot_k_shift};
+  if (has_dots(args)) agreements.append({{dots, x, 0}, {dots, x, 1}, {dots, x, 2}});
   if (Status s = check_agreements(agreements); !s.ok()) return s;
+  if (has_dots(args))
+    if (Status s = check_columns_of_lse(dots); !s.ok()) return s;
+  for (const Named& shift : {Named{"shift", &args.shift}, {"k_shift", &args.k_shift}})
+    if (Status s = check_shift(shift, x, /*any_divisor=*/true); !s.ok()) return s;
   if (args.layout == TANDEM_VALUES_BY_COLUMN)
     if (Status s = check_columns(out, x, number_of_terms(args.terms) * args.x.shape[3]); !s.ok()) return s;
   if (Status s = check_shape_of_scales({{"scale", &args.scale}, "block", args.block, x, {args.x.shape[2]}});
@@ -93,7 +114,9 @@ Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem
   if (Status s = read_struct<tandem_quantize_args>(args_name, args, &known); !s.ok()) return s;
   if (Status s = read_rotary("rotary", known.rotary, &known.own_rotary); !s.ok()) return s;
   if (Status s = check_backend(known.backend); !s.ok()) return s;
-  for (Tensor* tensor : {&known.x, &known.out, &known.scale}) drop_unused_strides(*tensor);
+  for (Tensor* tensor :
+       {&known.x, &known.out, &known.scale, &known.shift, &known.k_shift, &known.q_dot_k_shift})
+    drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes})
     if (Status s = check(known); !s.ok()) return s;
   *problem = {
@@ -105,7 +128,10 @@ Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem
       .scale = {known.scale, tokens_of_block(known.block)},
       .scale_given = known.scale_given == 1,
       .hadamard = known.hadamard == 1,
-      .seed = known.seed};
+      .seed = known.seed,
+      .shift = resolve_shift(known.shift),
+      .k_shift = resolve_shift(known.k_shift),
+      .q_dot_k_shift = has_dots(known) ? known.q_dot_k_shift : Tensor{}};
   if (known.rotary != nullptr) {
     problem->rotary = resolve_rotary(known.own_rotary);
     problem->first_positions = known.first_positions;

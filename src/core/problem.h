@@ -89,6 +89,9 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   add_scales("scales.q", p.quantisation.q);
   add_scales("scales.k", p.quantisation.k);
   add_scales("scales.v", p.quantisation.v);
+  if (p.quantisation.v_shift.given()) list.add("scales.v_shift", Role::input, p.quantisation.v_shift.values);
+  if (p.quantisation.q_dot_k_shift.data != nullptr)
+    list.add("scales.q_dot_k_shift", Role::input, p.quantisation.q_dot_k_shift);
   const Varlen& lengths = p.varlen;
   const auto add_words = [&list](const char* name, const std::int32_t* words, std::int64_t count) {
     if (words != nullptr) list.add_array(name, Role::input, Region::of(words, sizeof *words, 1, count, 0));

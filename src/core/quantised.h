@@ -5,6 +5,8 @@
 
 #include <tandem/tandem.h>
 
+#include "core/shift.h"
+
 namespace tandem::core {
 
 /// Where key `key` stands in a row of transposed values: of each 16 keys, the order 0 1 8 9 2 3 10 11 4 5 12
@@ -44,6 +46,17 @@ struct Quantisation {
   bool v_transposed;    ///< v is b, v_terms * d, kv_heads, keys (tandem_value_layout)
   int v_terms = 1;      ///< of each value: it stands for their sum times its scale
   float amplitude = 0;  ///< of the elements of q and k none is larger; 0: not known
+  Shift v_shift = {};   ///< what every value stands for besides
+  /// fp32, as lse; data == nullptr: none. Times the problem's scale it is what every score of a row is
+  /// besides
+  Tensor q_dot_k_shift = {};
+
+  /// That of a row.
+  float dot_of_row(std::int64_t batch, std::int64_t query, std::int64_t head) const {
+    const Tensor& t = q_dot_k_shift;
+    if (t.data == nullptr) return 0;
+    return static_cast<const float*>(t.data)[batch * t.stride[0] + query * t.stride[1] + head * t.stride[2]];
+  }
 
   /// Whether fp16 holds every score, before its scales.
   constexpr bool scores_fit_fp16(std::int64_t head_dim) const {

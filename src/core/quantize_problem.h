@@ -8,6 +8,7 @@
 #include "core/hadamard.h"
 #include "core/problem.h"
 #include "core/rotary.h"
+#include "core/shift.h"
 
 namespace tandem::core {
 
@@ -40,8 +41,8 @@ constexpr float inverse_of(float power_of_two) {
 }
 
 /// out = e4m3 or int8(rotated x / scale), and of two terms e4m3(rotated x / scale - the first), where rotated
-/// x is x, or H diag(signs) x / sqrt(d) for each row, H the Hadamard matrix. Built by api::validate_quantize
-/// only, so that shapes agree and strides of dimensions of size 1 are 0.
+/// x is x - shift, or H diag(signs) (x - shift) / sqrt(d) for each row, H the Hadamard matrix. Built by
+/// api::validate_quantize only, so that shapes agree and strides of dimensions of size 1 are 0.
 struct QuantizeProblem {
   Tensor x, out;
   bool by_column;                   ///< out is as tandem_value_layout says
@@ -53,6 +54,9 @@ struct QuantizeProblem {
   std::uint64_t seed;
   Rotary rotary = {};                             ///< ahead of it; by key only
   const std::int32_t* first_positions = nullptr;  ///< of each entry's first token; nullptr: 0
+  Shift shift = {};                               ///< behind it, ahead of the matrix
+  Shift k_shift = {};         ///< of keys, of whose heads each has as many of x; by key only
+  Tensor q_dot_k_shift = {};  ///< fp32, b, s, heads, 1: (x - shift) k_shift^T; data == nullptr: not wanted
 
   std::int64_t batch() const { return x.shape[0]; }
   std::int64_t length() const { return x.shape[1]; }
@@ -70,6 +74,9 @@ inline TensorList tensors_of(const QuantizeProblem& p) {
   if (p.first_positions != nullptr)
     list.add_array("first_positions", Role::input,
                    Region::of(p.first_positions, sizeof *p.first_positions, 1, p.batch(), 0));
+  if (p.shift.given()) list.add("shift", Role::input, p.shift.values);
+  if (p.k_shift.given()) list.add("k_shift", Role::input, p.k_shift.values);
+  if (p.q_dot_k_shift.data != nullptr) list.add("q_dot_k_shift", Role::output, p.q_dot_k_shift);
   return list;
 }
 

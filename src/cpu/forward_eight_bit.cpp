@@ -77,6 +77,8 @@ void forward_eight_bit(const core::ForwardProblem& p, void* workspace) {
   forward(wide, behind);
   for_each_row(wide.o, [&](std::int64_t b, std::int64_t s, std::int64_t h, const float* row) {
     for (std::int64_t i = 0; i < d; ++i) store(p.o, b, s, h, i, row[i]);
+    if (p.lse.data != nullptr)
+      *core::row_of<float>(p.lse, b, s, h) += p.scale * p.quantisation.dot_of_row(b, s, h);
   });
 }
 

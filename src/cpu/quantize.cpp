@@ -12,15 +12,20 @@ namespace {
 
 constexpr std::int64_t max_head_dim = 256;
 
-/// A row of x, rotated where that is asked for.
+/// A row of x: rotated, without its shift and times the matrix, where that is asked for.
 struct Row {
   float value[max_head_dim];
+  float dot = 0;  ///< with the keys' shift
 
   Row(const core::QuantizeProblem& p, std::int64_t b, std::int64_t s, std::int64_t h) {
     const std::int64_t d = p.head_dim();
     for (std::int64_t i = 0; i < d; ++i) value[i] = static_cast<float>(load(p.x, b, s, h, i));
     if (p.rotary.cos != nullptr)
       turn(p.rotary, (p.first_positions == nullptr ? 0 : p.first_positions[b]) + s);
+    if (const float* shift = p.shift.of(b, h, p.heads()))
+      for (std::int64_t i = 0; i < d; ++i) value[i] -= shift[i];
+    if (const float* shift = p.k_shift.of(b, h, p.heads()))
+      for (std::int64_t i = 0; i < d; ++i) dot = std::fma(value[i], shift[i], dot);
     if (p.hadamard) multiply_by_hadamard(std::span(value, static_cast<std::size_t>(d)), p.seed);
   }
 
@@ -99,6 +104,7 @@ void quantize_part(const core::QuantizeProblem& p, const ScaledPart& part, float
   const float inverse = 1.f / scale;
   part.for_each_row(p, [&](std::int64_t b, std::int64_t s, std::int64_t h, const Row& row) {
     for (std::int64_t i = 0; i < p.head_dim(); ++i) store_element(p, {b, s, h}, i, row.value[i], inverse);
+    if (p.k_shift.given()) *core::row_of<float>(p.q_dot_k_shift, b, s, h) = row.dot;
   });
 }
 

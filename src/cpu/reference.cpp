@@ -86,7 +86,7 @@ void for_each_row(const core::ForwardProblem& p, Finish finish) {
                        b = row / p.q_len() / p.q_heads();
     Scratch& s = scratch[static_cast<std::size_t>(thread)];
     const double lse = attend(p, b, i, h, s);
-    finish(b, i, h, s.o, lse);
+    finish(b, i, h, s.o, lse + static_cast<double>(p.scale) * p.quantisation.dot_of_row(b, i, h));
   });
 }
 

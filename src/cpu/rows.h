@@ -68,6 +68,8 @@ void load_value(const core::ForwardProblem& p, std::int64_t b, std::int64_t s, s
     load_row(p.v, b, s, h, row);
   }
   scale_row(p.quantisation.v.of(b, s, h, p.kv_heads()), row);
+  if (const float* shift = p.quantisation.v_shift.of(b, h, p.kv_heads()))
+    for (std::size_t e = 0; e < row.size(); ++e) row[e] += shift[e];
 }
 
 /// Eight sums side by side, which the compiler keeps in vectors.

@@ -5,6 +5,7 @@
 
 #include "core/mask.h"
 #include "core/rotary.h"
+#include "core/shift.h"
 #include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 #include "forward/packing.h"
@@ -107,6 +108,9 @@ struct ForwardArguments {
   SlopeArguments slopes;                ///< the same
   const std::uint32_t* tree;            ///< the same: two words of 32 bits for each row of q; nullptr: none
   BlockListArguments block_list;        ///< of sparse variants only
+  core::ShiftView v_shift;              ///< of 8-bit operands; its heads are key/value heads
+  core::TensorView q_dot_k_shift;       ///< of 8-bit operands; fp32, as lse; data == nullptr: none
+  float scale;                          ///< of scores
 };
 
 /// Tiles that are in use at a time (tile_order.h): an even number of rounds of the forward's grid.

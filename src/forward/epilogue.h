@@ -180,6 +180,41 @@ TANDEM_DEVICE void add_sinks(const ForwardArguments& args, const OutputRows& row
   }
 }
 
+/// Gives the output of 8-bit values back what they lack: as a row's probabilities add up to 1, their shift.
+/// Rows that see no key stay 0.
+template <ForwardVariant V>
+TANDEM_DEVICE void add_v_shift(const ForwardArguments& args, const Work& work, const float (&normalise)[2],
+                               float (&output)[V.value_dim / 2]) {
+  if (args.v_shift.data == nullptr) return;
+  const float* shift =
+      args.v_shift.row(work.tile.batch, static_cast<int>(args.group.divide(work.tile.head).quotient));
+  const int own_column = 2 * static_cast<int>(hw::lane_index() % 4);
+  TANDEM_UNROLL
+  for (int j = 0; j < V.value_dim / 8; ++j) {
+    const int column = 8 * j + own_column;
+    if (column >= args.value_dim) continue;
+    TANDEM_UNROLL
+    for (int c = 0; c < 2; ++c) {
+      const float own = hw::load_global(shift + column + c);
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) output[4 * j + 2 * i + c] += normalise[i] == 0.f ? 0.f : own;
+    }
+  }
+}
+
+/// Gives lse of 8-bit keys back what their shift has taken off each score of a row.
+TANDEM_DEVICE void add_k_shift(const ForwardArguments& args, const OutputRows& rows, int row,
+                               float (&lse)[2]) {
+  if (args.q_dot_k_shift.data == nullptr) return;
+  TANDEM_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int at = row + 8 * i;
+    if (rows.exists(at))
+      lse[i] =
+          hw::fma(args.scale, hw::load_global(address_of<const float>(args.q_dot_k_shift, rows, at)), lse[i]);
+  }
+}
+
 /// Normalises the output and writes O and L. `own_row`: of the tile, the thread's upper one.
 template <ForwardVariant V, Stores when>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
@@ -190,6 +225,10 @@ TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& sh
   const int row = rows.first_row + own_row;
   if constexpr (V.lengths == Lengths::varlen) add_sinks(args, rows, row, lse, normalise);
   tile::scale_rows(output, normalise);
+  if constexpr (V.adds_shifts()) {
+    add_v_shift<V>(args, work, normalise, output);
+    add_k_shift(args, rows, row, lse);
+  }
   if (when == Stores::alone && stores_parts<V>(args)) {  // line 25
     store_part<V>(args, rows, row, output);
   } else if constexpr (V.decisions.stages_output) {

@@ -10,6 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/remembered.h"
+#include "forward/check_eight_bit.h"
 #include "forward/cost.h"
 
 namespace tandem::forward {
@@ -227,19 +228,6 @@ core::Status check_pages(const core::ForwardProblem& problem) {
                                   "; the Hopper backend takes powers of two from 16 on"};
 }
 
-/// A block of keys has one scale.
-core::Status check_scale_blocks(const core::Quantisation& quantisation) {
-  for (auto [name, scales] :
-       {std::pair{"scales.k_block", &quantisation.k}, {"scales.v_block", &quantisation.v}}) {
-    if (scales->values.data == nullptr || scales->values.shape[1] <= 1) continue;
-    if (scales->block % eight_bit_block_n != 0)
-      return {TANDEM_UNSUPPORTED, std::string(name) + " is " + std::to_string(scales->block) +
-                                      "; the Hopper backend takes multiples of " +
-                                      std::to_string(eight_bit_block_n)};
-  }
-  return {};
-}
-
 /// Blocks of lists are whole tiles and key blocks.
 core::Status check_block_list(const core::BlockList& list) {
   if (!list.given()) return {};
@@ -407,6 +395,9 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.q_scale = scale_view(problem.quantisation.q, problem.q_heads());
   args.k_scale = scale_view(problem.quantisation.k, problem.kv_heads());
   args.v_scale = scale_view(problem.quantisation.v, problem.kv_heads());
+  args.v_shift = core::ShiftView::of(problem.quantisation.v_shift, problem.kv_heads());
+  if (wants_k_shift(problem)) args.q_dot_k_shift = core::TensorView::of(problem.quantisation.q_dot_k_shift);
+  args.scale = problem.scale;
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   args.sinks = problem.sinks;
   args.slopes = {problem.slopes.data, problem.slopes.stride,
@@ -487,6 +478,7 @@ core::Status supported(const core::ForwardProblem& problem) {
   if (core::Status s = check_pages(problem); !s.ok()) return s;
   if (core::Status s = check_scale_blocks(problem.quantisation); !s.ok()) return s;
   if (core::Status s = check_block_list(problem.blocks); !s.ok()) return s;
+  if (core::Status s = check_shifts(problem, *chosen); !s.ok()) return s;
   if (core::Status s = check_appended(problem); !s.ok()) return s;
   if (tile_count(problem, *chosen) >= max_tiles) {
     return {TANDEM_UNSUPPORTED, "batch * heads * ceil(sq / " + std::to_string(chosen->block_m) +

@@ -122,6 +122,9 @@ struct ForwardVariant {
   constexpr int rows_of_ones() const { return codes() ? 8 : 0; }
   /// Whether scores are sums of integers, which come as floats above tile::base_of_sums.
   constexpr bool integer_scores() const { return operand == hw::Operand::int8; }
+  /// Whether o and lse get what shifts of 8-bit values and keys have taken off. Of wide heads ptxas
+  /// serialises the products then (C7511).
+  constexpr bool adds_shifts() const { return is_8_bit() && head_dim <= 128; }
   constexpr bool transposes() const { return values == ValueLayout::rows_transposed; }
   /// Of the pipeline of rows in front of the transposition.
   constexpr int row_stages() const { return value_dim > 128 ? 1 : 2; }

@@ -5,6 +5,7 @@
 
 #include "core/hadamard.h"
 #include "core/rotary.h"
+#include "core/shift.h"
 #include "core/tensor_view.h"
 #include "core/tile_scheduler.h"
 #include "hw/types.h"
@@ -29,6 +30,9 @@ struct QuantizeArguments {
   core::HadamardView hadamard;
   core::RotaryView rotary;              ///< of outputs by key
   const std::int32_t* first_positions;  ///< of each entry's first token; nullptr: 0
+  core::ShiftView shift;                ///< taken off each row
+  core::ShiftView k_shift;              ///< of outputs by key
+  core::TensorView q_dot_k_shift;       ///< written where there is a k_shift
 };
 
 }  // namespace tandem::quantize

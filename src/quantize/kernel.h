@@ -123,6 +123,49 @@ struct Rows {
     }
   }
 
+  /// Takes a vector off each row that exists.
+  TANDEM_DEVICE void subtract_shift(const QuantizeArguments& args, const QuantizeShared<V>& shared,
+                                    const Place& place) {
+    const float* shift = args.shift.row(place.batch, place.head);
+    TANDEM_UNROLL
+    for (int panel = 0; panel < V.panels(); ++panel) {
+      float own[chunk_columns];
+      load_signed(own, shared, shift, panel);
+      TANDEM_UNROLL
+      for (int i = 0; i < count; ++i) {
+        const bool exists = place.first() + row(i) < args.length;
+        TANDEM_UNROLL
+        for (int c = 0; c < chunk_columns; ++c) value[i][panel][c] -= exists ? own[c] : 0.f;
+      }
+    }
+  }
+
+  /// Writes each row's product with the keys' shift.
+  TANDEM_DEVICE void store_dots(const QuantizeArguments& args, const QuantizeShared<V>& shared,
+                                const Place& place) const {
+    const float* shift = args.k_shift.row(place.batch, place.head);
+    float dot[count] = {};
+    TANDEM_UNROLL
+    for (int panel = 0; panel < V.panels(); ++panel) {
+      float own[chunk_columns];
+      load_signed(own, shared, shift, panel);
+      TANDEM_UNROLL
+      for (int i = 0; i < count; ++i) {
+        TANDEM_UNROLL
+        for (int c = 0; c < chunk_columns; ++c) dot[i] = hw::fma(value[i][panel][c], own[c], dot[i]);
+      }
+    }
+    TANDEM_UNROLL
+    for (int i = 0; i < count; ++i) {
+      TANDEM_UNROLL
+      for (std::uint32_t distance = 1; distance < lanes; distance *= 2)
+        dot[i] += hw::shuffle_xor(dot[i], distance);
+      const int at = place.first() + row(i);
+      if (lane == 0 && at < args.length)
+        hw::store_global(args.q_dot_k_shift.row<float>(place.batch, at, place.head), dot[i]);
+    }
+  }
+
   /// Multiplies each row by H / sqrt(d).
   TANDEM_DEVICE void transform(const QuantizeArguments& args) {
     TANDEM_UNROLL
@@ -177,6 +220,14 @@ struct Rows {
   }
 
  private:
+  /// A panel's columns of a vector, with signs as rows have them.
+  TANDEM_DEVICE void load_signed(float (&own)[chunk_columns], const QuantizeShared<V>& shared,
+                                 const float* vector, int panel) const {
+    hw::sync_warp();  // so that ptxas has no registers taken for the panels behind it
+    TANDEM_UNROLL
+    for (int c = 0; c < chunk_columns; ++c) own[c] = hw::load_global(vector + column(panel) + c);
+    tile::flip_signs(own, shared.signs[panel * lanes + lane]);
+  }
   /// From elements times `inverse` what `taken` has of them.
   TANDEM_DEVICE static void subtract(float (&x)[chunk_columns], float inverse, const Pair& taken) {
     TANDEM_UNROLL
@@ -249,6 +300,10 @@ TANDEM_DEVICE void quantize_tile(const QuantizeArguments& args, QuantizeShared<V
     rows.load_turned(args, shared, shared.x[stage], first_position(args, place.batch) + place.first());
   } else {
     rows.load(shared, shared.x[stage]);
+  }
+  if (args.shift.data != nullptr) rows.subtract_shift(args, shared, place);
+  if constexpr (!V.by_column) {
+    if (args.k_shift.data != nullptr) rows.store_dots(args, shared, place);
   }
   if (args.hadamard.on) rows.transform(args);
   if (!args.scale_given) shared.publish(turn, rows.largest());

@@ -71,6 +71,9 @@ QuantizeArguments make_arguments(const QuantizeProblem& problem) {
   args.hadamard = core::HadamardView::of(problem.hadamard, problem.seed, problem.head_dim());
   args.rotary = core::RotaryView::of(problem.rotary);
   args.first_positions = problem.first_positions;
+  args.shift = core::ShiftView::of(problem.shift, problem.heads());
+  args.k_shift = core::ShiftView::of(problem.k_shift, problem.heads());
+  args.q_dot_k_shift = core::TensorView::of(problem.q_dot_k_shift);
   return args;
 }
 

@@ -158,7 +158,9 @@ struct EightBitMistake : Mistake<Request> {
 class EightBitMistakes : public ::testing::TestWithParam<EightBitMistake> {};
 
 TEST_P(EightBitMistakes, AreNamedAndLeaveTheOutputsAlone) {
-  expect_refused(GetParam(), Request(small_eight_bit_case(GetParam().v_transposed)));
+  ForwardCase c = small_eight_bit_case(GetParam().v_transposed);
+  c.eight_bit.v_shift = c.eight_bit.q_dot_k_shift = true;
+  expect_refused(GetParam(), Request(c));
 }
 
 const std::vector<EightBitMistake> mistakes = {
@@ -182,6 +184,27 @@ const std::vector<EightBitMistake> mistakes = {
     {"AmplitudeThatIsNoNumber",
      [](Request& r) { r.scales.qk_amplitude = std::numeric_limits<float>::quiet_NaN(); },
      {"scales.qk_amplitude is ", "0 to 448"}},
+    {"TokensOfShift",
+     [](Request& r) { r.scales.v_shift.shape[1] = 5; },
+     {"scales.v_shift.shape[1] (tokens) is 5", "has to be 1"}},
+    {"HeadsOfShift",
+     [](Request& r) { r.scales.v_shift.shape[2] = 4; },
+     {"scales.v_shift.shape[2] (heads) is 4", "1 or k.shape[2], which is 2"}},
+    {"ShiftOfBf16",
+     [](Request& r) { r.scales.v_shift.dtype = TANDEM_BF16; },
+     {"scales.v_shift.dtype is 1", "TANDEM_FP32"}},
+    {"ShiftThatIsTheOutput",
+     [](Request& r) { r.scales.v_shift.data = r.args.o.data; },
+     {"scales.v_shift", "overlap"}},
+    {"ProductsOfAnotherLength",
+     [](Request& r) { r.scales.q_dot_k_shift.shape[1] = 1; },
+     {"scales.q_dot_k_shift.shape[1]", "q.shape[1]"}},
+    {"ProductsOfBf16",
+     [](Request& r) { r.scales.q_dot_k_shift.dtype = TANDEM_BF16; },
+     {"scales.q_dot_k_shift.dtype is 1", "TANDEM_FP32"}},
+    {"KeysShiftWithASoftcap",
+     [](Request& r) { r.args.softcap = 5; },
+     {"scales.q_dot_k_shift is given, but softcap is 5", "pass 0"}},
     {"ThreeTerms", [](Request& r) { r.scales.v_terms = 3; }, {"scales.v_terms is 3", "1 or 2"}},
     {"TwoTermsByKey", [](Request& r) { r.scales.v_terms = 2; }, {"scales.v_terms is 2", "BY_COLUMN"}},
     {"TwoTermsOfOne",

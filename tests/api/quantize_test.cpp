@@ -41,6 +41,12 @@ const tandem_rotary* small_rotary(std::int64_t dim = 16, tandem_dtype dtype = TA
   return &rotary;
 }
 
+/// Of all entries and heads.
+tandem_tensor small_shift() {
+  static std::vector<float> zeros(64, 0.f);
+  return {zeros.data(), TANDEM_FP32, {1, 1, 1, 16}, {0, 0, 0, 1}};
+}
+
 TEST(Quantize, RotaryEmbeddingComesFirst) {
   QuantizeCase c = small_quantisation();
   c.rotary_dim = 16, c.positions_given = true;
@@ -122,7 +128,9 @@ void check_forward_of_quantised(tandem_dtype scores, bool by_column, int terms, 
                        16,
                        by_column ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY,
                        terms,
-                       0};
+                       0,
+                       {},
+                       {}};
   tandem_forward_args args{};
   args.struct_size = sizeof(args);
   args.backend = TANDEM_BACKEND_REFERENCE;
@@ -144,6 +152,73 @@ TEST(Quantize, WhatItWritesIsWhatForwardTakes) {
   for (const bool by_column : {false, true}) check_forward_of_quantised(TANDEM_E4M3, by_column, 1, 0.06);
   check_forward_of_quantised(TANDEM_INT8, true, 1, 0.04);
   check_forward_of_quantised(TANDEM_INT8, true, 2, 0.015);
+}
+
+/// Root mean square of what o and lse of quantised q, k and v differ by from their originals', whose keys
+/// have a large bias in some channels and whose values have a mean: with `shifts` these are taken off and
+/// added back.
+std::pair<double, double> errors_with_biases(tandem_dtype scores, bool shifts) {
+  constexpr std::int64_t length = 200, d = 64;
+  const auto case_of = [&](tandem_dtype to, bool by_column) {
+    return QuantizeCase{.dtype = TANDEM_FP32,
+                        .length = length,
+                        .heads = 2,
+                        .head_dim = d,
+                        .by_column = by_column,
+                        .to = to,
+                        .scale = {true, 128, 2},
+                        .hadamard = !by_column};
+  };
+  QuantizeTensors q(case_of(scores, false)), k(case_of(scores, false)), v(case_of(TANDEM_E4M3, true));
+  HostTensor k_mean(TANDEM_FP32, {1, 1, 2, d}), v_mean(TANDEM_FP32, {1, 1, 2, d});
+  HostTensor dots(TANDEM_FP32, {1, length, 2, 1}), exact(TANDEM_FP32, {1, length, 2, d});
+  HostTensor o = exact, lse(TANDEM_FP32, {1, length, 2, 1}), exact_lse = lse;
+  q.x.fill_normal(1), k.x.fill_normal(2), v.x.fill_normal(3, 0.3f);
+  for (std::int64_t h = 0; h < 2; ++h)
+    for (std::int64_t i = 0; i < d; ++i) {
+      const float bias = i % 8 == 0 ? 10.f : 0.f;
+      k_mean.set(0, 0, h, i, bias), v_mean.set(0, 0, h, i, 1);
+      for (std::int64_t s = 0; s < length; ++s) {
+        k.x.set(0, s, h, i, static_cast<float>(k.x.at(0, s, h, i)) + bias);
+        v.x.set(0, s, h, i, static_cast<float>(v.x.at(0, s, h, i)) + 1);
+      }
+    }
+  Args of_q = to_c(q.problem()), of_k = to_c(k.problem()), of_v = to_c(v.problem());
+  tandem_scales scales{};
+  scales.struct_size = sizeof(scales);
+  if (shifts) {
+    of_k.shift = of_q.k_shift = k_mean.view(), of_q.q_dot_k_shift = dots.view(), of_v.shift = v_mean.view();
+    scales.v_shift = v_mean.view(), scales.q_dot_k_shift = dots.view();
+  }
+  for (const Args* args : {&of_q, &of_k, &of_v})
+    EXPECT_EQ(tandem_quantize(args, nullptr), TANDEM_OK) << tandem_last_error();
+  scales.q = q.scale.view(), scales.k = k.scale.view(), scales.v = v.scale.view();
+  scales.q_block = scales.k_block = scales.v_block = 128, scales.v_layout = TANDEM_VALUES_BY_COLUMN;
+  tandem_forward_args args{};
+  args.struct_size = sizeof(args);
+  args.backend = TANDEM_BACKEND_REFERENCE;
+  args.q = q.out.view(), args.k = k.out.view(), args.v = v.out.view();
+  args.o = o.view(), args.lse = lse.view(), args.scales = &scales;
+  EXPECT_EQ(tandem_forward(&args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
+  args.q = q.x.view(), args.k = k.x.view(), args.v = v.x.view();
+  args.o = exact.view(), args.lse = exact_lse.view(), args.scales = nullptr;
+  EXPECT_EQ(tandem_forward(&args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
+  const auto error = [](const HostTensor& a, const HostTensor& b) {
+    const std::vector<double> x = a.values(), y = b.values();
+    double squares = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) squares += (x[i] - y[i]) * (x[i] - y[i]);
+    return std::sqrt(squares / static_cast<double>(x.size()));
+  };
+  return {error(o, exact), error(lse, exact_lse)};
+}
+
+TEST(Quantize, ShiftsTakeTheErrorOfBiasesOutOfOutputsAndLse) {
+  for (const tandem_dtype scores : {TANDEM_E4M3, TANDEM_INT8}) {
+    const auto [o, lse] = errors_with_biases(scores, true);
+    const auto [plain_o, plain_lse] = errors_with_biases(scores, false);
+    EXPECT_LT(1.5 * o, plain_o);
+    EXPECT_LT(1.5 * lse, plain_lse);
+  }
 }
 
 TEST(Quantize, OfNothingWritesNothing) {
@@ -198,6 +273,37 @@ const std::vector<Mistake> mistakes = {
     {"AmplitudeOfIntegers",
      [](Args& a) { a.amplitude = 16, a.out.dtype = TANDEM_INT8; },
      {"amplitude is 16, but out.dtype is 5 (int8)"}},
+    {"TokensOfShift",
+     [](Args& a) { a.shift = small_shift(), a.shift.shape[1] = 2; },
+     {"shift.shape[1] (tokens) is 2", "has to be 1"}},
+    {"BatchOfShift",
+     [](Args& a) { a.shift = small_shift(), a.shift.shape[0] = 3; },
+     {"shift.shape[0] (batch) is 3", "1 or x.shape[0], which is 2"}},
+    {"HeadsOfShift",
+     [](Args& a) { a.shift = small_shift(), a.shift.shape[2] = 2; },
+     {"shift.shape[2] (heads) is 2", "a divisor of x.shape[2], which is 3"}},
+    {"ColumnsOfShift",
+     [](Args& a) { a.shift = small_shift(), a.shift.shape[3] = 8; },
+     {"shift.shape[3] (head dim) is 8", "x.shape[3], which is 16"}},
+    {"StrideOfShift", [](Args& a) { a.shift = small_shift(), a.shift.stride[3] = 2; }, {"shift.stride[3]"}},
+    {"ShiftOfBf16",
+     [](Args& a) { a.shift = small_shift(), a.shift.dtype = TANDEM_BF16; },
+     {"shift.dtype is 1", "TANDEM_FP32"}},
+    {"ShiftThatIsTheOutput",
+     [](Args& a) { a.shift = small_shift(), a.shift.data = a.out.data; },
+     {"shift.data", "overlap"}},
+    {"KeysShiftWithoutProducts",
+     [](Args& a) { a.k_shift = small_shift(); },
+     {"q_dot_k_shift.data is NULL, but k_shift is given"}},
+    {"ProductsWithoutKeysShift",
+     [](Args& a) { a.q_dot_k_shift = small_shift(); },
+     {"k_shift.data is NULL, but q_dot_k_shift is given"}},
+    {"ProductsOfAnotherShape",
+     [](Args& a) { a.k_shift = a.q_dot_k_shift = small_shift(); },
+     {"q_dot_k_shift.shape[0]"}},
+    {"KeysShiftByColumn",
+     [](Args& a) { a.k_shift = a.q_dot_k_shift = small_shift(), a.layout = TANDEM_VALUES_BY_COLUMN; },
+     {"k_shift is given, but layout is TANDEM_VALUES_BY_COLUMN"}},
     {"Hadamard", [](Args& a) { a.hadamard = -1; }, {"hadamard is -1"}},
     {"InputOf8Bits", [](Args& a) { a.x.dtype = TANDEM_E4M3; }, {"x.dtype is 4 (e4m3)", "TANDEM_FP32"}},
     {"OutputOfBf16", [](Args& a) { a.out.dtype = TANDEM_BF16; }, {"out.dtype is 1 (bf16)", "TANDEM_E4M3"}},

@@ -15,6 +15,8 @@ Request::Request(const ForwardCase& c, tandem_backend backend) : ForwardArgs(c),
   if (c.eight_bit.q.heads > 0) scales.q = tensors.q_scale.view();
   if (c.eight_bit.k.heads > 0) scales.k = tensors.k_scale.view();
   if (c.eight_bit.v.heads > 0) scales.v = tensors.v_scale.view();
+  if (c.eight_bit.v_shift) scales.v_shift = tensors.v_shift.view();
+  if (c.eight_bit.q_dot_k_shift) scales.q_dot_k_shift = tensors.q_dot_k_shift.view();
   std::size_t bytes = 0;
   if (tandem_forward_workspace(&args, &bytes) == TANDEM_OK)
     workspace.resize(bytes / sizeof(WorkspaceBlock) + 1);

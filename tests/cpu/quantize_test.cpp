@@ -36,6 +36,8 @@ std::vector<double> rotated_row(const QuantizeTensors& t, std::int64_t b, std::i
   std::vector<double> x, y(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < d; ++i) x.push_back(t.x.at(b, s, h, i));
   if (t.setup.rotary_dim > 0) turn(t, b, s, x);
+  if (const std::int64_t heads = t.setup.shift_heads; heads > 0)
+    for (std::int64_t i = 0; i < d; ++i) x[i] -= t.shift.at(0, 0, h * heads / t.setup.heads, i);
   if (!t.setup.hadamard) return x;
   for (std::int64_t i = 0; i < d; ++i) {
     double sum = 0;
@@ -86,6 +88,29 @@ TEST(Quantize, RoundsWhatRowsAreToTheNearestThatTheScaleAllows) {
       }
     });
     EXPECT_TRUE(t.out.guards_intact() && t.scale.guards_intact());
+  }
+}
+
+// The matrix changes no product, so rows are taken as they are before it.
+TEST(Quantize, WritesTheProductOfEachRowAndItsHeadsKeyShift) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    QuantizeCase c = test::random_quantize_case(seed);
+    if (c.by_column) continue;
+    c.k_shift_heads = seed % 2 == 0 ? 1 : c.heads;
+    QuantizeTensors t(c);
+    cpu::quantize(t.problem());
+    t.setup.hadamard = false;
+    for_each_row(c, [&](std::int64_t b, std::int64_t s, std::int64_t h) {
+      const std::vector<double> row = rotated_row(t, b, s, h);
+      double expected = 0, size = 0;
+      for (std::int64_t i = 0; i < c.head_dim; ++i) {
+        const double product = row[i] * t.k_shift.at(b, 0, h * c.k_shift_heads / c.heads, i);
+        expected += product, size += std::abs(product);
+      }
+      ASSERT_NEAR(t.q_dot_k_shift.at(b, s, h, 0), expected, 1e-5 * size + 1e-5)
+          << c << " at " << b << " " << s;
+    });
+    EXPECT_TRUE(t.q_dot_k_shift.guards_intact());
   }
 }
 

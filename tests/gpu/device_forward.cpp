@@ -37,6 +37,8 @@ DeviceForward::DeviceForward(const ForwardTensors& host)
       q_scale_(host.q_scale.storage()),
       k_scale_(host.k_scale.storage()),
       v_scale_(host.v_scale.storage()),
+      v_shift_(host.v_shift.storage()),
+      q_dot_k_shift_(host.q_dot_k_shift.storage()),
       block_counts_(std::as_bytes(host.blocks.counts())),
       block_numbers_(std::as_bytes(host.blocks.numbers())),
       call_(host.setup) {
@@ -57,6 +59,8 @@ DeviceForward::DeviceForward(const ForwardTensors& host)
   if (eight_bit.q.heads > 0) call_.scales.q = host.q_scale.view_at(q_scale_.data());
   if (eight_bit.k.heads > 0) call_.scales.k = host.k_scale.view_at(k_scale_.data());
   if (eight_bit.v.heads > 0) call_.scales.v = host.v_scale.view_at(v_scale_.data());
+  if (eight_bit.v_shift) call_.scales.v_shift = host.v_shift.view_at(v_shift_.data());
+  if (eight_bit.q_dot_k_shift) call_.scales.q_dot_k_shift = host.q_dot_k_shift.view_at(q_dot_k_shift_.data());
 }
 
 void DeviceForward::run(cudaStream_t stream) const {
@@ -70,6 +74,8 @@ void DeviceForward::write_inputs(const ForwardTensors& host) {
   q_scale_.write(host.q_scale.storage());
   k_scale_.write(host.k_scale.storage());
   v_scale_.write(host.v_scale.storage());
+  v_shift_.write(host.v_shift.storage());
+  q_dot_k_shift_.write(host.q_dot_k_shift.storage());
 }
 
 void DeviceForward::write_outputs(const ForwardTensors& host) {

@@ -40,7 +40,8 @@ class DeviceForward {
   void read_outputs(ForwardTensors& host) const;
 
  private:
-  DeviceMemory q_, k_, v_, o_, lse_, q_scale_, k_scale_, v_scale_, block_counts_, block_numbers_;
+  DeviceMemory q_, k_, v_, o_, lse_, q_scale_, k_scale_, v_scale_, v_shift_, q_dot_k_shift_, block_counts_,
+      block_numbers_;
   ForwardArgs call_;
 };
 

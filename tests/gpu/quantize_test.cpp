@@ -22,12 +22,19 @@ class HopperQuantize : public testing::Test {
   /// Quantises copies of all cells, guards included, and brings back what was written.
   static void run(QuantizeTensors& t, cudaStream_t stream) {
     const DeviceMemory x(t.x.storage()), out(t.out.storage()), scale(t.scale.storage()), cos(t.cos.storage()),
-        sin(t.sin.storage()), positions(std::as_bytes(std::span<const std::int32_t>(t.first_positions)));
+        sin(t.sin.storage()), shift(t.shift.storage()), k_shift(t.k_shift.storage()),
+        dots(t.q_dot_k_shift.storage()),
+        positions(std::as_bytes(std::span<const std::int32_t>(t.first_positions)));
     core::QuantizeProblem problem =
         t.problem(t.x.view_at(x.data()), t.out.view_at(out.data()), t.scale.view_at(scale.data()));
     if (problem.rotary.cos != nullptr) {
       problem.rotary.cos = t.cos.view_at(cos.data()).data;
       problem.rotary.sin = t.sin.view_at(sin.data()).data;
+    }
+    if (problem.shift.given()) problem.shift.values = t.shift.view_at(shift.data());
+    if (problem.k_shift.given()) {
+      problem.k_shift.values = t.k_shift.view_at(k_shift.data());
+      problem.q_dot_k_shift = t.q_dot_k_shift.view_at(dots.data());
     }
     if (problem.first_positions != nullptr)
       problem.first_positions = reinterpret_cast<const std::int32_t*>(positions.data());
@@ -36,6 +43,7 @@ class HopperQuantize : public testing::Test {
     ASSERT_EQ(tandem_quantize(&args, stream), TANDEM_OK) << tandem_last_error();
     out.read(t.out.storage());
     scale.read(t.scale.storage());
+    dots.read(t.q_dot_k_shift.storage());
   }
 
   static void expect_as_on_the_cpu(const QuantizeCase& c, cudaStream_t stream) {
@@ -59,6 +67,7 @@ TEST_F(HopperQuantize, RandomTensorsAreTheCpusToTheBit) {
       c.to = variant.output == hw::Operand::int8 ? TANDEM_INT8 : TANDEM_E4M3;
       if (c.to == TANDEM_INT8) c.amplitude = core::E4m3::largest;
       c.terms = variant.terms;
+      if (c.by_column) c.k_shift_heads = 0;
       c.rotary_dim = variant.turns ? 16 * (1 + static_cast<std::int64_t>(c.seed % 4)) : 0;
       expect_as_on_the_cpu(c, stream.get());
     }

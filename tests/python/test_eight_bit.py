@@ -140,6 +140,40 @@ class EightBitTest(unittest.TestCase):
             out = forward(q8, k8, v8, qk_amplitude=most, **scales)
             self.assertLess((out.double() - expected).square().mean().sqrt().item(), 0.005)
 
+    def test_shifts_are_taken_off_and_added_back(self):
+        q, k, v = (torch.randn(2, s, h, 64) for s, h in ((70, 4), (150, 2), (150, 2)))
+        k[..., ::8] += 10
+        v += 1
+        seen = torch.ones(70, 150).tril(80).bool()
+        expected, expected_lse = attention64(q, k, v, seen)
+        k_mean, v_mean = k.mean(dim=1), v.mean(dim=1)
+        errors = []
+        for quantize, forward in ((tandem.quantize, tandem.forward), (tandem_torch.quantize, tandem_torch.attention_eight_bit)):
+            for shifts in (False, True):
+                q8, qs, *dots = quantize(q, hadamard=3, k_shift=k_mean if shifts else None)
+                k8, ks = quantize(k, hadamard=3, shift=k_mean if shifts else None)
+                v8, vs = quantize(v, by_column=True, shift=v_mean if shifts else None)
+                added = {"v_shift": v_mean, "q_dot_k_shift": dots[0]} if shifts else {}
+                out, lse = forward(q8, k8, v8, q_descale=qs, k_descale=ks, v_descale=vs, values_by_column=True, causal=True,
+                                   return_lse=True, **added)
+                errors.append([(x.double() - y).square().mean().sqrt().item() for x, y in ((out, expected), (lse, expected_lse))])
+            self.assertLess(1.5 * errors[-1][0], errors[-2][0])
+            self.assertLess(1.5 * errors[-1][1], errors[-2][1])
+        self.assertEqual(errors[:2], errors[2:])
+
+    def test_shifts_of_wrong_shapes_are_named(self):
+        x = torch.randn(1, 20, 2, 32)
+        for name, shift, words in (("shift", torch.zeros(2, 32), "shift has 2 dimensions"),
+                                   ("shift", torch.zeros(3, 2, 32), "shift.shape\\[0\\]"),
+                                   ("k_shift", torch.zeros(1, 2, 16), "k_shift.shape\\[3\\]")):
+            with self.assertRaisesRegex(tandem.TandemError, words):
+                tandem.quantize(x, **{name: shift})
+        x8 = torch.zeros(1, 20, 2, 32).to(torch.float8_e4m3fn)
+        with self.assertRaisesRegex(tandem.TandemError, "q_dot_k_shift is given, but softcap is 5"):
+            tandem.forward(x8, x8, x8, softcap=5, q_dot_k_shift=torch.zeros(1, 20, 2))
+        with self.assertRaisesRegex(tandem.TandemError, "v_shift.shape\\[2\\]"):
+            tandem.forward(x8, x8, x8, v_shift=torch.zeros(1, 3, 32))
+
     def test_scales_per_tensor_per_head_and_per_block_multiply(self):
         q, k, v = (torch.randn(2, s, h, 32).to(torch.float8_e4m3fn) for s, h in ((70, 4), (150, 2), (150, 2)))
         scales = {"q": torch.rand(1, 1) + 0.5, "k": torch.rand(2, 2) + 0.5, "v": torch.rand(2, 5, 2) + 0.5}

@@ -32,6 +32,8 @@ inline void draw_eight_bit(ForwardCase& c, const forward::ForwardVariant& varian
   c.dtype = variant.operand == hw::Operand::int8 ? TANDEM_INT8 : TANDEM_E4M3;
   c.eight_bit.v_terms = variant.value_terms;
   c.eight_bit.amplitude = variant.fp16_scores ? 8 : 0;
+  c.eight_bit.q_dot_k_shift = random() % 2 == 0 && variant.adds_shifts() && !variant.softcap;
+  c.eight_bit.v_shift = c.eight_bit.v_shift && variant.adds_shifts();
   // Integers without any scale make scores whose log-sum-exp fp32 does not hold well.
   const bool without_scales = c.eight_bit.q.heads == 0 && c.eight_bit.k.heads == 0;
   if (c.dtype == TANDEM_INT8 && without_scales) c.scale = 0.005f;

@@ -318,6 +318,24 @@ TEST(EightBitPlan, BlocksOfScalesAreMultiplesOf128Tokens) {
     }
 }
 
+TEST(EightBitPlan, ShiftsAreAddedUpToHeadDim128) {
+  for (const std::int64_t head_dim : {64, 128, 192, 256})
+    for (const bool lse : {false, true}) {
+      ForwardCase c = small_case();
+      c.dtype = TANDEM_E4M3, c.head_dim = head_dim;
+      ForwardProblem keys = problem_of(c), values = keys;
+      keys.lse.data = lse ? at<void>(1) : nullptr;
+      keys.quantisation.q_dot_k_shift.data = values.quantisation.v_shift.values.data = at<void>(2);
+      const std::string is_given = " is given, but the head dim is " + std::to_string(head_dim);
+      const auto expect = [](const std::string& message, bool refused, const std::string& words) {
+        EXPECT_EQ(message.empty(), !refused) << message;
+        EXPECT_THAT(message, HasSubstr(refused ? words : ""));
+      };
+      expect(message_of(keys), lse && head_dim > 128, "scales.q_dot_k_shift" + is_given);
+      expect(message_of(values), head_dim > 128, "scales.v_shift" + is_given);
+    }
+}
+
 ForwardCase drawn_parts(std::uint64_t seed) {
   Random random(seed);
   const auto draw = [&random](std::uint64_t most) { return 1 + static_cast<std::int64_t>(random() % most); };

@@ -74,7 +74,9 @@ tandem_scales scales_without_tensors(const ForwardCase& c) {
           own.v.block,
           own.v_transposed ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY,
           own.v_terms,
-          own.amplitude};
+          own.amplitude,
+          {},
+          {}};
 }
 
 /// Scales of one of `heads` numbers of heads, or of one head, or none. `block`: what any block is a multiple
@@ -115,7 +117,8 @@ std::ostream& operator<<(std::ostream& out, const ForwardCase& c) {
     out << " to " << core::name_of(c.eight_bit.output)
         << (c.eight_bit.v_transposed ? " v-columns x " : " v-rows x ") << c.eight_bit.v_terms << " amplitude "
         << c.eight_bit.amplitude << " scales q " << c.eight_bit.q << " k " << c.eight_bit.k << " v "
-        << c.eight_bit.v;
+        << c.eight_bit.v << (c.eight_bit.v_shift ? " v-shift" : "")
+        << (c.eight_bit.q_dot_k_shift ? " q-dot-k-shift" : "");
   }
   return out << c.blocks << " layouts q " << c.q << " k " << c.k << " v " << c.v << " o " << c.o << " lse "
              << c.lse_layout;
@@ -151,6 +154,9 @@ void draw_eight_bit(ForwardCase& c, Random& random) {
   own.q = draw_scales(random, 1 + static_cast<std::int64_t>(random() % 70), {c.q_heads, c.kv_heads});
   own.k = draw_scales(random, 128, {c.kv_heads});
   own.v = draw_scales(random, 128, {c.kv_heads});
+  const bool adds_shifts = c.head_dim <= 128;
+  own.v_shift = adds_shifts && random() % 2 == 0;
+  own.q_dot_k_shift = adds_shifts && c.softcap == 0 && random() % 2 == 0;
 }
 
 tandem_mask to_c(const core::Mask& mask) {
@@ -211,6 +217,8 @@ ForwardTensors::ForwardTensors(const ForwardCase& c)
       q_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.q, c.q_len)),
       k_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.k, c.k_len)),
       v_scale(TANDEM_FP32, shape_of_scales(c, c.eight_bit.v, c.k_len)),
+      v_shift(TANDEM_FP32, {c.batch, 1, c.kv_heads, c.head_dim}),
+      q_dot_k_shift(TANDEM_FP32, {c.batch, c.q_len, c.q_heads, 1}, {.row_gap = 3}),
       blocks(c.blocks, {c.batch, c.q_heads, c.q_len, c.k_len}) {
   const float of_row = c.dtype == TANDEM_INT8 ? deviation_of_integers : 1;
   q.fill_random(c.nearly_normal, c.seed * 3, of_row);
@@ -220,6 +228,7 @@ ForwardTensors::ForwardTensors(const ForwardCase& c)
   if (c.eight_bit.v_transposed) clear_tail(v, c.k_len);
   fill_scales(q_scale, c.seed, 1 / of_row), fill_scales(k_scale, c.seed + 1, 1 / of_row);
   fill_scales(v_scale, c.seed + 2, 1);
+  v_shift.fill_random(c.nearly_normal, c.seed + 3), q_dot_k_shift.fill_random(c.nearly_normal, c.seed + 4);
 }
 
 core::ForwardProblem ForwardTensors::problem() const {
@@ -238,6 +247,8 @@ core::ForwardProblem ForwardTensors::problem() const {
                       own.v_transposed,
                       own.v_terms,
                       own.amplitude};
+    if (own.v_shift) p.quantisation.v_shift = {v_shift.view()};
+    if (own.q_dot_k_shift) p.quantisation.q_dot_k_shift = q_dot_k_shift.view();
   }
   set_scalars(p, setup);
   return p;

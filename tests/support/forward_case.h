@@ -25,6 +25,7 @@ struct EightBitCase {
   int v_terms = 1;      ///< two only where v is transposed
   float amplitude = 0;  ///< as callers say it: elements of q and k are normal numbers, which 8 bounds
   ScaleCase q = {}, k = {}, v = {};
+  bool v_shift = false, q_dot_k_shift = false;  ///< the latter without a softcap; each batch and head its own
 };
 
 /// Everything that defines a problem, its values included.
@@ -90,6 +91,7 @@ struct ForwardTensors {
   ForwardCase setup;
   HostTensor q, k, v, o, lse;
   HostTensor q_scale, k_scale, v_scale;  ///< of 8-bit inputs
+  HostTensor v_shift, q_dot_k_shift;     ///< the same
   BlockListArrays blocks;
 };
 

@@ -56,8 +56,8 @@ std::ostream& operator<<(std::ostream& out, const QuantizeCase& c) {
              << (c.scale_given ? " given" : "") << " amplitude " << c.amplitude
              << (c.hadamard ? " hadamard" : "") << " seed " << c.seed << " layouts x " << c.x << " out "
              << c.out << " rotary " << c.rotary_dim << (c.interleaved ? " interleaved " : " halves ")
-             << (c.tables_of_dtype ? "of the dtype " : "fp32 ")
-             << (c.positions_given ? "from positions" : "");
+             << (c.tables_of_dtype ? "of the dtype " : "fp32 ") << (c.positions_given ? "from positions" : "")
+             << " shifts of heads " << c.shift_heads << " and " << c.k_shift_heads;
 }
 
 QuantizeCase random_quantize_case(std::uint64_t seed) {
@@ -91,6 +91,9 @@ QuantizeCase random_quantize_case(std::uint64_t seed) {
     c.interleaved = random() % 2 == 0, c.tables_of_dtype = random() % 2 == 0;
     c.positions_given = random() % 2 == 0;
   }
+  const auto draw_heads = [&] { return random() % 3 == 0 ? 0 : random() % 2 == 0 ? 1 : c.heads; };
+  c.shift_heads = draw_heads();
+  if (!c.by_column) c.k_shift_heads = draw_heads();
   return c;
 }
 
@@ -102,8 +105,12 @@ QuantizeTensors::QuantizeTensors(const QuantizeCase& c)
       cos(c.tables_of_dtype ? c.dtype : TANDEM_FP32, {1, 1, QuantizeCase::positions, c.rotary_dim / 2},
           {.row_gap = 0}),
       sin(c.tables_of_dtype ? c.dtype : TANDEM_FP32, {1, 1, QuantizeCase::positions, c.rotary_dim / 2},
-          {.row_gap = 0}) {
+          {.row_gap = 0}),
+      shift(TANDEM_FP32, {1, 1, std::max<std::int64_t>(1, c.shift_heads), c.head_dim}),
+      k_shift(TANDEM_FP32, {c.batch, 1, std::max<std::int64_t>(1, c.k_shift_heads), c.head_dim}),
+      q_dot_k_shift(TANDEM_FP32, {c.batch, c.length, c.heads, 1}, {.row_gap = 3}) {
   fill(x, c.seed);
+  shift.fill_normal(c.seed + 2), k_shift.fill_normal(c.seed + 3);
   fill_tables(*this);
   Random random(c.seed);
   for (std::int64_t b = 0; b < c.batch; ++b)  // some before the first position, some beyond the last
@@ -122,21 +129,24 @@ core::QuantizeProblem QuantizeTensors::problem() const { return problem(x.view()
 core::QuantizeProblem QuantizeTensors::problem(const core::Tensor& from, const core::Tensor& to,
                                                const core::Tensor& scales) const {
   const std::int64_t block = setup.scale.block;
-  return {
-      .x = from,
-      .out = to,
-      .by_column = setup.by_column,
-      .terms = setup.terms,
-      .amplitude = setup.amplitude,
-      .scale = {scales, block == 0 ? std::numeric_limits<std::int64_t>::max() : block},
-      .scale_given = setup.scale_given,
-      .hadamard = setup.hadamard,
-      .seed = setup.seed,
-      .rotary = setup.rotary_dim == 0
-                    ? core::Rotary{}
-                    : core::Rotary{cos.view().data, sin.view().data, cos.view().dtype,
-                                   QuantizeCase::positions, setup.rotary_dim, setup.interleaved},
-      .first_positions = setup.rotary_dim > 0 && setup.positions_given ? first_positions.data() : nullptr};
+  const bool dots = setup.k_shift_heads > 0;
+  return {.x = from,
+          .out = to,
+          .by_column = setup.by_column,
+          .terms = setup.terms,
+          .amplitude = setup.amplitude,
+          .scale = {scales, block == 0 ? std::numeric_limits<std::int64_t>::max() : block},
+          .scale_given = setup.scale_given,
+          .hadamard = setup.hadamard,
+          .seed = setup.seed,
+          .rotary = setup.rotary_dim == 0
+                        ? core::Rotary{}
+                        : core::Rotary{cos.view().data, sin.view().data, cos.view().dtype,
+                                       QuantizeCase::positions, setup.rotary_dim, setup.interleaved},
+          .first_positions = setup.rotary_dim > 0 && setup.positions_given ? first_positions.data() : nullptr,
+          .shift = setup.shift_heads > 0 ? core::Shift{shift.view()} : core::Shift{},
+          .k_shift = dots ? core::Shift{k_shift.view()} : core::Shift{},
+          .q_dot_k_shift = dots ? q_dot_k_shift.view() : core::Tensor{}};
 }
 
 double QuantizeTensors::quantised(std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t i) const {
@@ -160,6 +170,8 @@ tandem_quantize_args to_c(const core::QuantizeProblem& problem, tandem_rotary* r
   args.seed = problem.seed;
   args.terms = problem.terms;
   if (problem.amplitude != core::E4m3::largest) args.amplitude = problem.amplitude;
+  args.shift = problem.shift.values, args.k_shift = problem.k_shift.values;
+  args.q_dot_k_shift = problem.q_dot_k_shift;
   if (rotary != nullptr && problem.rotary.cos != nullptr) {
     const core::Rotary& own = problem.rotary;
     *rotary = {sizeof *rotary, own.cos, own.sin, own.dtype, own.positions, own.dim, own.interleaved ? 1 : 0};
@@ -176,6 +188,14 @@ std::string quantize_failure(const QuantizeTensors& after, const QuantizeTensors
   std::string failure;
   if (!same(after.out, expected.out)) failure += "out differs; ";
   if (!same(after.scale, expected.scale)) failure += "scale differs; ";
+  if (!after.q_dot_k_shift.guards_intact()) failure += "q_dot_k_shift is written outside; ";
+  if (after.setup.k_shift_heads == 0) return failure;
+  const std::vector<double> dots = after.q_dot_k_shift.values(), known = expected.q_dot_k_shift.values();
+  for (std::size_t i = 0; i < dots.size(); ++i)  // sums in another order
+    if (!(std::abs(dots[i] - known[i]) <= 2e-4 + 1e-5 * std::abs(known[i]))) {
+      failure += "q_dot_k_shift differs; ";
+      break;
+    }
   return failure;
 }
 

@@ -27,7 +27,8 @@ struct QuantizeCase {
   bool interleaved = false;
   bool tables_of_dtype = false;  ///< else fp32
   bool positions_given = false;
-  static constexpr std::int64_t positions = 200;  ///< that the tables have
+  std::int64_t shift_heads = 0, k_shift_heads = 0;  ///< of the shifts; 0: none. Of k only by key
+  static constexpr std::int64_t positions = 200;    ///< that the tables have
 };
 
 std::ostream& operator<<(std::ostream& out, const QuantizeCase& c);
@@ -51,6 +52,8 @@ struct QuantizeTensors {
   HostTensor x, out, scale;
   HostTensor cos, sin;  ///< of rotary embedding
   std::vector<std::int32_t> first_positions;
+  HostTensor shift, k_shift;  ///< of all entries, and of each
+  HostTensor q_dot_k_shift;   ///< poisoned
 };
 
 /// The arguments as callers of the C interface say them; the backend is left at its default. `rotary` is

@@ -118,8 +118,14 @@ float rounded_probability(tandem_dtype dtype, float weight, float sum) {
   return rounded(dtype, weight / sum);
 }
 
+/// Of a key/value head.
+struct HeadValues {
+  const float* rows;
+  const float* shift;  ///< what each is besides; nullptr: nothing
+};
+
 /// Writes the output row and returns the log-sum-exp. `sink`: -inf where there is none.
-float attend(const core::ForwardProblem& p, std::vector<float> weights, float sink, const float* v,
+float attend(const core::ForwardProblem& p, std::vector<float> weights, float sink, const HeadValues& v,
              core::KeyRange keys, double* o) {
   const std::int64_t d = p.value_dim();
   const float infinity = std::numeric_limits<float>::infinity();
@@ -134,16 +140,18 @@ float attend(const core::ForwardProblem& p, std::vector<float> weights, float si
   std::vector<float> row(d, 0.0f);
   for (std::size_t j = 0; j < weights.size(); ++j) {
     const float probability = rounded_probability(p.dtype(), weights[j], sum);
-    const float* value = v + (keys.begin + static_cast<std::int64_t>(j)) * d;
+    const float* value = v.rows + (keys.begin + static_cast<std::int64_t>(j)) * d;
     for (std::int64_t i = 0; i < d; ++i) row[i] += probability * value[i];
   }
-  for (std::int64_t i = 0; i < d; ++i) o[i] = rounded(p.o.dtype, row[i]);
+  for (std::int64_t i = 0; i < d; ++i)
+    o[i] = rounded(p.o.dtype, row[i] + (v.shift != nullptr ? v.shift[i] : 0));
   return row_max + std::log(sum);
 }
 
 }  // namespace
 
 ForwardValues standard_forward(const core::ForwardProblem& p) {
+  const core::Quantisation& own = p.quantisation;
   const std::vector<float> q = gather(p.q), k = gather(p.k), v = gather_values(p);
   const std::int64_t d = p.head_dim(), dv = p.value_dim(), rows = p.batch() * p.q_len() * p.q_heads();
   ForwardValues out{std::vector<double>(rows * dv), std::vector<double>(rows)};
@@ -156,7 +164,9 @@ ForwardValues standard_forward(const core::ForwardProblem& p) {
         const std::int64_t row = (b * p.q_len() + i) * p.q_heads() + h;
         const float sink = p.sinks == nullptr ? -std::numeric_limits<float>::infinity() : p.sinks[h];
         out.lse[row] = attend(p, scores_of(p, {b, i, h}, q_row, k.data() + kv_row * d, keys), sink,
-                              v.data() + kv_row * dv, keys, &out.o[row * dv]);
+                              {v.data() + kv_row * dv, own.v_shift.of(b, h / p.group(), p.kv_heads())}, keys,
+                              &out.o[row * dv]) +
+                       p.scale * own.dot_of_row(b, i, h);
       }
   return out;
 }

@@ -183,6 +183,13 @@ MUTANTS = [
            Edit("8 * (j / 2) + half", "8 * (j / 2)")),
     Mutant("fp16 scores: also where they may not fit", "plan", "forward/plan/can_serve",
            Edit("!variant.fp16_scores || problem.quantisation.scores_fit_fp16(problem.head_dim())", "true")),
+    # 8 bits: shifts
+    Mutant("8 bits: rows without keys get the values' shift", "weights", "add_v_shift",
+           Edit("normalise[i] == 0.f ? 0.f : own", "own")),
+    Mutant("8 bits: the values' shift of a pack's number", "weights", "add_v_shift",
+           Edit("static_cast<int>(args.group.divide(work.tile.head).quotient)", "work.tile.head")),
+    Mutant("8 bits: both rows' lse by the upper one's product", "weights", "add_k_shift",
+           Edit("const int at = row + 8 * i", "const int at = row")),
     # 8 bits: blocks and their weights
     Mutant("8 bits: values' scales forgotten", "weights", "weigh",
            Edit("share[i] * value_scale", "share[i]")),

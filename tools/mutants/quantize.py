@@ -26,5 +26,10 @@ MUTANTS = [
     Mutant("quantise: columns' tails are left as they were", "quantise", "store_columns",
            Edit("at >= args.padded", "at >= args.length - args.length % 16")),
     Mutant("quantise: tokens of a column as they come", "quantise", "store_columns", Edit("core::key_of_position(4 * four + i)", "4 * four + i")),
+    Mutant("quantise: rows behind the last one have a shift", "quantise", "subtract_shift",
+           Edit("exists ? own[c] : 0.f", "own[c]")),
+    Mutant("quantise: a shift without the matrix's signs", "quantise", "load_signed", Remove("flip_signs")),
+    Mutant("quantise: products of half of a row's lanes", "quantise", "store_dots",
+           Edit("distance < lanes", "distance < lanes / 2")),
     Mutant("quantise: begins before the grid ahead has ended", "quantise", "quantize_kernel", Remove("wait_for_prior_grid")),
 ]

@@ -218,12 +218,15 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
 
 
 def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, dtype=torch.float8_e4m3fn, terms=1, rotary=None,
-             rotary_interleaved=False, first_positions=None, amplitude=0.0):
+             rotary_interleaved=False, first_positions=None, amplitude=0.0, shift=None, k_shift=None):
     """x in 8 bits and its scales as an operator: arguments and results are those of tandem.quantize, dtype torch.int8 or
     torch.float8_e4m3fn. Has no gradient."""
     cos, sin = (None, None) if rotary is None else rotary
     options = (by_column, block, hadamard, dtype == torch.int8, terms, cos, sin, rotary_interleaved, first_positions,
-               float(amplitude))
+               float(amplitude), shift)
+    if k_shift is not None:
+        out, found, dots = torch.ops.tandem.quantize_queries(x, scale, k_shift, *options)
+        return out, found if scale is None else scale, dots
     if scale is None:
         return torch.ops.tandem.quantize(x, *options)
     return torch.ops.tandem.quantize_by(x, scale, *options), scale
@@ -231,7 +234,7 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, dtype=
 
 def attention_eight_bit(q, k, v, *, q_descale=None, k_descale=None, v_descale=None, descale_block=128,
                         values_by_column=False, causal=False, window=None, scale=None, softcap=0.0, return_lse=False,
-                        dtype=torch.bfloat16, qk_amplitude=0.0):
+                        dtype=torch.bfloat16, qk_amplitude=0.0, v_shift=None, q_dot_k_shift=None):
     """Attention over float8_e4m3fn tensors, q and k also int8, as an operator: arguments and results are those of tandem.forward. dtype: of
     out, bfloat16 or float16. Has no gradient.
 
@@ -244,7 +247,7 @@ def attention_eight_bit(q, k, v, *, q_descale=None, k_descale=None, v_descale=No
     left, right = _sides(causal, window)
     out, lse = torch.ops.tandem.forward_eight_bit(q, k, v, q_descale, k_descale, v_descale, descale_block,
                                                   values_by_column, left, right, _scale(scale), float(softcap), dtype,
-                                                  float(qk_amplitude))
+                                                  float(qk_amplitude), v_shift, q_dot_k_shift)
     return (out, lse) if return_lse else out
 
 

@@ -86,12 +86,13 @@ _define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Ten
         "int? hadamard=None, Tensor? qv=None) -> (Tensor, Tensor)")
 QUANTISED = ("bool by_column, SymInt block, int? hadamard, bool integers=False, int terms=1, Tensor? cos=None, "
              "Tensor? sin=None, bool interleaved=False, Tensor? first_positions=None, "
-             "float amplitude=0.0")
+             "float amplitude=0.0, Tensor? shift=None")
 _define("quantize", f"(Tensor x, {QUANTISED}) -> (Tensor, Tensor)")
 _define("quantize_by", f"(Tensor x, Tensor scale, {QUANTISED}) -> Tensor")
+_define("quantize_queries", f"(Tensor x, Tensor? scale, Tensor k_shift, {QUANTISED}) -> (Tensor, Tensor, Tensor)")
 _define("forward_eight_bit", "(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
-        f"SymInt descale_block, bool values_by_column, {MASK}, ScalarType dtype, float qk_amplitude=0.0) -> "
-        "(Tensor, Tensor)")
+        f"SymInt descale_block, bool values_by_column, {MASK}, ScalarType dtype, float qk_amplitude=0.0, "
+        "Tensor? v_shift=None, Tensor? q_dot_k_shift=None) -> (Tensor, Tensor)")
 _define("merge", "(Tensor o_parts, Tensor lse_parts, ScalarType dtype) -> (Tensor, Tensor)")
 
 
@@ -196,27 +197,33 @@ def _decode_append(q, k_cache, v_cache, k_new, v_new, *rest):
     return _step(q, k_cache, v_cache, *rest, new=(k_new, v_new))
 
 
-def _quantize(x, by_column, block, hadamard, *finer, scale=None):
+def _quantize(x, by_column, block, hadamard, *finer, scale=None, k_shift=None):
     # Those at the end that have their default do not come.
-    defaults = (False, 1, None, None, False, None, 0.0)
-    integers, terms, cos, sin, interleaved, first_positions, amplitude = (*finer, *defaults[len(finer):])
+    defaults = (False, 1, None, None, False, None, 0.0, None)
+    integers, terms, cos, sin, interleaved, first_positions, amplitude, shift = (*finer, *defaults[len(finer):])
     return tandem.quantize(rows_contiguous(x), scale=scale, by_column=by_column, block=block, hadamard=hadamard,
                            dtype="int8" if integers else "float8_e4m3fn", terms=terms,
                            rotary=None if cos is None else (cos, sin), rotary_interleaved=interleaved,
-                           first_positions=first_positions, amplitude=amplitude)
+                           first_positions=first_positions, amplitude=amplitude, shift=shift, k_shift=k_shift)
 
 
 def _quantize_by(x, scale, *options):
     return _quantize(x, *options, scale=scale)[0]
 
 
+def _quantize_queries(x, scale, k_shift, *options):
+    out, found, dots = _quantize(x, *options, scale=scale, k_shift=k_shift)
+    return out, found if scale is None else found.clone(), dots
+
+
 def _forward_eight_bit(q, k, v, *rest):
-    q_descale, k_descale, v_descale, block, by_column, left, right, scale, softcap, dtype, *amplitude = rest
+    q_descale, k_descale, v_descale, block, by_column, left, right, scale, softcap, dtype, *finer = rest
+    amplitude, v_shift, q_dot_k_shift = (*finer, *(0.0, None, None)[len(finer):])
     return tandem.forward(rows_contiguous(q), rows_contiguous(k), rows_contiguous(v), q_descale=q_descale,
                           k_descale=k_descale, v_descale=v_descale, descale_block=block, values_by_column=by_column,
                           window=_window(left, right), scale=scale or None, softcap=softcap,
                           out=torch.empty(q.shape, dtype=dtype, device=q.device), return_lse=True,
-                          qk_amplitude=amplitude[0] if amplitude else 0.0)
+                          qk_amplitude=amplitude, v_shift=v_shift, q_dot_k_shift=q_dot_k_shift)
 
 
 def _merge(o_parts, lse_parts, dtype):
@@ -258,6 +265,7 @@ for device in ("CPU", "CUDA"):
     LIBRARY.impl("decode_append", _decode_append, device)
     LIBRARY.impl("quantize", _quantize, device)
     LIBRARY.impl("quantize_by", _quantize_by, device)
+    LIBRARY.impl("quantize_queries", _quantize_queries, device)
     LIBRARY.impl("forward_eight_bit", _forward_eight_bit, device)
     LIBRARY.impl("merge", _merge, device)
 
@@ -303,10 +311,16 @@ def _fake_eight_bits(x, by_column, _block, _hadamard, integers=False, terms=1, *
 
 
 @torch.library.register_fake("tandem::quantize", lib=LIBRARY)
-def _(x, by_column, block, *options):
+def _fake_quantize(x, by_column, block, *options):
     b, s, h, _ = x.shape
     blocks = (s + block - 1) // block if block else 1
     return _fake_eight_bits(x, by_column, block, *options), x.new_empty((b, blocks, h), dtype=torch.float32)
+
+
+@torch.library.register_fake("tandem::quantize_queries", lib=LIBRARY)
+def _fake_quantize_queries(x, scale, _k_shift, *options):
+    out, found = _fake_quantize(x, *options)
+    return out, found if scale is None else torch.empty_like(scale), x.new_empty(x.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("tandem::quantize_by", lib=LIBRARY)
@@ -401,7 +415,7 @@ for name in ("backward", "backward_with_sinks"):
 _no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
 _no_derivative("forward_cache", "caches are for inference, and chunk, alibi_slopes, tree and split_size have none; use "
                "tandem.torch.attention or attention_varlen without")
-for name in ("quantize", "quantize_by", "forward_eight_bit"):
+for name in ("quantize", "quantize_by", "quantize_queries", "forward_eight_bit"):
     _no_derivative(name, "8 bits are for inference; use tandem.torch.attention")
 _no_derivative("merge", "only attention itself has a backward pass")
 
