@@ -371,10 +371,11 @@ MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& va
   const int keys = problem.varlen.page_table == nullptr
                        ? variant.block_n
                        : static_cast<int>(std::gcd<std::int64_t>(variant.block_n, problem.k.shape[1]));
-  return {.q = {variant.block_m / variant.consumers(), heads},
-          .keys = {keys},
-          .values = {variant.values == ValueLayout::columns ? variant.value_dim : keys},
-          .o = {output_rows, heads}};
+  return {
+      .q = {variant.block_m / variant.query_tiles(), heads},
+      .keys = {keys},
+      .values = {variant.values == ValueLayout::columns ? variant.value_dim : keys / variant.block_parts()},
+      .o = {output_rows, heads}};
 }
 
 std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const ForwardVariant& variant) {
