@@ -346,8 +346,9 @@ core::Status no_variant(const core::ForwardProblem& problem) {
               (problem.tree != nullptr ? ", a tree" : "") + (problem.blocks.given() ? ", a block list" : "") +
               (problem.softcap > 0 ? ", a softcap, overlap " : ", overlap ") + name_of(problem.overlap) +
               " and turn " + name_of(problem.turn) +
-              "; built are bf16 and fp16 with head dims up to 256, and overlaps and turns other than the "
-              "default ones without a softcap" +
+              "; built are bf16 and fp16 with head dims up to 256, up to 512 of fixed lengths without sinks, "
+              "slopes, chunks, trees and block lists, and overlaps and turns other than the default ones up "
+              "to 256 without a softcap" +
               (problem.mask.chunk > 0 || problem.tree != nullptr ? ", chunks and trees up to 192" : "") +
               (problem.blocks.given() ? ", and block lists without sinks, chunks, slopes and trees" : "")};
 }
