@@ -46,7 +46,7 @@ struct WideConsumer {
   TANDEM_DEVICE static void sync() {
     hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::consumers_of_same_rows), 2 * hw::warpgroup_size);
   }
-  TANDEM_DEVICE void release_queries() {
+  TANDEM_DEVICE void give_queries_back() {
     tile::consumer_release(shared.q_pipeline[0], tile::PipelineState<1>{0, q_parity});
     q_parity ^= 1u;
   }
@@ -140,7 +140,7 @@ TANDEM_DEVICE void wide_blocks(WideConsumer<V>& own, int begin, int end) {
   for (int j = begin; j < end; ++j) {
     float scores[V.block_n / 4];
     compute_own_scores(own, scores);
-    if (j + 1 == own.loop.count) own.release_queries();
+    if (j + 1 == own.loop.count) own.give_queries_back();
 
     take_common_maximum<V, kind>(own, scores, j);
     const tile::Rescale by = own.softmax.template rebase<kind == BlockKind::masked>(own.args.scale_log2);
@@ -194,7 +194,7 @@ TANDEM_DEVICE void consume_wide(const ForwardArguments& args, ForwardShared<V>& 
     tile::consumer_wait(shared.q_pipeline[0], tile::PipelineState<1>{0, own.q_parity});  // line 14
     if (own.loop.count == 0) {
       hw::sync_warp();  // as in kernel.h
-      own.release_queries();
+      own.give_queries_back();
     } else {
       wide_blocks<V, BlockKind::masked>(own, 0, own.loop.full_begin);
       wide_blocks<V, BlockKind::full>(own, own.loop.full_begin, own.loop.full_end);
