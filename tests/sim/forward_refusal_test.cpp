@@ -66,6 +66,16 @@ TEST(ForwardRefusal, WhatIsNotBuiltIsNamed) {
       "sinks, slopes, chunks, trees and block lists, and overlaps and turns other than the default ones up "
       "to "
       "256 without a softcap");
+  c.head_dim = 512;
+  EXPECT_EQ(message_of(problem_of(c)), "");
+  static constexpr float sinks[8] = {};
+  ForwardProblem with_sinks = problem_of(c);
+  with_sinks.sinks = sinks;
+  EXPECT_THAT(message_of(forward::for_kernels(with_sinks)),
+              HasSubstr("with head dim 512, overlap TANDEM_OVERLAP_AUTO and"));
+  c.overlap = TANDEM_OVERLAP_TWO_STAGE;
+  EXPECT_THAT(message_of(problem_of(c)), HasSubstr("with head dim 512, overlap TANDEM_OVERLAP_TWO_STAGE"));
+  c.head_dim = 520;
   c.softcap = 3, c.overlap = TANDEM_OVERLAP_TWO_STAGE, c.turn = TANDEM_TURN_FREE;
   EXPECT_THAT(message_of(problem_of(c)),
               HasSubstr(", a softcap, overlap TANDEM_OVERLAP_TWO_STAGE and turn TANDEM_TURN_FREE;"));
