@@ -61,11 +61,8 @@ TEST(ForwardRefusal, WhatIsNotBuiltIsNamed) {
   EXPECT_EQ(
       message_of(problem_of(c)),
       "no Hopper kernel is built for dtype bf16 with head dim 520, overlap TANDEM_OVERLAP_AUTO and turn "
-      "TANDEM_TURN_AUTO; built are bf16 and fp16 with head dims up to 256, up to 512 of fixed lengths "
-      "without "
-      "sinks, slopes, chunks, trees and block lists, and overlaps and turns other than the default ones up "
-      "to "
-      "256 without a softcap");
+      "TANDEM_TURN_AUTO; built are bf16 and fp16 with head dims up to 256, up to 512 of fixed lengths and "
+      "bands alone, and overlaps and turns other than the default ones up to 256 without a softcap");
   c.head_dim = 512;
   EXPECT_EQ(message_of(problem_of(c)), "");
   static constexpr float sinks[8] = {};
