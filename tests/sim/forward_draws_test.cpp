@@ -71,7 +71,7 @@ void count_eight_bit(Coverage& coverage, const std::string& kind, const ForwardC
 
 std::string kind_of(const ForwardVariant& v) {
   if (v.is_8_bit()) return "8 bits";
-  if (v.shares_rows()) return v.mask == MaskKind::prefix ? "wide p" : "wide b";
+  if (v.shares_rows()) return "wide";
   static constexpr const char* overlaps[] = {"serial", "two-stage", "three-stage"};
   return std::string(overlaps[static_cast<int>(v.overlap)]) + (v.mask == MaskKind::prefix ? " p" : " b");
 }
