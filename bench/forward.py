@@ -6,7 +6,8 @@ FlashAttention-3 on a Hopper GPU, all taking turns in one process.
 Runs the grid of the FlashAttention-3 paper (hidden dimension 2048, 16k tokens, s 512 to 16k, d 64, 128 and 256, full
 and causal), its ablation (every overlap with and without pingpong beside cuDNN, b4 h16 s8448 d128), and a GEMM as the
 ceiling. --grid beyond: what that grid leaves out, and the grid itself in fp16. --grid narrow-values: values narrower than
-keys (192 and 128), each of Tandem's kernels for them and those that pad. Inputs are random normal numbers. Each peer's
+keys (192 and 128), each of Tandem's kernels for them and those that pad. --d 512 --peers tandem cudnn efficient: head
+dim 512 beside PyTorch's memory-efficient attention, which takes every head dim. Inputs are random normal numbers. Each peer's
 output is checked once per case against float64. Rows are written as they come; the run ends in a table.
 
 Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY; for the ablation libtandem_study) and this repository's python/ on
@@ -24,7 +25,7 @@ import torch
 from cases import (ABLATION, COLUMNS, NARROW_VALUE_BLOCKS, RECORDED_PEERS, ablation_case, beyond_grid, case_name,
                    narrow_value_grid, paper_grid, read_rows, row_key)
 from grid import add_grid_options, run_within_budget
-from peers import PEERS, check_output, make_inputs, tandem_variant
+from peers import ON_REQUEST, PEERS, check_output, make_inputs, tandem_variant
 from results import Results, measure, timed_columns
 from timing import Telemetry
 
@@ -110,7 +111,7 @@ def table(rows, recorded):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, help="CSV file to write")
-    add_grid_options(parser, ("paper", "beyond", "narrow-values"))
+    add_grid_options(parser, ("paper", "beyond", "narrow-values"), on_request=ON_REQUEST)
     parser.add_argument("--parts", nargs="+", choices=["ceiling", "ablation", "grid"],
                         default=["ceiling", "ablation", "grid"], help="default: all")
     parser.add_argument("--ablation", dest="parts", action="store_const", const=["ablation"],

@@ -11,14 +11,14 @@ from results import Results
 from timing import Telemetry
 
 
-def add_grid_options(parser, grids=("paper", "beyond")):
-    """What the benches of the paper's grid take."""
+def add_grid_options(parser, grids=("paper", "beyond"), on_request=()):
+    """What the benches of the paper's grid take. on_request: peers that do not run by default."""
     parser.add_argument("--grid", choices=grids, default="paper", help="default: paper")
     parser.add_argument("--d", nargs="+", type=int, default=list(HEAD_DIMS), help="head dims of the paper's grid")
     parser.add_argument("--seqlens", nargs="+", type=int, default=list(SEQLENS), help="its sequence lengths")
     parser.add_argument("--masks", nargs="+", choices=["full", "causal"], default=["full", "causal"], help="its masks")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["bf16"])
-    parser.add_argument("--peers", nargs="+", choices=INSTALLED, default=INSTALLED,
+    parser.add_argument("--peers", nargs="+", choices=[*INSTALLED, *on_request], default=INSTALLED,
                         help="default: those that are installed")
     add_time_options(parser, 1.5, 240)
 

@@ -67,8 +67,9 @@ def _fa3_call(case, q, k, v):
 
 # {name: (case, q, k, v) -> call}; a call enqueues one forward pass and returns o, b, s, h, d.
 PEERS = {"tandem": tandem_variant(), "cudnn": _sdpa_call(SDPBackend.CUDNN_ATTENTION), "fa2": _fa2_call,
-         "fa3": _fa3_call}
-INSTALLED = [peer for peer in PEERS if peer != "fa3" or importlib.util.find_spec("flash_attn_interface")]
+         "fa3": _fa3_call, "efficient": _sdpa_call(SDPBackend.EFFICIENT_ATTENTION)}
+ON_REQUEST = ["efficient"]  # by default those run that are fast
+INSTALLED = [peer for peer in PEERS if peer not in ON_REQUEST and (peer != "fa3" or importlib.util.find_spec("flash_attn_interface"))]
 
 
 def standard_attention(q, k, v, visible, scale, *, dtype, round_to):

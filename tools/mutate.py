@@ -33,6 +33,7 @@ OTHER_GROUPS = {"Group<512>": "Group<512>", "LatentGroup<576>": "LatentGroup<lat
                 "TwoPartGroup<576>": "TwoPartGroup<latent_dim>",
                 "PairedLatentGroup<576>": "PairedLatentGroup<latent_dim>"}  # of decode, with head dims of their own
 LATENT_DIM, LATENT_GROUP = 576, "PairedLatentGroup<576>"
+WIDE_DIM = 512  # of the forward
 TESTS_OF = {"plans": "*", "mixed": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
 FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),
@@ -66,8 +67,15 @@ def leave_out(source, head_dim, kept=()):
             replace_once(source / "src/decode/table.h", f"  visit.template operator()<{name}>();\n", "")
 
 
+def leave_out_wide(source):
+    """Takes the forward's kernels of WIDE_DIM out of a copy."""
+    replace_once(source / "src/forward/table.h", "  visit.template operator()<wide_head_dim, Purpose::best>();\n", "")
+    replace_once(source / "src/forward/groups.cmake", f'list(APPEND groups "Group<{WIDE_DIM}, Purpose::best>")\n', "")
+
+
 def copy_sources(head_dim, work):
-    """A copy of the sources with the kernels of one head dim only, configured. Those of LATENT_DIM have d64 beside them."""
+    """A copy of the sources with the kernels of one head dim only, configured. Those of LATENT_DIM and WIDE_DIM have d64
+    beside them."""
     source, build = work / f"d{head_dim}" / "source", work / f"d{head_dim}" / "build"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir(parents=True)
@@ -77,8 +85,10 @@ def copy_sources(head_dim, work):
         else:
             shutil.copy(ROOT / name, source / name)
     for other in HEAD_DIMS:
-        if other != (64 if head_dim == LATENT_DIM else head_dim):
+        if other != (64 if head_dim in (LATENT_DIM, WIDE_DIM) else head_dim):
             leave_out(source, other, [LATENT_GROUP] if head_dim == LATENT_DIM else [])
+    if head_dim != WIDE_DIM:
+        leave_out_wide(source)
     options = ["-G", "Ninja", "-DTANDEM_HOPPER=OFF"]
     subprocess.run(["cmake", "-S", source, "-B", build, *options], check=True, stdout=subprocess.DEVNULL)
     return source, build

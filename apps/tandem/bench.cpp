@@ -170,7 +170,9 @@ void add_shape_options(CLI::App& command, BenchOptions& options) {
        "Key/value heads, a divisor of the query heads (default: as --heads; with --decode: 8)", 1);
   list("--seqlen", options.seqlen, "Query lengths, in tokens", 0)->capture_default_str();
   list("--seqlen-k", options.seqlen_k, "Key lengths, in tokens (default: as --seqlen)", 0);
-  list("--head-dim", options.head_dim, "Head dims, multiples of 8 up to 256", 8)->capture_default_str();
+  list("--head-dim", options.head_dim,
+       "Head dims, multiples of 8 up to 256, of the forward and of steps up to 512", 8)
+      ->capture_default_str();
   command
       .add_option("--mask", options.mask, "Masks, separated by spaces; window sides are keys, -1: no limit")
       ->check(mask_validator())

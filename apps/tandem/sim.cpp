@@ -203,7 +203,7 @@ void add_shape_options(CLI::App& command, SimOptions& options) {
   command.add_option("--seqlen", options.q_len, "Queries")->check(size)->capture_default_str();
   command.add_option("--seqlen-k", options.k_len, "Keys")->check(size)->capture_default_str();
   command.add_option("--head-dim", options.head_dim, "Head dim, a multiple of 8")
-      ->check(CLI::Range(8, 256))
+      ->check(CLI::Range(8, 512))
       ->capture_default_str();
   command.add_option("--dtype", options.dtype, "Element type")
       ->check(CLI::IsMember({"bf16", "fp16"}))

@@ -38,11 +38,12 @@ extern "C" {
 typedef struct tandem_forward_args {
   size_t struct_size;     /* sizeof(tandem_forward_args) of the header that the caller was compiled with */
   tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
-  tandem_tensor q;        /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
-  tandem_tensor k;        /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q; written only
-                             where varlen appends */
-  tandem_tensor v;        /* b, sk, kv_heads, dv; dv as d, and d for 8 bits: see tandem_value_layout. Of q and
-                             k of INT8 v is E4M3, on Hopper by column */
+  tandem_tensor q;   /* b, sq, q_heads, d; d a multiple of 8 up to 512, of 8 bits up to 256; on Hopper above
+                        256 of fixed lengths, without sinks, slopes, chunks, trees and block lists */
+  tandem_tensor k;   /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q; written only
+                        where varlen appends */
+  tandem_tensor v;   /* b, sk, kv_heads, dv; dv as d, and d for 8 bits: see tandem_value_layout. Of q and
+                        k of INT8 v is E4M3, on Hopper by column */
   tandem_tensor o;   /* b, sq, q_heads, dv; written; dtype of q; of 8-bit q bf16 or fp16 (CPU: or fp32) */
   tandem_tensor lse; /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   const tandem_mask* mask;     /* NULL: every query sees every key */

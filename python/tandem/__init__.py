@@ -24,7 +24,8 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     """softmax(scale * q k^T + mask) v, with any strides whose last one is 1.
 
     q: b, sq, q_heads, d; k: b, sk, kv_heads, d; v: b, sk, kv_heads, dv; q_heads a multiple of kv_heads, d and dv, which of
-    8 bits is d, multiples of 8 up to 256.
+    8 bits is d, multiples of 8 up to 512, of 8 bits up to 256. On Hopper those above 256 go without sinks, slopes, chunks,
+    trees and block lists.
     All NumPy arrays, or all PyTorch tensors of one device, where the call is enqueued on the current stream.
     bfloat16 and float16; float32 too in host memory; 8 bits, float8_e4m3fn, or int8 q and k with v of
     float8_e4m3fn, as quantize makes them: see below.

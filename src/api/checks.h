@@ -20,6 +20,8 @@
 namespace tandem::api {
 
 inline constexpr std::int64_t max_head_dim = 256;
+/// Of the forward in 16 or 32 bits.
+inline constexpr std::int64_t max_forward_head_dim = 512;
 
 /// A tensor argument and what the caller calls it.
 struct Named {

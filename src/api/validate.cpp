@@ -99,7 +99,8 @@ Status check_dtypes(const Args& args) {
 
 Status check_shapes(const Args& args) {
   if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
-  if (Status s = check_head_dim({"q", &args.q}); !s.ok()) return s;
+  const std::int64_t most_columns = args.is_8_bit() ? max_head_dim : max_forward_head_dim;
+  if (Status s = check_head_dim({"q", &args.q}, most_columns); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k}, v{"v", &args.v}, o{"o", &args.o}, lse{"lse", &args.lse};
   const bool by_column = args.is_8_bit() && args.own_scales.v_layout == TANDEM_VALUES_BY_COLUMN;
   ShortList<Agreement> agreements;
@@ -114,7 +115,7 @@ Status check_shapes(const Args& args) {
     for (int i = 0; i < 3; ++i) agreements.push_back({lse, q, i});
   if (Status s = check_agreements(agreements); !s.ok()) return s;
   if (!args.is_8_bit())
-    if (Status s = check_head_dim(v); !s.ok()) return s;
+    if (Status s = check_head_dim(v, most_columns); !s.ok()) return s;
   if (wants_lse(args))
     if (Status s = check_columns_of_lse({"lse", &args.lse}); !s.ok()) return s;
   if (args.has_varlen())

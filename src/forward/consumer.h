@@ -107,7 +107,7 @@ TANDEM_DEVICE void start_output(ConsumerState<V>& state, const BlockProbabilitie
   if constexpr (V.is_8_bit()) {
     start_columns<0>(state, p);
   } else {
-    tile::start_output<V.operand, V.product_columns()>(state.output, p, state.shared.v[state.at.v.stage]);
+    tile::start_output<V.operand, V.instruction_columns()>(state.output, p, state.shared.v[state.at.v.stage]);
   }
   hw::wgmma_commit();
 }

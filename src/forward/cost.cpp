@@ -53,8 +53,10 @@ Price price_of(const ForwardVariant& v) {
       return price_with<128>(v);
     case 192:
       return price_with<192>(v);
-    default:
+    case 256:
       return price_with<256>(v);
+    default:
+      return price_with<wide_head_dim>(v);
   }
 }
 

@@ -62,16 +62,17 @@ TANDEM_DEVICE bool stores_aside(const ForwardArguments& args, const Work& work, 
 }
 enum class Stores { alone, aside };
 
-/// Stores the thread's two rows of normalised output at once.
+/// Stores the thread's two rows of normalised output at once: V.value_dim columns from `first_column` on.
 template <ForwardVariant V>
 TANDEM_DEVICE void store_output(const ForwardArguments& args, const OutputRows& rows, int row,
-                                const float (&output)[V.value_dim / 2]) {
+                                const float (&output)[V.value_dim / 2], int first_column = 0) {
   // All exchanges before any store: stores keep their order, and would make the exchanges wait for one
   // another.
   using Row = tile::OutputRow<V.output, V.value_dim>;
   const Row upper(output, 0), lower(output, 1);
   const auto store = [&](const Row& values, int at) {
-    if (rows.exists(at)) values.store(address_of<std::uint16_t>(args.o, rows, at), args.value_dim);
+    if (rows.exists(at))
+      values.store(address_of<std::uint16_t>(args.o, rows, at) + first_column, args.value_dim - first_column);
   };
   store(upper, row);
   store(lower, row + 8);

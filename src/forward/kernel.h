@@ -10,6 +10,7 @@
 #include "forward/tile_list.h"
 #include "forward/transposer.h"
 #include "forward/varlen_producer.h"
+#include "forward/wide_consumer.h"
 
 namespace tandem::forward {
 
@@ -34,7 +35,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void init_pipelines(ForwardShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers();
-    for (auto& pipeline : shared.q_pipeline) pipeline.init(warps);
+    for (auto& pipeline : shared.q_pipeline) pipeline.init(consumer_warps / V.query_tiles());
     shared.k_pipeline.init(consumer_warps);
     shared.v_pipeline.init(consumer_warps, V.transposes() ? transposing_warps : 1);
     if constexpr (V.transposes()) shared.rows.pipeline.init(transposing_warps);
@@ -122,7 +123,11 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
     hw::acquire_registers<V.consumer_registers()>();  // line 12
     // Where lengths vary asked once more: there is no register to keep it in.
     const int own = V.lengths == Lengths::varlen ? static_cast<int>(hw::warpgroup_index()) : warpgroup;
-    consume<V>(args, shared, own - 1);
+    if constexpr (V.shares_rows()) {
+      consume_wide<V>(args, shared, own - 1);
+    } else {
+      consume<V>(args, shared, own - 1);
+    }
   }
   wait_at_end<V>(args);
 }

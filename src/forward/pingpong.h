@@ -8,7 +8,7 @@
 namespace tandem::forward {
 
 /// Named barriers of the forward; 0 is the block barrier.
-enum class NamedBarrier : std::uint32_t { turn_of_first_consumer = 1 };
+enum class NamedBarrier : std::uint32_t { turn_of_first_consumer = 1, consumers_of_same_rows = 4 };
 
 template <ForwardVariant V>
 struct Pingpong : tile::Turns<V.consumers(), static_cast<std::uint32_t>(NamedBarrier::turn_of_first_consumer),

@@ -319,24 +319,24 @@ const ForwardVariant* choose_variant(const core::ForwardProblem& problem) {
 core::Status no_variant(const core::ForwardProblem& problem) {
   const bool integers = problem.dtype() == TANDEM_INT8, two_terms = problem.quantisation.v_terms == 2;
   if (integers && !problem.quantisation.v_transposed)
-    return {
-        TANDEM_UNSUPPORTED,
-        "scales.v_layout is TANDEM_VALUES_BY_KEY, but q and k are int8; the Hopper backend takes values by "
-        "column beside them: TANDEM_VALUES_BY_COLUMN"};
+    return {TANDEM_UNSUPPORTED,
+            "scales.v_layout is TANDEM_VALUES_BY_KEY, but q and k are int8; the Hopper backend takes values "
+            "by column beside them: TANDEM_VALUES_BY_COLUMN"};
   if (two_terms && !integers)
     return {TANDEM_UNSUPPORTED,
             "scales.v_terms is 2, but q and k are e4m3; the Hopper backend takes values of two terms beside "
             "int8"};
-  return {TANDEM_UNSUPPORTED,
-          std::string("no Hopper kernel is built for dtype ") + core::name_of(problem.dtype()) +
-              " with head dim " + std::to_string(std::max(problem.head_dim(), problem.value_dim())) +
-              (problem.mask.chunk > 0 ? ", chunks" : "") + (problem.slopes.given() ? ", slopes" : "") +
-              (problem.tree != nullptr ? ", a tree" : "") + (problem.blocks.given() ? ", a block list" : "") +
-              (problem.softcap > 0 ? ", a softcap, overlap " : ", overlap ") + name_of(problem.overlap) +
-              " and turn " + name_of(problem.turn) +
-              "; built are bf16 and fp16 with head dims up to 256, and overlaps and turns other than the "
-              "default ones without a softcap" +
-              (problem.mask.chunk > 0 || problem.tree != nullptr ? ", chunks and trees up to 192" : "")};
+  return {
+      TANDEM_UNSUPPORTED,
+      std::string("no Hopper kernel is built for dtype ") + core::name_of(problem.dtype()) +
+          " with head dim " + std::to_string(std::max(problem.head_dim(), problem.value_dim())) +
+          (problem.mask.chunk > 0 ? ", chunks" : "") + (problem.slopes.given() ? ", slopes" : "") +
+          (problem.tree != nullptr ? ", a tree" : "") + (problem.blocks.given() ? ", a block list" : "") +
+          (problem.softcap > 0 ? ", a softcap, overlap " : ", overlap ") + name_of(problem.overlap) +
+          " and turn " + name_of(problem.turn) +
+          "; built are bf16 and fp16 with head dims up to 256, up to 512 of fixed lengths and bands alone, "
+          "and overlaps and turns other than the default ones up to 256 without a softcap" +
+          (problem.mask.chunk > 0 || problem.tree != nullptr ? ", chunks and trees up to 192" : "")};
 }
 
 Tiling tiling_of(const core::ForwardProblem& problem, const ForwardVariant& variant) {
@@ -358,10 +358,11 @@ MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& va
   const int keys = problem.varlen.page_table == nullptr
                        ? variant.block_n
                        : static_cast<int>(std::gcd<std::int64_t>(variant.block_n, problem.k.shape[1]));
-  return {.q = {variant.block_m / variant.consumers(), heads},
-          .keys = {keys},
-          .values = {variant.values == ValueLayout::columns ? variant.value_dim : keys},
-          .o = {output_rows, heads}};
+  return {
+      .q = {variant.block_m / variant.query_tiles(), heads},
+      .keys = {keys},
+      .values = {variant.values == ValueLayout::columns ? variant.value_dim : keys / variant.block_parts()},
+      .o = {output_rows, heads}};
 }
 
 std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const ForwardVariant& variant) {

@@ -39,7 +39,7 @@ struct Producer {
 
   /// Lines 4 and 5.
   TANDEM_DEVICE void load_queries(const Work& work) {
-    for (int c = 0; c < V.consumers(); ++c) {
+    for (int c = 0; c < V.query_tiles(); ++c) {
       tile::producer_acquire(shared.q_pipeline[c], q_at, QueryTile::bytes);
       tile::load_tile(shared.q[c], args.q, shared.q_pipeline[c].full[0], queries(work, c),
                       hw::CachePolicy::evict_first);
@@ -49,10 +49,15 @@ struct Producer {
 
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int i) {
-    tile::producer_acquire(shared.k_pipeline, k_at, KeyTile::bytes);
-    tile::load_tile(shared.k[k_at.stage], args.k, shared.k_pipeline.full[k_at.stage], keys(work, i),
-                    hw::CachePolicy::evict_last);
-    k_at.advance();
+    TANDEM_UNROLL
+    for (int part = 0; part < V.block_parts(); ++part) {
+      hw::BoxOrigin origin = keys(work, i);
+      origin.d += part * KeyTile::columns;
+      tile::producer_acquire(shared.k_pipeline, k_at, KeyTile::bytes);
+      tile::load_tile(shared.k[k_at.stage], args.k, shared.k_pipeline.full[k_at.stage], origin,
+                      hw::CachePolicy::evict_last);
+      k_at.advance();
+    }
   }
 
   /// Lines 7-9 for V.
@@ -62,10 +67,15 @@ struct Producer {
     } else if constexpr (V.is_8_bit()) {
       load_8_bit_v(shared.v_pipeline, v_at, shared.v, values(work, i));
     } else {
-      tile::producer_acquire(shared.v_pipeline, v_at, ValueTile::bytes);
-      tile::load_tile(shared.v[v_at.stage], args.v, shared.v_pipeline.full[v_at.stage], values(work, i),
-                      hw::CachePolicy::evict_last);
-      v_at.advance();
+      TANDEM_UNROLL
+      for (int part = 0; part < V.block_parts(); ++part) {
+        hw::BoxOrigin origin = values(work, i);
+        origin.s += part * ValueTile::rows;
+        tile::producer_acquire(shared.v_pipeline, v_at, ValueTile::bytes);
+        tile::load_tile(shared.v[v_at.stage], args.v, shared.v_pipeline.full[v_at.stage], origin,
+                        hw::CachePolicy::evict_last);
+        v_at.advance();
+      }
     }
   }
   template <int stages>
@@ -84,7 +94,7 @@ struct Producer {
 
   /// Brings what a tile needs first into L2, so that its loads find it there once their stages are free.
   TANDEM_DEVICE void prefetch(const Work& work) const {
-    for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
+    for (int c = 0; c < V.query_tiles(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
     if (work.loop.count == 0) return;
     tile::prefetch_tile<KeyTile>(args.k, keys(work, 0));
     tile::prefetch_tile<ValueTile>(args.v, values(work, 0));

@@ -27,6 +27,9 @@ struct Recipe {
   Price price = {};  ///< by which the cost model compares it with others (cost.h)
 };
 
+/// The head dim whose kernels serve fixed lengths only (wide_consumer.h), in quarters of blocks.
+inline constexpr int wide_head_dim = 512;
+
 /// Long rows of keys want wide blocks, which read less of Q for each product; few keys want blocks that they
 /// fill; few queries, tiles that these fill. Tiles of 64 rows share a multiprocessor: while one loads its
 /// queries and stores its output, the other multiplies. Masks and caps need registers, hence their smaller
@@ -70,6 +73,10 @@ constexpr auto recipes() {
                       Recipe{prefix, true, 128, 96, 2, two_stage, free},
                       Recipe{band, false, 128, 96, 2, two_stage, free, {2172, 1596}},
                       Recipe{band, true, 128, 96, 2, two_stage, free}};
+  } else if constexpr (head_dim == wide_head_dim) {
+    return std::array{
+        Recipe{prefix, false, 64, 64, 4, serial, free}, Recipe{prefix, true, 64, 64, 4, serial, free},
+        Recipe{band, false, 64, 64, 4, serial, free}, Recipe{band, true, 64, 64, 4, serial, free}};
   } else {
     static_assert(head_dim == 256);
     return std::array{Recipe{prefix, false, 128, 64, 2, two_stage, pingpong, {1589, 2562}},

@@ -16,13 +16,13 @@ namespace tandem::forward {
 template <ForwardVariant V>
 struct OperandTiles {
   using QueryTile = tile::SharedTile<tile::warpgroup_rows, V.words(V.head_dim)>;
-  using KeyTile = tile::SharedTile<V.block_n, V.words(V.head_dim)>;
-  using ValueRowsTile = tile::SharedTile<V.block_n, V.words(V.value_dim)>;
+  using KeyTile = tile::SharedTile<V.block_n, V.words(V.head_dim) / V.block_parts()>;
+  using ValueRowsTile = tile::SharedTile<V.block_n / V.block_parts(), V.words(V.value_dim)>;
   using ValueTile =
       std::conditional_t<V.is_8_bit(), tile::SharedTile<V.value_dim + V.rows_of_ones(), V.words(V.block_n)>,
                          ValueRowsTile>;
 
-  QueryTile q[V.consumers()];
+  QueryTile q[V.query_tiles()];
   KeyTile k[V.kv_stages];
   ValueTile v[V.kv_stages];
 };
@@ -60,13 +60,22 @@ struct TailBarriers {
 };
 struct NoTailBarriers {};
 
+/// What two consumers of the same rows tell one another.
+template <ForwardVariant V>
+struct SharedRows {
+  tile::SharedTile<tile::warpgroup_rows, V.block_n> p;
+  float maximum[2][tile::warpgroup_rows];  ///< each consumer's, of a block's scores and all before
+  float sum[2][2][hw::warpgroup_size];     ///< each consumer's, of the rows of each of its threads
+};
+struct NoSharedRows {};
+
 template <ForwardVariant V>
 struct ForwardShared : OperandTiles<V> {
+  [[no_unique_address]] std::conditional_t<V.shares_rows(), SharedRows<V>, NoSharedRows> both;
   [[no_unique_address]] RowsOfValues<V> rows;
   [[no_unique_address]] SecondTermsOfValues<V> second;
   std::conditional_t<V.decisions.stages_output, OutputTiles<V>, NoOutputTiles> o;
-  tile::Pipeline<1>
-      q_pipeline[V.consumers()];  ///< each consumer has its own queries, a pipeline of one stage
+  tile::Pipeline<1> q_pipeline[V.query_tiles()];  ///< each tile of queries has its own, of one stage
   tile::Pipeline<V.kv_stages> k_pipeline;
   tile::Pipeline<V.kv_stages> v_pipeline;
   std::conditional_t<V.lengths == Lengths::varlen, TailBarriers<V>, NoTailBarriers> tail;

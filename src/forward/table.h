@@ -94,6 +94,7 @@ constexpr void for_each_built(Visit&& visit) {
   all.template operator()<128>();
   all.template operator()<192>();
   all.template operator()<256>();
+  visit.template operator()<wide_head_dim, Purpose::best>();
 }
 
 /// The family of the forward's kernels (launch/kernel.h).

@@ -78,9 +78,9 @@ struct ForwardVariant {
   bool softcap;
   Overlap overlap;
   TurnPolicy turn;
-  int block_m;  ///< rows of a tile (packing.h): 64 for each consumer warpgroup
-  int block_n;  ///< keys of a block
-  int kv_stages;
+  int block_m;    ///< rows of a tile (packing.h): 64 for each consumer warpgroup, or for two (shares_rows)
+  int block_n;    ///< keys of a block
+  int kv_stages;  ///< of blocks, or of their parts
   Lengths lengths = Lengths::uniform;
   hw::Operand output;  ///< 16-bit; that of 16-bit operands
   ValueLayout values = ValueLayout::rows;
@@ -128,14 +128,22 @@ struct ForwardVariant {
   constexpr bool transposes() const { return values == ValueLayout::rows_transposed; }
   /// Of the pipeline of rows in front of the transposition.
   constexpr int row_stages() const { return value_dim > 128 ? 1 : 2; }
-  constexpr int consumers() const { return block_m / 64; }
+  /// Tiles of queries in shared memory, of 64 rows each.
+  constexpr int query_tiles() const { return block_m / 64; }
+  /// Whether two consumers have the same rows, since the output of one would not hold all columns
+  /// (wide_consumer.h).
+  constexpr bool shares_rows() const { return head_dim > 256; }
+  constexpr int consumers() const { return shares_rows() ? 2 : query_tiles(); }
+  /// Parts that a block of keys or values comes in, each of which is a stage: of keys some columns, of values
+  /// some rows. A stage of whole blocks would be loaded only while its product does not run.
+  constexpr int block_parts() const { return shares_rows() ? 4 : 1; }
   constexpr int threads() const { return (1 + consumers()) * hw::warpgroup_size; }
   /// Blocks that a multiprocessor has at a time: with one consumer each, two.
   constexpr int resident() const { return consumers() == 1 ? 2 : 1; }
   /// Columns of the output that one instruction of P V computes. ptxas wants as many registers as its sums
   /// take where the launch has them: 128 a thread where two blocks are resident, and the widest sums have
   /// all.
-  constexpr int product_columns() const { return resident() == 2 && value_dim > 192 ? 128 : value_dim; }
+  constexpr int instruction_columns() const { return resident() == 2 && value_dim > 192 ? 128 : value_dim; }
   /// Shared memory of a block. The hardware keeps 1 KB of each for itself.
   constexpr int shared_limit() const {
     constexpr int kept = 1024;
@@ -163,7 +171,7 @@ struct ForwardVariant {
         is_8_bit() ? value_terms * (value_dim + rows_of_ones()) * 128 : block_n * value_row_bytes;
     const int rows_bytes = transposes() ? row_stages() * block_n * value_row_bytes : 0;
     const int operand_bytes =
-        (block_m + kv_stages * block_n) * row_bytes + kv_stages * value_bytes + rows_bytes;
+        block_m * row_bytes + kv_stages * (block_n * row_bytes + value_bytes) / block_parts() + rows_bytes;
     const int output_bytes = block_m * ((value_dim + 63) / 64 * 128);
     const int tail_bytes = lengths == Lengths::varlen ? kv_stages * sizeof(hw::Barrier) : 0;
     const int pipeline_bytes =

@@ -33,11 +33,12 @@ bool mask_holds(const tandem_mask* mask) {
   return (kind == TANDEM_MASK_FULL || kind == TANDEM_MASK_CAUSAL) && left == 0 && right == 0;
 }
 
-bool queries_and_keys_hold(const tandem_tensor& queries, const tandem_tensor& keys) {
+bool queries_and_keys_hold(const tandem_tensor& queries, const tandem_tensor& keys,
+                           std::int64_t most_columns) {
   const std::int64_t *q = queries.shape, *k = keys.shape;
   for (int i = 0; i < 4; ++i)
     if (q[i] < 0 || k[i] < 0) return false;
-  if (q[3] % 8 != 0 || q[3] < 8 || q[3] > 256 || k[3] != q[3]) return false;
+  if (q[3] % 8 != 0 || q[3] < 8 || q[3] > most_columns || k[3] != q[3]) return false;
   return k[2] == 0 ? q[2] == 0 : q[2] % k[2] == 0;
 }
 
@@ -73,11 +74,13 @@ bool dtypes_hold(const tandem_forward_args& args) {
   return is_dtype(args.q.dtype) && same_dtype(args.v, args.q) && same_dtype(args.o, args.q);
 }
 
-bool columns_hold(std::int64_t columns) { return columns > 0 && columns % 8 == 0 && columns <= 256; }
+bool columns_hold(std::int64_t columns) { return columns > 0 && columns % 8 == 0 && columns <= 512; }
 
 bool shapes_hold(const tandem_forward_args& args) {
   const tandem_tensor &q = args.q, &k = args.k, &v = args.v;
-  if (!queries_and_keys_hold(q, k) || k.shape[0] != q.shape[0] || !same_shape(args.o, q, 3)) return false;
+  const std::int64_t most_columns = is_eight_bit(number(q.dtype)) ? 256 : 512;
+  if (!queries_and_keys_hold(q, k, most_columns) || k.shape[0] != q.shape[0] || !same_shape(args.o, q, 3))
+    return false;
   if (args.lse.data != nullptr && (!same_shape(args.lse, q, 3) || args.lse.shape[3] != 1)) return false;
   const bool by_column = args.scales != nullptr && number(args.scales->v_layout) == TANDEM_VALUES_BY_COLUMN;
   if (by_column)

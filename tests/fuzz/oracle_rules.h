@@ -12,7 +12,7 @@ bool is_host_backend(const tandem_backend& backend);
 bool factors_hold(float scale, float softcap);
 bool mask_holds(const tandem_mask* mask);
 /// q, and k with its head dim, heads and batch.
-bool queries_and_keys_hold(const tandem_tensor& q, const tandem_tensor& k);
+bool queries_and_keys_hold(const tandem_tensor& q, const tandem_tensor& k, std::int64_t most_columns = 256);
 bool same_shape(const tandem_tensor& a, const tandem_tensor& b, int dimensions);
 
 /// The arrays of block lists, of which there are some, by [entry, head, block of queries].

@@ -96,6 +96,8 @@ ForwardCase random_case(std::uint64_t seed) {
     align_rows(c);
   } else if (random() % 4 == 0) {
     c.value_dim = 8 * static_cast<std::int64_t>(1 + random() % 16);
+  } else if (random() % 10 == 0) {
+    c.head_dim = 264 + 8 * static_cast<std::int64_t>(random() % 32);
   }
   return c;
 }

@@ -57,7 +57,7 @@ TEST(Cost, FullAttentionPaysForWholeRoundsAndCausalForWhatItHas) {
 }
 
 TEST(Cost, MoreKeysNeverCostLess) {
-  for (const std::int64_t head_dim : {64, 96, 128, 192, 256}) {
+  for (const std::int64_t head_dim : {64, 96, 128, 192, 256, 512}) {
     double last = 0;
     for (std::int64_t keys = 1; keys <= 70000; keys += 1 + keys / 7) {
       const double us = cost_of(shape(4, 16, 1024, keys, head_dim)).us();

@@ -61,6 +61,18 @@ void expect_equal_to_the_oracle(const ForwardCase& c, const sim::Machine& machin
   test::expect_near_oracle(problem, tensors);
 }
 
+TEST(FewQueriesOnSim, AStepOfHeadDimsAbove256EqualsTheForwardsOracle) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    ForwardCase c = draw_case(seed);
+    c.head_dim = seed % 2 == 0 ? 512 : 264, c.batch = 1;
+    SCOPED_TRACE(testing::Message() << c);
+    sim::Machine machine;
+    machine.policy = hw::sim::Policy::random;
+    machine.seed = seed;
+    expect_equal_to_the_oracle(c, machine);
+  }
+}
+
 TEST(FewQueriesOnSim, AStepOverAnyWorkspaceEqualsTheForwardsOracle) {
   const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 8);
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {

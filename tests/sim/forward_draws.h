@@ -49,7 +49,9 @@ inline std::int64_t draw_value_dim(const forward::ForwardVariant& variant, Rando
 /// What is left to draw once lengths and heads are.
 inline void draw_rest(ForwardCase& c, const forward::ForwardVariant& variant, Random& random) {
   c.dtype = variant.operand == hw::Operand::bf16 ? TANDEM_BF16 : TANDEM_FP16;
-  c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 8));
+  const std::uint64_t padded_dims =
+      variant.shares_rows() ? 32 : 8;  // down to what another kernel would serve
+  c.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % padded_dims));
   c.mask = random_mask(random, c.q_len, c.k_len);
   if (variant.mask == forward::MaskKind::prefix) c.mask.left = core::Mask::unlimited;
   if (random() % 4 == 0) c.scale = 0.3f;

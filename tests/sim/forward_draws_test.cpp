@@ -19,7 +19,7 @@ void count_lengths(Coverage& coverage, const std::string& kind, const ForwardVar
   test::count_edges(coverage, kind, "queries", c.q_len, v.block_m);
   test::count_edges(coverage, kind, "keys", c.k_len, v.block_n);
   coverage.count(kind, "one key block", c.k_len > 0 && c.k_len <= v.block_n);
-  coverage.count(kind, "more key blocks than stages", c.k_len > v.block_n * v.kv_stages);
+  coverage.count(kind, "more key blocks than stages", c.k_len * v.block_parts() > v.block_n * v.kv_stages);
   coverage.count(kind, "several tiles a head", c.q_len > v.block_m);
 }
 
@@ -71,6 +71,7 @@ void count_eight_bit(Coverage& coverage, const std::string& kind, const ForwardC
 
 std::string kind_of(const ForwardVariant& v) {
   if (v.is_8_bit()) return "8 bits";
+  if (v.shares_rows()) return "wide";
   static constexpr const char* overlaps[] = {"serial", "two-stage", "three-stage"};
   return std::string(overlaps[static_cast<int>(v.overlap)]) + (v.mask == MaskKind::prefix ? " p" : " b");
 }

@@ -57,12 +57,22 @@ TEST(ForwardRefusal, TilesAreFewerThan2To30) {
 
 TEST(ForwardRefusal, WhatIsNotBuiltIsNamed) {
   ForwardCase c = small_case();
-  c.head_dim = 264;
+  c.head_dim = 520;
   EXPECT_EQ(
       message_of(problem_of(c)),
-      "no Hopper kernel is built for dtype bf16 with head dim 264, overlap TANDEM_OVERLAP_AUTO and turn "
-      "TANDEM_TURN_AUTO; built are bf16 and fp16 with head dims up to 256, and overlaps and turns other "
-      "than the default ones without a softcap");
+      "no Hopper kernel is built for dtype bf16 with head dim 520, overlap TANDEM_OVERLAP_AUTO and turn "
+      "TANDEM_TURN_AUTO; built are bf16 and fp16 with head dims up to 256, up to 512 of fixed lengths and "
+      "bands alone, and overlaps and turns other than the default ones up to 256 without a softcap");
+  c.head_dim = 512;
+  EXPECT_EQ(message_of(problem_of(c)), "");
+  static constexpr float sinks[8] = {};
+  ForwardProblem with_sinks = problem_of(c);
+  with_sinks.sinks = sinks;
+  EXPECT_THAT(message_of(forward::for_kernels(with_sinks)),
+              HasSubstr("with head dim 512, overlap TANDEM_OVERLAP_AUTO and"));
+  c.overlap = TANDEM_OVERLAP_TWO_STAGE;
+  EXPECT_THAT(message_of(problem_of(c)), HasSubstr("with head dim 512, overlap TANDEM_OVERLAP_TWO_STAGE"));
+  c.head_dim = 520;
   c.softcap = 3, c.overlap = TANDEM_OVERLAP_TWO_STAGE, c.turn = TANDEM_TURN_FREE;
   EXPECT_THAT(message_of(problem_of(c)),
               HasSubstr(", a softcap, overlap TANDEM_OVERLAP_TWO_STAGE and turn TANDEM_TURN_FREE;"));

@@ -106,7 +106,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
     """softmax(scale * q k^T + mask) v, with gradients.
 
     q: b, sq, q_heads, d; k: b, sk, kv_heads, d; v: b, sk, kv_heads, dv; q_heads a multiple of kv_heads, d and dv
-    multiples of 8 up to 256, for gradients the same. Tensors of one device and dtype: bfloat16 or float16; float32 too in host memory. Under autocast they become its dtype. A
+    multiples of 8 up to 512, for gradients up to 256 and the same. Tensors of one device and dtype: bfloat16 or float16; float32 too in host memory. Under autocast they become its dtype. A
     tensor whose last dimension is not contiguous is copied.
 
     causal: the last query sees every key (bottom-right aligned). window: (left, right), the number of keys seen on
