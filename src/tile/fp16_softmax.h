@@ -35,13 +35,13 @@ struct Fp16Softmax : BlockStatistics {
         top[i] = hw::max_of_int16(top[i], scores[j + i], scores[j + 2 < count ? j + 2 + i : j + i]);
     }
     std::uint32_t both =
-        bring_together(top, [](std::uint32_t a, std::uint32_t b) { return hw::max_of_int16(a, b, b); });
+        quad_max(top, [](std::uint32_t a, std::uint32_t b) { return hw::max_of_int16(a, b, b); });
     if (hw::any_lane((both & 0x80008000u) != 0)) {
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) top[i] = scores[i];
       TANDEM_UNROLL
       for (int j = 2; j < count; ++j) top[j % 2] = hw::max_or_nan_fp16(top[j % 2], scores[j]);
-      both = bring_together(top, [](std::uint32_t a, std::uint32_t b) { return hw::max_or_nan_fp16(a, b); });
+      both = quad_max(top, [](std::uint32_t a, std::uint32_t b) { return hw::max_or_nan_fp16(a, b); });
     }
     row_max[0] = hw::unpack_low<hw::Operand::fp16>(both);
     row_max[1] = hw::unpack_high<hw::Operand::fp16>(both);
@@ -78,7 +78,7 @@ struct Fp16Softmax : BlockStatistics {
   /// The maxima of the thread's two rows over the four lanes that share them. Both rows are in one word, so
   /// that two shuffles do.
   template <typename Max>
-  TANDEM_DEVICE static std::uint32_t bring_together(const std::uint32_t (&top)[2], const Max& max) {
+  TANDEM_DEVICE static std::uint32_t quad_max(const std::uint32_t (&top)[2], const Max& max) {
     std::uint32_t both =
         max(hw::select_bytes<0x5410>(top[0], top[1]), hw::select_bytes<0x7632>(top[0], top[1]));
     both = max(both, hw::shuffle_xor(both, 1));

@@ -156,7 +156,7 @@ MUTANTS = [
     Mutant("8 bits: maxima of negative rows by their bits", "codes", "block_softmax/update_row_max",
            Edit("if (!hw::any_lane(row_max[0] < 0.f || row_max[1] < 0.f)) return", "return")),
     Mutant("8 bits: maxima of two lanes only", "codes", "quad_max_or_nan", Edit("hw::shuffle_xor(x, 2)", "x")),
-    Mutant("8 bits: sums of all columns are summed again", "codes", "block_softmax/finish", Edit("if constexpr (!codes)", "")),
+    Mutant("8 bits: sums of all columns are summed again", "codes", "BlockSoftmax::finish", Edit("if constexpr (!codes)", "")),
     Mutant("8 bits: both rows have the upper one's sum", "codes", "add_sums", Edit("lower, row_sum[1]", "upper, row_sum[1]")),
     Mutant("8 bits: sums count blocks alike", "codes", "add_sums", Edit("share[0], upper", "1.f, upper")),
     Mutant("8 bits: no ones in the last stage", "codes", "write_ones", Edit("V.kv_stages * V", "(V.kv_stages - 1) * V")),
@@ -168,7 +168,7 @@ MUTANTS = [
     # 8 bits: scores in fp16
     Mutant("fp16 scores: maxima of negative rows by their bits", "codes", "fp16_softmax/update_row_max",
            Edit("hw::any_lane((both & 0x80008000u) != 0)", "false")),
-    Mutant("fp16 scores: maxima of two lanes only", "codes", "bring_together",
+    Mutant("fp16 scores: maxima of two lanes only", "codes", "fp16_softmax/quad_max",
            Edit("max(both, hw::shuffle_xor(both, 2))", "both")),
     Mutant("fp16 scores: both rows have the upper one's slope", "codes", "fp16_softmax/exponentiate",
            Edit("slope[j % 2], top", "slope[0], top")),
