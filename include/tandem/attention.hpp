@@ -98,7 +98,8 @@ void fill(ForwardCall& call, const Input<I>& q, const Input<I>& k, const Input<I
 /// O = softmax(scale * Q K^T + mask) V.
 ///
 /// q, o: b, sq, q_heads, d. k, v: b, sk, kv_heads, d. q_heads is a multiple of kv_heads, d a multiple of 8 up
-/// to 512, on Hopper above 256 of fixed lengths and a band alone. On Hopper it only enqueues work on the stream; elsewhere it returns when o is written.
+/// to 512, on Hopper above 256 of fixed lengths and a band alone. On Hopper it only enqueues work on the
+/// stream; elsewhere it returns when o is written.
 template <MutableElement T>
 Status attention_forward(const detail::Input<T>& q, const detail::Input<T>& k, const detail::Input<T>& v,
                          const Tensor<T>& o, const ForwardOptions& options = {}) {

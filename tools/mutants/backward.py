@@ -47,7 +47,7 @@ MUTANTS = [
            Edit("behind = step - state.first_step", "behind = step")),
     Mutant("backward, tiles: no dS before the first one", "handover", "begin_pipelined", Remove("publish_ds")),
     Mutant("backward, tiles: positions past the end are tiles", "handover", "for_each_key_work",
-           Edit("if (position >= positions) continue;", "")),
+           Edit("if (position < positions)", "")),
     # Products
     Mutant("backward, serial: scores not waited for", "wgmma", "serial_block", Edit("wgmma_wait<1>", "wgmma_wait<2>")),
     Mutant("backward, serial: dP not waited for", "wgmma", "serial_block", Remove("wgmma_wait", 2)),
