@@ -5,6 +5,13 @@
 
 namespace tandem::test {
 
+float draw_slope(std::int64_t i, Random& random) {
+  if (i % 5 == 3) return -0.01f;
+  return i % 5 == 4 ? 0.f : std::exp2(-static_cast<float>(1 + random() % 8));
+}
+
+std::uint64_t draw_tree_word(Random& random) { return random() % 6 == 0 ? 0 : random() | random(); }
+
 std::ostream& operator<<(std::ostream& out, const FeatureCase& c) {
   out << (c.sinks ? " sinks" : "") << (c.tree ? " tree" : "");
   if (c.slopes) out << (c.slopes_by_entry ? " slopes by entry" : " slopes");
@@ -25,13 +32,9 @@ FeatureArrays::FeatureArrays(const FeatureCase& c, const core::ForwardProblem& p
                            : static_cast<float>(random() % 80) / 10 - 2);
   if (c.slopes && c.slopes_by_entry) slope_stride = heads + spare;
   const std::int64_t slope_count = !c.slopes ? 0 : c.slopes_by_entry ? slope_stride * problem.batch() : heads;
-  for (std::int64_t i = 0; i < slope_count; ++i)
-    slopes.push_back(i % 5 == 3   ? -0.01f
-                     : i % 5 == 4 ? 0.f
-                                  : std::exp2(-static_cast<float>(1 + random() % 8)));
-  // Any bits at all, and words of 0, which hide nothing.
+  for (std::int64_t i = 0; i < slope_count; ++i) slopes.push_back(draw_slope(i, random));
   for (std::int64_t i = 0; c.tree && i < problem.batch() * problem.q_len(); ++i)
-    tree.push_back(random() % 6 == 0 ? 0 : random() | random());
+    tree.push_back(draw_tree_word(random));
 }
 
 void FeatureArrays::give(core::ForwardProblem& problem) const {

@@ -10,6 +10,12 @@
 
 namespace tandem::test {
 
+/// Number i of slopes. As models have them, 2^(-8 h / heads) and the like; one that grows with distance, and
+/// none.
+float draw_slope(std::int64_t i, Random& random);
+/// Of a query's tree: any bits at all, and words of 0, which hide nothing.
+std::uint64_t draw_tree_word(Random& random);
+
 /// Chunks are the mask's.
 struct FeatureCase {
   bool sinks = false, tree = false;

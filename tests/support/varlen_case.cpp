@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "cpu/forward.h"
 #include "cpu/varlen.h"
+#include "tests/support/feature_case.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/oracle.h"
 #include "tests/support/varlen_places.h"
@@ -284,16 +285,12 @@ VarlenTensors::VarlenTensors(const VarlenCase& c)
     sinks.push_back(h == 1   ? 200.f
                     : h == 2 ? -std::numeric_limits<float>::infinity()
                              : 2.f + 3.f * normal(random));
-  // As models have them, 2^(-8 h / heads) and the like; one that grows with distance, and none.
   const std::int64_t rows_of_slopes = !c.slopes ? 0 : c.slopes_by_sequence ? count(c) : 1;
   for (std::int64_t i = 0; i < rows_of_slopes * (c.q_heads + spare_slopes); ++i)
-    slopes.push_back(i % 5 == 3   ? -0.01f
-                     : i % 5 == 4 ? 0.f
-                                  : std::exp2(-static_cast<float>(1 + random() % 8)));
-  // Any bits at all, and words of 0, which hide nothing.
+    slopes.push_back(draw_slope(i, random));
   const core::Tensor queries = q.view();
   for (std::int64_t i = 0; c.tree && i < queries.shape[0] * queries.shape[1]; ++i)
-    tree.push_back(random() % 6 == 0 ? 0 : random() | random());
+    tree.push_back(draw_tree_word(random));
   if (c.keys != KeyLayout::paged) return;
   // Slots of pages that are not in use may hold anything.
   for (std::int64_t i = 0; i < count(c); ++i) {
