@@ -51,6 +51,12 @@ class SassOverlap(unittest.TestCase):
         done = run("--check")
         self.assertEqual((done.returncode, done.stdout), (0, "3 kernels overlap as their policies say\n"), done.stderr)
 
+    def test_products_are_told_apart_where_probabilities_come_from_shared_memory_too(self):
+        shared, places = re.subn(r"(HGMMA\S* R\d+), R\d+, (gdesc\[UR\d+\]\.tnspB)", r"\1, \2", LISTING)
+        self.assertGreater(places, 0)
+        done = run("--check", listing=shared)
+        self.assertEqual((done.returncode, done.stdout), (0, "3 kernels overlap as their policies say\n"), done.stderr)
+
     def test_a_loop_whose_lanes_may_part_fails(self):
         parted, places = re.subn(r"^(\s*/\*[0-9a-f]+\*/\s+)WARPGROUP\.DEPBAR", r"\1BSSY B0, 0x10 ;\n\1WARPGROUP.DEPBAR",
                                  LISTING, flags=re.MULTILINE)
