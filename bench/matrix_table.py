@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the rates of the matrix units into docs/decode.md, between its marks, from bench/results/h200/wgmma.csv, which
+"""Writes the rates of the matrix units into docs/performance/decode.md, between its marks, from bench/results/h200/wgmma.csv, which
 `tandem bench --wgmma --csv` writes.
 
 With --check it writes nothing and sees that the page already says so: exit code 1 if not, 77 if nothing was measured.
@@ -71,7 +71,7 @@ def main():
     if not results.exists():
         print(f"nothing was measured: {results.relative_to(ROOT)} is not there")
         return NOT_MEASURED
-    return update(ROOT / "docs/decode.md", MARKS, text(read(results)), check)
+    return update(ROOT / "docs/performance/decode.md", MARKS, text(read(results)), check)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def panel(axes, rows, d, causal):
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw(rows, dtype, backward, output):
+def draw(rows, dtype, backward, card, output):
     kind, name = ("bwd", "backward") if backward else ("fwd", "forward")
     rows = by_mode([row for row in rows if row["kind"] == kind and row["dtype"] == dtype])
     plt.rcParams.update({"svg.hashsalt": "tandem", "font.size": 9})
@@ -47,7 +47,7 @@ def draw(rows, dtype, backward, output):
     for axes in grid[-1]:
         axes.set_xlabel("sequence length")
     grid[0][0].set_ylim(bottom=0)  # the panels share their axes; set last, because it ends autoscaling
-    figure.suptitle(f"Attention {name}, {dtype}, NVIDIA H200 (hidden dim {HIDDEN}, {TOKENS // 1024}k tokens)")
+    figure.suptitle(f"Attention {name}, {dtype}, NVIDIA {card} (hidden dim {HIDDEN}, {TOKENS // 1024}k tokens)")
     drawn = {label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels())}
     figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=len(drawn), frameon=False)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -60,12 +60,13 @@ def main():
                         help="CSV files; of rows for the same point, the last counts (default: bench/results/h200)")
     parser.add_argument("--backward", action="store_true", help="the backward pass")
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("-o", "--output", type=Path, help="default: docs/figures/forward-h200.svg, or backward-h200.svg")
+    parser.add_argument("--card", default="H200", help="where the rows were measured (default: H200)")
+    parser.add_argument("-o", "--output", type=Path, help="default: docs/figures/forward-h200.svg, by the pass and the card")
     arguments = parser.parse_args()
     name = "backward" if arguments.backward else "forward"
-    output = arguments.output or Path(__file__).resolve().parent.parent / f"docs/figures/{name}-h200.svg"
+    output = arguments.output or Path(__file__).resolve().parent.parent / f"docs/figures/{name}-{arguments.card.lower()}.svg"
     results = arguments.results or [RECORDED_PEERS, RESULTS / f"{name}.csv"]
-    draw(read_rows(*results), arguments.dtype, arguments.backward, output)
+    draw(read_rows(*results), arguments.dtype, arguments.backward, arguments.card, output)
     print(f"wrote {output}")
 
 

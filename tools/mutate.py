@@ -34,10 +34,10 @@ OTHER_GROUPS = {"Group<512>": "Group<512>", "LatentGroup<576>": "LatentGroup<lat
                 "PairedLatentGroup<576>": "PairedLatentGroup<latent_dim>"}  # of decode, with head dims of their own
 LATENT_DIM, LATENT_GROUP = 576, "PairedLatentGroup<576>"
 WIDE_DIM = 512  # of the forward
-TESTS_OF = {"plans": "*", "mixed": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
+TESTS_OF = {"plans": "*", "mixed": "*", "prefix": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
 FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),
-    "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test", "sim_mixed_test")),
+    "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test", "sim_mixed_test", "sim_prefix_test")),
     "backward": (("src/backward",), ("sim_backward_test",)),
     "small": (("src/merge", "src/quantize"), ("sim_merge_test", "sim_quantize_test")),
 }
@@ -59,7 +59,7 @@ def leave_out(source, head_dim, kept=()):
     forward.write_text(re.sub(rf" {head_dim}\b", "", forward.read_text()))
     decode = source / "src/decode/groups.cmake"
     if f"Group<{head_dim}>" in decode.read_text():
-        decode.write_text(re.sub(rf" (Study|Listed|Paired|EightBit|Hadamard|Int8)?Group<{head_dim}>", "", decode.read_text()))
+        decode.write_text(re.sub(rf" (Study|Listed|Sharing|Paired|EightBit|Hadamard|Int8)?Group<{head_dim}>", "", decode.read_text()))
         replace_once(source / "src/decode/table.h", f"  all.template operator()<{head_dim}>();\n", "")
     for group, name in OTHER_GROUPS.items():
         if group not in kept and f" {group}" in decode.read_text():

@@ -21,7 +21,7 @@ SIMULATOR, GPU = ROOT / "docs/simulator-mutants.csv", ROOT / "docs/simulator-mut
 BEGIN, END = "<!-- scores: written by tools/mutate_table.py -->\n", "<!-- end of scores -->\n"
 NOT_MEASURED = "not measured yet"
 OTHERS = {"backward": "The backward", "varlen": "Variable lengths (chunks, slopes, trees, appending, the producer)",
-          "mixed": "Sequences of few queries",
+          "mixed": "Sequences of few queries", "prefix": "Shared prefixes",
           "plans": "Plans, and the cost model of decode, in plain C++", "quantize": "Quantising"}
 
 

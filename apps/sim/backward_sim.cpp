@@ -11,16 +11,18 @@ namespace tandem::sim {
 std::string name_of(const backward::BackwardVariant& v) {
   static constexpr const char* kernels[] = {"keys_serial", "keys_pipelined", "keys_in_roles", "queries"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
-         (v.softcap ? " softcap " : " ") + kernels[static_cast<int>(v.kernel)] +
-         (v.dq_sums == backward::DqSums::added ? " added " : " ") + std::to_string(v.block_m) + "x" +
-         std::to_string(v.block_n) + "x" + std::to_string(v.q_stages) + "x" + std::to_string(v.stages);
+         (v.softcap ? " softcap " : " ") + kernels[static_cast<int>(v.kernel)] + " " +
+         std::to_string(v.block_m) + "x" + std::to_string(v.block_n) + "x" + std::to_string(v.q_stages) +
+         "x" + std::to_string(v.stages);
 }
 
-hw::sim::Report simulate_backward(const core::BackwardProblem& problem, const backward::Choice& choice,
+hw::sim::Report simulate_backward(const core::BackwardProblem& problem, const backward::Choice& chosen,
                                   const Machine& machine) {
+  backward::Choice choice = chosen;
+  choice.grid = machine.multiprocessors;  // so that the ring is small, and its places serve several heads
   constexpr std::size_t alignment = 256;
   constexpr std::uint32_t not_a_number = 0x7fc0dead;
-  const std::size_t bytes = backward::workspace_layout(backward::crop(problem), choice).end;
+  const std::size_t bytes = backward::layout_of(problem, choice).end;
   std::vector<std::uint32_t> words((bytes + alignment) / sizeof not_a_number, not_a_number);
   const auto address = reinterpret_cast<std::uintptr_t>(words.data());
   char* workspace = reinterpret_cast<char*>(words.data()) + (alignment - address % alignment) % alignment;

@@ -9,7 +9,7 @@
 
 namespace tandem::sim {
 
-/// "bf16 d64 softcap keys_pipelined added 128x128x2".
+/// "bf16 d64 softcap keys_pipelined 128x128x2x2".
 std::string name_of(const backward::BackwardVariant& variant);
 
 /// Runs the kernels of the choice on the problem, whose tensors TMA has to be able to take, in a workspace

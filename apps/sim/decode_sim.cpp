@@ -59,8 +59,10 @@ std::string name_of(const DecodeVariant& v) {
   if (v.values_in_keys()) name.append("/").append(std::to_string(v.value_dim));
   return name + algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) + "x" +
          std::to_string(v.block_n) + "x" + std::to_string(v.stages) + (v.resident > 1 ? " by two" : "") +
-         (v.lists_queries() ? " listed" : "") + (v.token_scales ? " token-scales" : "") +
-         (v.two_part_keys ? " two-part" : "") +
+         (v.shares_prefixes() ? " sharing"
+          : v.lists_queries() ? " listed"
+                              : "") +
+         (v.token_scales ? " token-scales" : "") + (v.two_part_keys ? " two-part" : "") +
          (v.element == decode::Element::int8 ? " int8"
           : v.hadamard                       ? " hadamard"
                                              : "");

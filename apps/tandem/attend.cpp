@@ -25,7 +25,8 @@ struct AttendOptions {
   double tolerance = -1;  ///< negative: by dtype
   std::int64_t chunk = 0;
   bool alibi = false, lse = false, check = false;
-  std::string fp8;  ///< a mode; empty: no 8 bits
+  std::string fp8;     ///< a mode; empty: no 8 bits
+  bool means = false;  ///< of 8-bit keys and values are taken off
   StudyOptions study;
   TimingOptions timing{2, 20, 2};
 };
@@ -46,6 +47,11 @@ struct LayerResult {
   bool ok() const {
     return (!expected || expected->error.max_abs <= expected->limit) &&
            (!oracle || oracle->complaint.empty());
+  }
+
+  const char* state() const {
+    if (!ok()) return "FAILED";
+    return !expected && call.eight_bit ? "not judged" : "ok";
   }
 };
 
@@ -87,6 +93,14 @@ std::vector<float> alibi_slopes(std::int64_t heads) {
   return slopes;
 }
 
+/// 8 bits have no values of another head dim than the queries'.
+void check_values(const Call& call, const AttendOptions& options) {
+  if (options.fp8.empty() || call.v.shape[3] == call.q.shape[3]) return;
+  throw Failure(Exit::unavailable, "the head dim of --v is " + std::to_string(call.v.shape[3]) +
+                                       " and that of --q " + std::to_string(call.q.shape[3]) +
+                                       "; --fp8 serves values of q's head dim only: leave it out");
+}
+
 Call read_call(const SafetensorsFile& file, const std::string& layer, const AttendOptions& options) {
   Call call;
   call.q = read_as(file, name_in_layer(options.names.q, layer), options);
@@ -100,7 +114,10 @@ Call read_call(const SafetensorsFile& file, const std::string& layer, const Atte
   if (options.study.asks()) call.study = options.study.c_study();
   call.want_lse = options.lse || options.check;
   call.o_layout = call.lse_layout = layout_of(options);
-  if (!options.fp8.empty()) call.eight_bit = parse_eight_bit_mode(options.fp8);
+  check_values(call, options);
+  if (!options.fp8.empty()) call.eight_bit.emplace().mode = parse_eight_bit_mode(options.fp8);
+  if (options.means && call.softcap == 0) call.eight_bit->k_mean = means(call.k);
+  if (options.means) call.eight_bit->v_mean = means(call.v);
   call.if_invalid = Exit::bad_input;
   return call;
 }
@@ -116,7 +133,8 @@ double default_tolerance(const SafetensorsFile& file, const LayerResult& result,
     roundoff = std::max(roundoff, unit_roundoff(stored_dtype(file, name_in_layer(pattern, result.layer))));
   }
   float largest = 0;
-  for (const float value : result.call.v.to_dense()) largest = std::max(largest, std::fabs(value));
+  for (const float value : result.call.v.to_dense())
+    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
   return 4 * roundoff * static_cast<double>(largest);
 }
 
@@ -169,7 +187,7 @@ class Report {
         result.timing.median_ms > 0 ? flops_of(result.call) / result.timing.median_ms * 1e-6 : 0;
     row.push_back(fixed(result.timing.median_ms, 3));
     row.push_back(fixed(rate, 1));
-    if (result.expected || result.oracle) row.push_back(result.ok() ? "ok" : "FAILED");
+    if (result.expected || result.oracle) row.push_back(result.state());
     table_.add(row);
     if (!result.ok()) complain(result);
   }
@@ -299,8 +317,9 @@ Exit run_attend(AttendOptions options) {
 
 void add_tensor_options(CLI::App& command, AttendOptions& options) {
   command.add_option("FILE", options.file, "Input, a safetensors file")->required();
-  command.add_option("-o,--output", options.output, "Write the outputs to this safetensors file")
-      ->type_name("FILE");
+  CLI::Option* const output =
+      command.add_option("-o,--output", options.output, "Write the outputs to this safetensors file")
+          ->type_name("FILE");
   const auto name = [&command](const char* flag, std::string& value, const char* text) {
     return command.add_option(flag, value, text)->type_name("NAME");
   };
@@ -311,9 +330,14 @@ void add_tensor_options(CLI::App& command, AttendOptions& options) {
   name("--expect", options.names.expect,
        "What the output should be, for example the model's own; compared, and judged");
   name("--o-name", options.o_name,
-       "Output tensor in the output file (default: q's name with o for its last part)");
+       "Output tensor in the output file (default: q's name with o for its last part)")
+      ->needs(output);
+  CLI::Option* const lse =
+      command.add_flag("--lse", options.lse, "Also write the log-sum-exp, fp32, without head dim")
+          ->needs(output);
   name("--lse-name", options.lse_name,
-       "Log-sum-exp in the output file (default: q's name with lse for its last part)");
+       "Log-sum-exp in the output file (default: q's name with lse for its last part)")
+      ->needs(lse);
   command.add_option("--layout", options.layout, "Order of the dimensions: batch, sequence, heads, head dim")
       ->check(CLI::IsMember({"bshd", "bhsd"}))
       ->type_name("LAYOUT")
@@ -336,22 +360,29 @@ void add_attention_options(CLI::App& command, AttendOptions& options) {
   command
       .add_option("--chunk", options.chunk,
                   "Of these, a query sees the keys in its own chunk of so many positions (default: all)")
-      ->check(positive_number())
+      ->check(whole_number_from(1))
       ->type_name("KEYS");
   command.add_flag("--alibi", options.alibi,
                    "Scores fall with distance: by 2^(-8 i / n) a key for head i of n, counted from 1");
-  command.add_flag("--lse", options.lse, "Also write the log-sum-exp, fp32, without head dim");
   command
       .add_option("--dtype", options.dtype,
                   "Convert q, k, v first, and compute in this (default: as in the file)")
       ->check(dtype_validator())
       ->type_name("DTYPE");
+  CLI::Option* const fp8 =
+      command
+          .add_flag("--fp8{fast}", options.fp8,
+                    "Quantise q, k, v to 8 bits first; times are of the attention alone. --fp8=balanced: q "
+                    "and k as "
+                    "int8, =accurate: and values as two terms; alone, or =fast: all as e4m3")
+          ->check(CLI::IsMember({"fast", "balanced", "accurate"}));
+  for (const char* option : {"--chunk", "--alibi"}) fp8->excludes(command.get_option(option));
   command
       .add_flag(
-          "--fp8{fast}", options.fp8,
-          "Quantise q, k, v to 8 bits first; times are of the attention alone. --fp8=balanced: q and k as "
-          "int8, =accurate: and values as two terms; alone, or =fast: all as e4m3")
-      ->check(CLI::IsMember({"fast", "balanced", "accurate"}));
+          "--means", options.means,
+          "With --fp8: take the means of k, where no --softcap is, and v off first; the attention makes "
+          "up for them")
+      ->needs(fp8);
   command.add_option("--backend", options.backend, "auto: hopper where it can run (not for fp32), else cpu")
       ->check(backend_validator())
       ->type_name("BACKEND")
@@ -366,11 +397,13 @@ void add_attend(CLI::App& app, Exit& result) {
   add_tensor_options(*command, *options);
   add_attention_options(*command, *options);
   add_study_options(*command, options->study);
-  command->add_flag("--check", options->check, "Compare with the float64 oracle (slow), and judge");
+  command->add_flag("--check", options->check,
+                    "Compare with the float64 oracle (slow), and judge, but not with --fp8");
   command
       ->add_option("--tolerance", options->tolerance,
                    "Largest error allowed against --expect (default: 4 roundings, in the coarsest dtype in\n"
                    "use or in the file, of the largest |v|)")
+      ->needs(command->get_option("--expect"))
       ->check(number_from_zero())
       ->type_name("NUMBER");
   command

@@ -191,7 +191,11 @@ void add_backward_options(CLI::App& command, BenchOptions& options) {
       command.add_flag("--backward", options.backward, "Time the backward call instead, after one forward");
   for (const char* name : {"--decode", "--overlap", "--turn", "--host"})
     backward->excludes(command.get_option(name));
-  command.add_flag("--deterministic", options.deterministic, "The same bits in every run")->needs(backward);
+  command
+      .add_flag("--deterministic", options.deterministic,
+                "Passed on and noted; every backend's backward call gives the same bits in every run, with "
+                "it or not")
+      ->needs(backward);
 }
 
 /// The lists of --decode, and what does not go with it.

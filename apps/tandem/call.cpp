@@ -98,8 +98,8 @@ double flops_of(const Call& call) {
     const KeyRange range = visible_keys(call, query);
     pairs += static_cast<double>(range.end - range.begin);
   }
-  return 4.0 * static_cast<double>(call.q.shape[0]) * static_cast<double>(call.q.shape[2]) *
-         static_cast<double>(call.q.shape[3]) * pairs;
+  return 2.0 * static_cast<double>(call.q.shape[0]) * static_cast<double>(call.q.shape[2]) *
+         static_cast<double>(call.q.shape[3] + call.v.shape[3]) * pairs;
 }
 
 PreparedCall::PreparedCall(Place& place, const Call& call)
@@ -108,7 +108,8 @@ PreparedCall::PreparedCall(Place& place, const Call& call)
       q_(uploaded(place, call.q.storage)),
       k_(uploaded(place, call.k.storage)),
       v_(uploaded(place, call.v.storage)) {
-  output_.o = HostTensor::poisoned(call.q.dtype, call.q.shape, call.o_layout);
+  const Shape& q = call.q.shape;
+  output_.o = HostTensor::poisoned(call.q.dtype, {q[0], q[1], q[2], call.v.shape[3]}, call.o_layout);
   o_ = uploaded(place, output_.o.storage);
   args_.struct_size = sizeof args_;
   args_.backend = call.backend;
@@ -117,7 +118,6 @@ PreparedCall::PreparedCall(Place& place, const Call& call)
   args_.v = call.v.view(v_->data());
   args_.o = output_.o.view(o_->data());
   if (call.want_lse) {
-    const Shape& q = call.q.shape;
     output_.lse = HostTensor::poisoned(TANDEM_FP32, {q[0], q[1], q[2], 1}, call.lse_layout);
     lse_ = uploaded(place, output_.lse.storage);
     args_.lse = output_.lse.view(lse_->data());

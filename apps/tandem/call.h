@@ -38,7 +38,7 @@ struct Call {
   std::vector<float> slopes;          ///< ALiBi's, of each query head; empty: none
   std::optional<tandem_study> study;  ///< which kernel serves, on Hopper
   bool want_lse = true;
-  std::optional<EightBitMode> eight_bit;  ///< q, k and v are quantised first, which is not timed
+  std::optional<EightBit> eight_bit;  ///< q, k and v are quantised first, which is not timed
   Layout o_layout = Layout::bshd();
   Layout lse_layout = Layout::bshd();
   Exit if_invalid = Exit::usage;  ///< whose fault invalid arguments are: the command line's or the file's
@@ -55,7 +55,8 @@ struct KeyRange {
 };
 /// Keys that one query sees.
 KeyRange visible_keys(const Call& call, std::int64_t query);
-/// Matrix FLOPs by the field's convention: 4 * batch * heads * head dim * visible pairs.
+/// Matrix FLOPs by the field's convention: 2 * batch * heads * (head dim of keys + of values) * visible
+/// pairs.
 double flops_of(const Call& call);
 
 /// A call whose tensors lie in `place`, ready to be enqueued any number of times.

@@ -97,6 +97,17 @@ CLI::Validator number_from_zero() {
   return number_validator(">= 0", [](float value) { return value >= 0; });
 }
 
+CLI::Validator whole_number_from(std::int64_t least) {
+  const std::string range = "from " + std::to_string(least) + " to 2^60";
+  const auto complaint = [least, range](const std::string& text) -> std::string {
+    constexpr std::int64_t most = std::int64_t{1} << 60;
+    std::int64_t value = 0;
+    if (read_number(text, &value) && value >= least && value <= most) return "";
+    return "'" + text + "' is not a whole number " + range;
+  };
+  return {complaint, range};
+}
+
 CLI::Validator seed_validator() {
   const auto complaint = [](const std::string& text) -> std::string {
     std::uint64_t value = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ CLI::Validator backend_validator();
 /// Finite numbers that a float holds; above 0, also as a float.
 CLI::Validator positive_number();
 CLI::Validator number_from_zero();
+/// Whole numbers from `least` to 2^60, which is as long as the library's tensors are.
+CLI::Validator whole_number_from(std::int64_t least);
 /// Whole numbers below 2^64.
 CLI::Validator seed_validator();
 

@@ -32,8 +32,9 @@ EightBitMode parse_eight_bit_mode(const std::string& name) {
                               : EightBitMode::accurate;
 }
 
-QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, EightBitMode mode,
+QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, const EightBit& how,
                                  Exit if_invalid) {
+  const EightBitMode mode = how.mode;
   tandem_quantize_args rows{}, values{};
   rows.struct_size = values.struct_size = sizeof rows;
   rows.backend = values.backend =
@@ -50,13 +51,30 @@ QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, EightB
   scales_.struct_size = sizeof scales_;
   scales_.q_block = scales_.k_block = scales_.v_block = block;
   scales_.v_layout = TANDEM_VALUES_BY_COLUMN;
+  const tandem_tensor k_shift = shift_of(place, how.k_mean, inputs_[1]);
   rows.x = args.q;
+  if (k_shift.data != nullptr) {
+    rows.k_shift = k_shift;
+    rows.q_dot_k_shift = dense(TANDEM_FP32, {args.q.shape[0], args.q.shape[1], args.q.shape[2], 1});
+    dots_ = std::make_unique<Buffer>(place, count_of(rows.q_dot_k_shift) * sizeof(float) + 1);
+    rows.q_dot_k_shift.data = dots_->data();
+    scales_.q_dot_k_shift = rows.q_dot_k_shift;
+  }
   args.q = quantise(place, rows, inputs_[0], scales_.q, if_invalid);
+  rows.k_shift = rows.q_dot_k_shift = {};
+  rows.shift = k_shift;
   rows.x = args.k;
   args.k = quantise(place, rows, inputs_[1], scales_.k, if_invalid);
   values.x = args.v;
+  values.shift = scales_.v_shift = shift_of(place, how.v_mean, inputs_[2]);
   args.v = quantise(place, values, inputs_[2], scales_.v, if_invalid);
   args.scales = &scales_;
+}
+
+tandem_tensor QuantisedInputs::shift_of(Place& place, const HostTensor& mean, Input& input) {
+  if (mean.storage.empty()) return {};
+  input.mean = uploaded(place, mean.storage);
+  return mean.view(input.mean->data());
 }
 
 tandem_tensor QuantisedInputs::quantise(Place& place, tandem_quantize_args args, Input& input,

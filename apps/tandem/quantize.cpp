@@ -1,10 +1,13 @@
 // tandem quantize: tensors of a safetensors file in 8 bits, with their scales.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "call.h"
 #include "element.h"
@@ -24,13 +27,19 @@ struct QuantizeOptions {
   std::string layout = "bshd", backend = "auto", dtype;
   std::int64_t block = 128;
   std::uint64_t seed = 1;
-  bool hadamard = false, by_column = false, int8 = false;
+  bool hadamard = false, by_column = false, int8 = false, means = false;
   int terms = 1;
+};
+
+/// What is taken off the rows of a tensor first, and, of queries, what is off the keys; without elements:
+/// nothing.
+struct Shifts {
+  HostTensor own, of_keys;
 };
 
 /// What one tensor has become, back on the host.
 struct Quantised {
-  StoredTensor bits, scale;
+  std::vector<StoredTensor> tensors;
   std::int64_t blocks;
 };
 
@@ -47,7 +56,7 @@ tandem_tensor dense(tandem_dtype dtype, const Shape& shape, const Buffer& memory
           {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
 }
 
-Quantised quantised(const std::string& name, const HostTensor& x, bool is_value,
+Quantised quantised(const std::string& name, const HostTensor& x, bool is_value, const Shifts& shifts,
                     const QuantizeOptions& options) {
   const auto [b, s, h, d] = x.shape;
   const bool by_column = is_value && options.by_column;
@@ -73,13 +82,27 @@ Quantised quantised(const std::string& name, const HostTensor& x, bool is_value,
   args.hadamard = options.hadamard && !is_value ? 1 : 0;
   args.seed = options.seed;
   args.terms = terms;
+  const bool has_shift = !shifts.own.storage.empty(), has_dots = !shifts.of_keys.storage.empty();
+  const std::unique_ptr<Buffer> shift = uploaded(*place, shifts.own.storage),
+                                of_keys = uploaded(*place, shifts.of_keys.storage);
+  const std::int64_t dot_bytes = b * s * h * static_cast<std::int64_t>(sizeof(float));
+  const Buffer dots(*place, static_cast<std::size_t>(dot_bytes) + 1);
+  if (has_shift) args.shift = shifts.own.view(shift->data());
+  if (has_dots) {
+    args.k_shift = shifts.of_keys.view(of_keys->data());
+    args.q_dot_k_shift = dense(TANDEM_FP32, {b, s, h, 1}, dots);
+  }
   require(tandem_quantize(&args, place->stream()), Exit::bad_input);
-  return {{name,
-           int8 ? "I8" : "F8_E4M3",
-           {shape[0], shape[1], shape[2], shape[3]},
-           fetched(*place, bits, count_of(shape))},
-          {name + "_scale", "F32", {b, blocks, h}, fetched(*place, scale, scale_bytes)},
-          blocks};
+  Quantised result{{{name,
+                     int8 ? "I8" : "F8_E4M3",
+                     {shape[0], shape[1], shape[2], shape[3]},
+                     fetched(*place, bits, count_of(shape))},
+                    {name + "_scale", "F32", {b, blocks, h}, fetched(*place, scale, scale_bytes)}},
+                   blocks};
+  if (has_shift) result.tensors.push_back({name + "_shift", "F32", {b, h, d}, shifts.own.storage});
+  if (has_dots)
+    result.tensors.push_back({name + "_dot_k_shift", "F32", {b, s, h}, fetched(*place, dots, dot_bytes)});
+  return result;
 }
 
 HostTensor read_as(const SafetensorsFile& file, const std::string& name, const QuantizeOptions& options) {
@@ -102,17 +125,23 @@ Exit run_quantize(const QuantizeOptions& options) {
   Table table({"tensor", "b x s x h x d", "scales"});
   Progress progress(layers.size());
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    for (const std::string& pattern : {options.names.q, options.names.k, options.names.v}) {
-      const std::string name = name_in_layer(pattern, layers[i]);
+    // Keys are read first, since queries need their mean.
+    HostTensor k = read_as(file, name_in_layer(options.names.k, layers[i]), options);
+    const HostTensor k_mean = options.means ? means(k) : HostTensor();
+    for (const std::string* pattern : {&options.names.q, &options.names.k, &options.names.v}) {
+      const std::string name = name_in_layer(*pattern, layers[i]);
       progress.show(i, name);
-      const HostTensor x = read_as(file, name, options);
-      Quantised result = quantised(name, x, pattern == options.names.v, options);
+      const bool is_value = pattern == &options.names.v, is_query = pattern == &options.names.q;
+      const HostTensor x = is_value || is_query ? read_as(file, name, options) : std::move(k);
+      Shifts shifts;
+      if (is_query) shifts.of_keys = k_mean;
+      if (options.means && !is_query) shifts.own = is_value ? means(x) : k_mean;
+      Quantised result = quantised(name, x, is_value, shifts, options);
       const auto [b, s, h, d] = x.shape;
       const auto number = [](std::int64_t n) { return std::to_string(n); };
       table.add({name, number(b) + "x" + number(s) + "x" + number(h) + "x" + number(d),
                  number(b) + "x" + number(result.blocks) + "x" + number(h)});
-      tensors.push_back(std::move(result.bits));
-      tensors.push_back(std::move(result.scale));
+      std::ranges::move(result.tensors, std::back_inserter(tensors));
     }
   }
   progress.clear();
@@ -124,7 +153,8 @@ Exit run_quantize(const QuantizeOptions& options) {
                        {"block", std::to_string(options.block)},
                        {"hadamard", options.hadamard ? std::to_string(options.seed) : "none"},
                        {"values", options.by_column ? "by column" : "by key"},
-                       {"terms", std::to_string(options.terms)}});
+                       {"terms", std::to_string(options.terms)},
+                       {"means", options.means ? "taken off k and v" : "none"}});
   return Exit::ok;
 }
 
@@ -144,7 +174,7 @@ void add_quantize_options(CLI::App& command, QuantizeOptions& options) {
       ->type_name("LAYOUT")
       ->capture_default_str();
   command.add_option("--block", options.block, "Tokens that share a scale; 0: all. On Hopper 128")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number_from(0))
       ->type_name("TOKENS")
       ->capture_default_str();
   command.add_flag("--hadamard", options.hadamard,
@@ -158,6 +188,7 @@ void add_quantize_options(CLI::App& command, QuantizeOptions& options) {
       .add_option("--terms", options.terms, "Of v by column: 2 keep what rounding to one e4m3 number leaves")
       ->check(CLI::Range(1, 2))
       ->capture_default_str();
+  command.add_flag("--means", options.means, "Take the mean over tokens off every row of k and v first");
   command.add_option("--dtype", options.dtype, "Convert q, k, v first (default: as in the file)")
       ->check(dtype_validator())
       ->type_name("DTYPE");
@@ -177,7 +208,9 @@ void add_quantize(CLI::App& app, Exit& result) {
   command->footer(
       "Writes each tensor in 8 bits (F8_E4M3, or I8) by its name, in the order b, s, h, d, and beside it "
       "NAME_scale,\n"
-      "fp32, b, blocks, h: what its elements are multiplied by.");
+      "fp32, b, blocks, h: what its elements are multiplied by. With --means besides, in fp32, K_shift and "
+      "V_shift,\n"
+      "b, h, d, which were taken off, and Q_dot_k_shift, b, s, h: scale times it is to be added to lse.");
   command->callback([options, &result] { result = run_quantize(*options); });
 }
 

@@ -118,4 +118,17 @@ bool HostTensor::padding_untouched() const {
   return true;
 }
 
+HostTensor means(const HostTensor& tensor) {
+  const auto [b, s, h, d] = tensor.shape;
+  const std::vector<float> x = tensor.to_dense();
+  std::vector<double> sums(static_cast<std::size_t>(b * h * d));
+  const auto of_entry = static_cast<std::size_t>(h * d), tokens = static_cast<std::size_t>(s);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    sums[i / (tokens * of_entry) * of_entry + i % of_entry] += static_cast<double>(x[i]);
+  std::vector<float> mean(sums.size());
+  for (std::size_t i = 0; i < mean.size(); ++i)
+    mean[i] = s == 0 ? 0.f : static_cast<float>(sums[i] / static_cast<double>(s));
+  return HostTensor::from_dense(TANDEM_FP32, {b, 1, h, d}, Layout::bshd(), mean);
+}
+
 }  // namespace tandem::cli

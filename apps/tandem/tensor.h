@@ -53,4 +53,8 @@ struct HostTensor {
   bool padding_untouched() const;
 };
 
+/// The mean of each column over the tokens: fp32, b, 1, h, d, in the order of its dimensions. 0 where there
+/// is no token.
+HostTensor means(const HostTensor& tensor);
+
 }  // namespace tandem::cli

@@ -10,9 +10,10 @@
 
 namespace tandem::cli {
 
-/// Distance of two tensors. Infinite where one is NaN or infinite and the other is not the same infinity.
+/// Distance of two tensors. Infinite where one is NaN or infinite and the other is not the same.
 struct Error {
-  double max_abs = 0, rmse = 0;
+  double max_abs = 0;
+  double rmse = 0;  ///< over the elements that are expected to be finite
 };
 Error compare(std::span<const float> values, std::span<const float> expected);
 
@@ -22,7 +23,7 @@ struct Values {
 };
 
 /// The library's float64 oracle on the same inputs, widened to fp32 so that its output is not rounded to 16
-/// bits.
+/// bits. Of a call in 8 bits, on the inputs before they are quantised.
 Values run_oracle(const Call& call);
 
 /// Attention as a plain implementation computes it: scores and softmax in fp32, probabilities rounded to the
@@ -31,7 +32,7 @@ Values run_standard(const Call& call);
 
 struct Verdict {
   Error error;     ///< of the output against the oracle
-  Error standard;  ///< of run_standard against the oracle
+  Error standard;  ///< of run_standard against the oracle, where it is not infinite
   double lse_max_abs = 0;
   std::string complaint;  ///< empty if the result is within tolerance
 };
@@ -51,7 +52,8 @@ struct Allowance {
 /// The rule: against the oracle, RMSE at most 1.1 times that of the standard implementation, and the largest
 /// error at most twice its largest (or max_factor times) plus 1e-5; lse within 1e-4, relative above 1, or
 /// within twice the largest error of the standard implementation's. The RMSE of few elements scatters, so it
-/// is granted 3 / sqrt(elements) more, and 5e-7 of the output's own size for fp32 sums of another order.
+/// is granted 3 / sqrt(elements) more, and 5e-7 of the output's own size for fp32 sums of another order. NaN
+/// and infinities have to stand where the oracle has the same, and nowhere else.
 /// tests/support/compare.h states the same rule for the library's own tests.
 Verdict judge(const Judged& judged, const Allowance& allowance = {});
 

@@ -193,7 +193,7 @@ struct BackwardOptions {
   float softcap = 0;         ///< 0: off
   /// b, sq, q_heads, 1: the gradient of lse, if it has one.
   std::optional<Tensor<const float>> dlse = std::nullopt;
-  bool deterministic = false;  ///< the same bits in every run
+  bool deterministic = false;  ///< the same bits in every run, which all backends give anyway
   /// q_heads numbers each: the forward's sinks, and where their gradients are wanted.
   const float* sinks = nullptr;
   float* dsinks = nullptr;
@@ -304,6 +304,7 @@ struct DecodeOptions {
   const std::uint64_t* tree = nullptr;
   /// b, sq, q_heads, dv: a second part of the queries, which meets the values: tandem_decode_args.qv.
   std::optional<Tensor<const T>> qv = std::nullopt;
+  std::optional<SharedPrefixes> prefixes = std::nullopt;  ///< results are those without
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   /// In the backend's memory, aligned to 256, zeroed once before its first use; attention_decode_workspace
   /// says how much.
@@ -341,6 +342,7 @@ tandem_decode_args decode_args(const Input<T>& q, const tandem_cache& cache, con
   args.alibi_stride = options.alibi_stride;
   args.tree = options.tree;
   if (options.qv) args.qv = options.qv->c_tensor();
+  if (options.prefixes) args.prefixes = &options.prefixes->c_prefixes();
   return args;
 }
 

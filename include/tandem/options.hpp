@@ -41,12 +41,25 @@ class Rotary {
   tandem_rotary rotary_;
 };
 
+/// Which sequences of a decoding step begin with the same tokens: tandem_shared_prefixes in tandem.h.
+class SharedPrefixes {
+ public:
+  /// Group g has sequences cu_sequences[g] ... cu_sequences[g + 1] - 1, which share their first lengths[g]
+  /// tokens. groups + 1 and groups numbers, in the memory of the backend.
+  SharedPrefixes(std::int64_t groups, const std::int32_t* cu_sequences, const std::int32_t* lengths)
+      : prefixes_{sizeof(tandem_shared_prefixes), groups, cu_sequences, lengths} {}
+  const tandem_shared_prefixes& c_prefixes() const { return prefixes_; }
+
+ private:
+  tandem_shared_prefixes prefixes_;
+};
+
 /// Sequences of different lengths: tandem_varlen in tandem.h says what each part means. All pointers lead to
 /// the memory of the backend.
 struct Varlen {
   std::int64_t batch = 0;                              ///< sequences
   const std::int32_t* cu_seqlens_q = nullptr;          ///< batch + 1; without, q has `batch` entries
-  const std::int32_t* cu_seqlens_k = nullptr;          ///< batch + 1; without, k and v have, or pages
+  const std::int32_t* cu_seqlens_k = nullptr;          ///< batch + 1; without, k and v have `batch` or pages
   const std::int32_t* seqused_k = nullptr;             ///< batch; without, all keys are in use
   std::optional<PageTable> page_table = std::nullopt;  ///< k, v: pages, page_size, kv_heads, d
   std::int64_t max_seqlen_q = 0, max_seqlen_k = 0;     ///< 0: not known

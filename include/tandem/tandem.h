@@ -112,8 +112,7 @@ TANDEM_API tandem_status tandem_forward(const tandem_forward_args* args, void* w
 typedef struct tandem_backward_args {
   size_t struct_size;      /* sizeof(tandem_backward_args) of the header that the caller was compiled with */
   tandem_backend backend;  /* default: TANDEM_BACKEND_AUTO */
-  int32_t deterministic;   /* 1: the same bits in every run; 0: sums in any order, where that is faster. The
-                              backends CPU and REFERENCE are always deterministic */
+  int32_t deterministic;   /* 0 or 1; no effect: every backend gives the same bits in every run */
   tandem_tensor q;         /* b, sq, q_heads, d; d a multiple of 8 up to 256 */
   tandem_tensor k;         /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q */
   tandem_tensor v;         /* b, sk, kv_heads, d; dtype of q */
@@ -198,6 +197,24 @@ typedef struct tandem_cache_scales {
   int32_t hadamard;  /* 0 or 1; with 1 d has to be a power of two */
 } tandem_cache_scales;
 
+/* Which sequences of a decoding step begin with the same tokens, so that their keys and values are read once
+ * (cascade attention). A hint: results are those of the same call without it.
+ *
+ * Group g has the sequences cu_sequences[g] ... cu_sequences[g + 1] - 1 of the batch, whose first lengths[g]
+ * tokens have the same keys and values: usually because their rows of the page table begin with the same
+ * pages. The library may read them from any of these sequences. A token that a sequence did not have before
+ * the step, or that a query does not see, does not belong to the prefix. Sequences may be in no group: before
+ * the first, or behind the last. Both arrays lie in the memory of the backend and are read there, at every
+ * replay of a captured call. There may be groups without sequences, so that `groups` can be an upper bound.
+ * On Hopper a call that its kernels for this do not serve reads every sequence for itself (docs/decode.md,
+ * Prefixes of several sequences). */
+typedef struct tandem_shared_prefixes {
+  size_t struct_size;          /* sizeof(tandem_shared_prefixes) */
+  int64_t groups;              /* 0 to b; 0: nothing is shared */
+  const int32_t* cu_sequences; /* groups + 1, ascending */
+  const int32_t* lengths;      /* groups, in tokens */
+} tandem_shared_prefixes;
+
 /* One decoding step: a few new queries of each sequence against its cache, which the step may first append
  * to. The cache has the dtype of q, or 8 bits.
  *
@@ -242,15 +259,17 @@ typedef struct tandem_decode_args {
    * of q; not rotated. data == NULL: none, all ignored. A scale of 0 means 1 / sqrt(d + dv) then. On Hopper
    * where d is 64 and dv 512, over a cache of q's dtype and without chunks, slopes or a tree */
   tandem_tensor qv;
+  const tandem_shared_prefixes* prefixes; /* NULL: no sequences are said to share keys */
 } tandem_decode_args;
 
 /* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves
- * them. Data may be anything here (but q's, or the next that is given, if backend is AUTO): only which of it
- * is NULL counts, for k_new, lse, page_table, batch_index and cos, which may not be NULL, and, where dv < d,
- * whether v has k's. Lengths are not read. */
+ * them. Pointers are not followed, and lengths not read. If backend is AUTO, the first tensor that has data
+ * needs its real address. It counts whether k_new, lse, page_table and batch_index are NULL, and, where dv <
+ * d, whether v has k's address; cos may not be NULL. */
 TANDEM_API tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes);
 
-/* Runs one decoding step: one kernel on Hopper, or two where a key/value head has more than 16 query rows.
+/* Runs one decoding step: one kernel on Hopper, or two where a key/value head has more than 16 query rows;
+ * up to three with chunks, slopes or a tree, four or five where sequences share prefixes.
  *
  * workspace: at least tandem_decode_workspace bytes, aligned to 256, ZEROED ONCE before its first use; every
  * call leaves it ready for the next, of any shape that it is large enough for. NULL if 0 bytes are needed.
@@ -309,6 +328,8 @@ TANDEM_API tandem_status tandem_merge(const tandem_merge_args* args, void* strea
  * To INT8, by key only: scale = the largest magnitude of a block / 127 (1 where all is 0), or the given one;
  * out = x / scale, rounded to nearest even, beyond 127 to 127; NaN becomes 0.
  *
+ * Scales that are written lie between 2^-119 and 2^126.
+ *
  * With 2 terms, of E4M3 by column only, columns d ... 2 * d - 1 of out are a second one, of what the first
  * has left: x / scale - first, rounded in the same way.
  *
@@ -336,7 +357,7 @@ typedef struct tandem_quantize_args {
                           given. On Hopper it is shared only if it is given */
   int64_t block; /* tokens that share a scale; 0: all, blocks is 1. On Hopper a multiple of 128, and 128 where
                     scale is written */
-  int32_t scale_given;         /* 1: scale is read: all > 0 */
+  int32_t scale_given;         /* 1: scale is read: all > 0, which is not checked */
   int32_t hadamard;            /* 1: as above; d has to be a power of two */
   uint64_t seed;               /* of the signs; read where hadamard is 1 */
   int32_t terms;               /* 0 and 1: one; 2: as above */
@@ -344,8 +365,9 @@ typedef struct tandem_quantize_args {
   const int32_t*
       first_positions; /* b numbers in the memory of the backend: token j of entry i has position
                           first_positions[i] + j. NULL: all 0; read where rotary is not NULL only */
-  float amplitude; /* of E4M3 whose scales are written: what they bring the largest magnitude of a block to,
-                      or to as little as half of it, as scales are powers of two; 1 ... 448, and 0: 448.
+  float amplitude; /* of E4M3 whose scales are written: the largest magnitude that an element of out may have.
+                      Scales are powers of two, so a block's largest element lies between half of this and
+                      this; 1 ... 448, and 0: 448.
                       Counts rounded down to an E4M3 number. Less leaves fewer bits to small elements: below
                       2^-6 they are multiples of 2^-9. For tandem_scales.qk_amplitude */
   tandem_tensor shift; /* fp32; batch, 1, heads, d; batch may be 1, heads a divisor of x's: shared. Taken off

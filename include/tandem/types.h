@@ -66,7 +66,7 @@ typedef struct tandem_mask {
   tandem_mask_kind kind; /* default: full */
   int64_t window_left;   /* keys to the left of the query's own position, >= 0 or TANDEM_UNLIMITED */
   int64_t window_right;  /* keys to the right of it, >= 0 or TANDEM_UNLIMITED */
-  /* 0: no chunks. Else, up to 2^61, positions are cut into chunks of so many, from the first key on, and a
+  /* 0: no chunks. Else, up to 2^60, positions are cut into chunks of so many, from the first key on, and a
    * query sees, of what `kind` lets it see, only the keys in the chunk of its own position; one that stands
    * before the first key sees none. On Hopper of 16 bits and up to head dim 192; tandem_forward needs
    * workspace then. Not in tandem_backward */
@@ -83,9 +83,9 @@ typedef enum tandem_value_layout {
 } tandem_value_layout;
 
 /* What 8-bit q, k and v stand for: each element for its value times its scale. Tensors of scales are fp32, >
- * 0, with shape batch, blocks, heads, 1 and any strides. Batch and heads may also be 1: shared. A block is so
- * many tokens, the last one may have fewer. On Hopper blocks of k and v are multiples of 128. data == NULL:
- * all scales are 1. */
+ * 0 (which is not checked), with shape batch, blocks, heads, 1 and any strides. Batch and heads may also be
+ * 1: shared. A block is so many tokens, the last one may have fewer. On Hopper blocks of k and v are
+ * multiples of 128. data == NULL: all scales are 1. */
 typedef struct tandem_scales {
   size_t struct_size;           /* sizeof(tandem_scales) */
   tandem_tensor q;              /* heads: q_heads, kv_heads or 1 */
@@ -103,9 +103,9 @@ typedef struct tandem_scales {
    * kernels (v by column, d up to 128, no cap). They take scores in fp16: rows with larger elements may come
    * out as NaN or wrong */
   float qk_amplitude;
-  /* What every value of a head is besides, as tandem_quantize_args.shift has taken it off: fp32, batch, 1,
-   * heads, d; batch and heads may be 1: shared, or heads kv_heads. Added to o before it is rounded; rows that
-   * see no key stay 0. On Hopper up to head dim 128. data == NULL: none */
+  /* The vector that tandem_quantize_args.shift has taken off the values of each head: fp32, batch, 1, heads,
+   * d; batch and heads may be 1: shared, or heads kv_heads. Added to o before it is rounded; rows that see no
+   * key stay 0. On Hopper up to head dim 128. data == NULL: none */
   tandem_tensor v_shift;
   /* What tandem_quantize_args.k_shift has taken off the scores of each query, before scale: fp32, b, sq,
    * q_heads, 1, as tandem_quantize_args.q_dot_k_shift. lse gets scale times it; o needs nothing. With a
@@ -143,7 +143,9 @@ typedef struct tandem_rotary {
  * Appending: with k_new and v_new, keys and values of the caches, in entries or pages, are written first, and
  * then attended to with the others: those of sequence i behind its first seqused_k[i] ones. No two sequences
  * may append to one place. What a sequence has no room for is lost, the last of its tokens first;
- * seqused_k[i] above its room without them counts as that.
+ * where seqused_k[i] leaves too little room, it counts as the room without them.
+ *
+ * Of a batch of 0 sequences arrays of them may be NULL.
  *
  * Masks stand as in a call of the sequence alone. Rows of q, o and lse that belong to no sequence are not
  * touched. What lies in device memory can't be validated, but never leads out of bounds: numbers outside of

@@ -298,7 +298,7 @@ struct Step {
 
 void read_numbers(Arguments& given, Step* step) {
   View lengths{}, pages{};
-  given.ok = given.numbers(1, &lengths) && lengths.shape[0] >= step->args.q.shape[0] && given.ok;
+  given.ok = given.numbers(1, &lengths) && lengths.shape[0] == step->args.q.shape[0] && given.ok;
   const bool paged = given.numbers(2, &pages);
   if (!given.ok) return;
   tandem_cache& cache = step->cache;
@@ -327,7 +327,7 @@ void read_extras(Arguments& given, Step* step) {
   args.k_new = given.tensor(), args.v_new = given.tensor();
   View index{};
   if (given.numbers(1, &index) && given.ok)
-    given.ok = index.shape[0] >= batch, step->cache.batch_index = address_of(index);
+    given.ok = index.shape[0] == batch, step->cache.batch_index = address_of(index);
   args.rotary = read_rotary(given, &step->rotary) ? &step->rotary : nullptr;
   args.split_size = given.integer();
   args.sinks = given.floats(heads);

@@ -3,14 +3,15 @@
 
 import ctypes
 
-from ._arrays import arrays_of, describe
+from ._arrays import arrays_of, check_kinds, check_ranks, describe
 from ._backward import backward
 from ._block_list import BlockList, arrays_of_list, as_block_list
 from ._decode import DecodeWorkspace, decode, decode_plan
 from ._eight_bit import as_scales, quantize, score_amplitude
-from ._library import ForwardArgs, Info, TandemError, check, library
+from ._library import EIGHT_BITS, ForwardArgs, Info, TandemError, check, library
 from ._merge import merge
-from ._options import as_backend, as_mask, as_scale, as_sinks, as_slopes, as_study, as_tree, check_together, pointer_to, sized
+from ._options import (as_backend, as_mask, as_number, as_scale, as_sinks, as_slopes, as_study, as_tree, check_eight_bit,
+                       check_together, pointer_to, sized)
 from ._varlen import forward_varlen
 
 __all__ = ["BlockList", "DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "forward_varlen", "info",
@@ -57,10 +58,15 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     """
     backend = as_backend(backend)
     arrays = arrays_of(q)
+    check_kinds(arrays, {"q": q, "k": k, "v": v})
+    check_ranks({"q": q, "k": k, "v": v})
+    dtype, qk_amplitude = arrays.dtype_name(q), as_number("qk_amplitude", qk_amplitude)
     descales = {"q": q_descale, "k": k_descale, "v": v_descale}
     shifts = {"v_shift": v_shift, "q_dot_k_shift": q_dot_k_shift}
+    check_eight_bit("q", dtype, {f"{name}_descale": x for name, x in descales.items()} | shifts
+                    | {"values_by_column": values_by_column or None, "qk_amplitude": qk_amplitude or None}, "q, k and v")
     if out is None:
-        eight_bit = arrays.dtype_name(q) in ("float8_e4m3fn", "int8")
+        eight_bit = dtype in EIGHT_BITS
         shape = (*q.shape[:-1], (q if eight_bit else v).shape[-1])
         out = arrays.empty(shape, arrays.dtype("bfloat16") if eight_bit else None)
     tensors = {"q": q, "k": k, "v": v, "out": out}
@@ -71,13 +77,13 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
     args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window, chunk)), scale=as_scale(scale),
-                 softcap=softcap, study=pointer_to(as_study(study)),
+                 softcap=as_number("softcap", softcap), study=pointer_to(as_study(study)),
                  scales=pointer_to(as_scales(arrays, descales | shifts, descale_block, values_by_column, _terms_of(q, v, values_by_column),
                                              qk_amplitude)),
-                 sinks=as_sinks(arrays, sinks, q.shape[2] if len(q.shape) == 4 else 0),
+                 sinks=as_sinks(arrays, sinks, q.shape[2]),
                  tree=as_tree(arrays, tree, q.shape[:2]),
                  block_list=pointer_to(as_block_list(arrays, block_list, q.shape)),
-                 **as_slopes(arrays, alibi_slopes, q.shape[0], q.shape[2] if len(q.shape) == 4 else 0))
+                 **as_slopes(arrays, alibi_slopes, q.shape[0], q.shape[2]))
     args.q, args.k, args.v, args.o = (describe(arrays, name, x) for name, x in tensors.items())
     if return_lse:
         args.lse = describe(arrays, "lse", lse)
@@ -94,7 +100,7 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
 
 def _terms_of(q, v, values_by_column):
     """Of values by column, by what stands for a column of the head."""
-    return 2 if values_by_column and q.ndim == v.ndim == 4 and v.shape[1] == 2 * q.shape[3] > 0 else 1
+    return 2 if values_by_column and v.shape[1] == 2 * q.shape[3] > 0 else 1
 
 
 def info():

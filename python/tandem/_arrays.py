@@ -6,19 +6,40 @@ import contextlib
 import ctypes
 import sys
 
-from ._library import DTYPES, Tensor, TandemError
+from ._library import DTYPES, Tensor, TandemTypeError, invalid
 
 
-def _invalid(message):
-    return TandemError("TANDEM_INVALID_ARGUMENT", message)
+class _Arrays:
+    def __init__(self, like):
+        self._like = like
+
+    def is_beside(self, x):
+        """Whether x is of the kind, and lies in the place, of the array that this was made for."""
+        return self.owns(x) and self.place(x) == self.place(self._like)
+
+    def strides(self, x):
+        """In elements. Of an array that has none they mean nothing, and frameworks differ: those of a contiguous one."""
+        return contiguous_strides(x.shape) if 0 in x.shape else self._own_strides(x)
 
 
-class NumpyArrays:
+def contiguous_strides(shape):
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * max(size, 1))
+    return strides[:len(shape)]
+
+
+def are_contiguous(shape, strides):
+    """Whether elements lie behind one another; a dimension of one may have any stride."""
+    return all(size == 1 or own == wanted for size, own, wanted in zip(shape, strides, contiguous_strides(shape)))
+
+
+class NumpyArrays(_Arrays):
     """bfloat16 and float8_e4m3fn are the dtypes of these names which the package ml_dtypes adds to NumPy."""
 
     def __init__(self, like):
+        super().__init__(like)
         self._numpy = sys.modules["numpy"]
-        self._like = like
 
     def owns(self, x):
         return isinstance(x, self._numpy.ndarray)
@@ -47,19 +68,26 @@ class NumpyArrays:
         """The least and the greatest element, None of no elements or where asking would wait for a device."""
         return (int(x.min()), int(x.max())) if x.size else None
 
-    def strides(self, x):
+    def _own_strides(self, x):
         if any(stride % x.itemsize for stride in x.strides):
-            raise _invalid(f"strides {x.strides} bytes are no multiples of the element size, {x.itemsize} bytes")
+            raise invalid(f"strides {x.strides} bytes are no multiples of the element size, {x.itemsize} bytes")
         return [stride // x.itemsize for stride in x.strides]
 
     def empty(self, shape, dtype=None):
         return self._numpy.empty(shape, self._like.dtype if dtype is None else dtype)
 
+    def name_of_dtype(self, dtype):
+        """The name of a dtype, or of what NumPy takes for one; None of anything else."""
+        try:
+            return None if dtype is None else self._numpy.dtype(dtype).name
+        except (TypeError, ValueError):
+            return None
+
     def dtype(self, name):
         try:
             return self._numpy.dtype(name)
         except TypeError:
-            raise _invalid(f"NumPy has no dtype {name}; import ml_dtypes, which adds it") from None
+            raise invalid(f"NumPy has no dtype {name}; import ml_dtypes, which adds it") from None
 
     def empty_float(self, shape):
         return self._numpy.empty(shape, self._numpy.float32)
@@ -73,10 +101,14 @@ class NumpyArrays:
         return contextlib.nullcontext(None)
 
 
-class TorchTensors:
+def torch_name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+class TorchTensors(_Arrays):
     def __init__(self, like):
+        super().__init__(like)
         self._torch = sys.modules["torch"]
-        self._like = like
 
     def owns(self, x):
         return isinstance(x, self._torch.Tensor)
@@ -94,7 +126,7 @@ class TorchTensors:
         return x.data_ptr()
 
     def dtype_name(self, x):
-        return str(x.dtype).removeprefix("torch.")
+        return torch_name(x.dtype)
 
     def why_not_as_stored(self, x):
         if x.is_neg():
@@ -103,11 +135,15 @@ class TorchTensors:
     def bounds(self, x):
         return (int(x.min()), int(x.max())) if x.numel() and x.device.type == "cpu" else None
 
-    def strides(self, x):
+    def _own_strides(self, x):
         return x.stride()
 
     def empty(self, shape, dtype=None):
         return self._torch.empty(shape, dtype=self._like.dtype if dtype is None else dtype, device=self._like.device)
+
+    @staticmethod
+    def name_of_dtype(dtype):
+        return torch_name(dtype) if isinstance(dtype, sys.modules["torch"].dtype) else None
 
     def dtype(self, name):
         return getattr(self._torch, name)
@@ -135,22 +171,56 @@ def arrays_of(x, name="q"):
     for module, kind in (("torch", TorchTensors), ("numpy", NumpyArrays)):
         if module in sys.modules and kind(x).owns(x):
             return kind(x)
-    raise TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; NumPy arrays and PyTorch tensors are allowed")
+    raise TandemTypeError(f"{name} is a {_kind_of(x)}; NumPy arrays and PyTorch tensors are allowed")
 
 
-def _check_stored(arrays, name, x):
-    if why := arrays.why_not_as_stored(x):
-        raise _invalid(f"{name} {why.format(name)}")
+def _kind_of(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}"
 
 
-def describe(arrays, name, x, dimensions="b, s, h, d"):
-    """x as the C interface's tandem_tensor. Borrows x's memory: keep x alive as long as the result."""
-    if x.ndim != 4:
-        raise _invalid(f"{name} has {x.ndim} dimensions; 4 are needed ({dimensions})")
+def shown(value):
+    """What a caller passed, for a message: short, so of large things the kind."""
+    words = repr(value)
+    return words if len(words) <= 60 else f"a {_kind_of(value)}"
+
+
+def chosen_dtype(name_of, value, allowed, name="dtype"):
+    """The one of the names `allowed` that an argument is, as a word or as a dtype. name_of: gives a dtype's name."""
+    chosen = value if isinstance(value, str) and value in allowed else name_of(value)
+    if chosen not in allowed:
+        raise invalid(f"{name} is {shown(value)}; allowed are {', '.join(allowed)}, by name or as the arrays' dtypes")
+    return chosen
+
+
+def check_kinds(arrays, tensors):
+    """All of {name: array} are arrays of the first one's kind, whose `arrays` are."""
+    first = next(iter(tensors))
+    for name, x in tensors.items():
+        if not arrays.owns(x):
+            raise TandemTypeError(f"{first} and {name} are arrays of different kinds: {type(tensors[first])}, {type(x)}")
+
+
+def check_ranks(tensors, allowed=(4,), dimensions="b, s, h, d"):
+    """All of {name: array} have one of the numbers of dimensions."""
+    for name, x in tensors.items():
+        if x.ndim not in allowed:
+            raise invalid(f"{name} has {x.ndim} dimensions; {' or '.join(map(str, allowed))} are needed ({dimensions})")
+
+
+def _check_elements(arrays, name, x, dtypes):
+    """They are of one of the dtypes, by name, and their bytes are their values. The name of it."""
     dtype = arrays.dtype_name(x)
-    if dtype not in DTYPES:
-        raise _invalid(f"{name} is {dtype}; allowed are {', '.join(DTYPES)}")
-    _check_stored(arrays, name, x)
+    if dtype not in dtypes:
+        raise invalid(f"{name} is {dtype}; allowed are {', '.join(dtypes)}")
+    if why := arrays.why_not_as_stored(x):
+        raise invalid(f"{name} {why.format(name)}")
+    return dtype
+
+
+def describe(arrays, name, x, dimensions="b, s, h, d", dtypes=tuple(DTYPES)):
+    """x as the C interface's tandem_tensor. Borrows x's memory: keep x alive as long as the result."""
+    check_ranks({name: x}, dimensions=dimensions)
+    dtype = _check_elements(arrays, name, x, dtypes)
     four = ctypes.c_int64 * 4
     return Tensor(arrays.pointer(x), DTYPES[dtype], four(*x.shape), four(*arrays.strides(x)))
 
@@ -158,13 +228,9 @@ def describe(arrays, name, x, dimensions="b, s, h, d"):
 def table(arrays, name, x, dtypes, dimensions):
     """The address of an array of one of `dtypes` and of len(dimensions) dimensions, the last of them contiguous, and
     its shape and strides. Borrows x's memory."""
-    if x.ndim != len(dimensions):
-        raise _invalid(f"{name} has {x.ndim} dimensions; {len(dimensions)} are needed ({', '.join(dimensions)})")
-    dtype = arrays.dtype_name(x)
-    if dtype not in dtypes:
-        raise _invalid(f"{name} is {dtype}; allowed are {', '.join(dtypes)}")
-    _check_stored(arrays, name, x)
+    check_ranks({name: x}, (len(dimensions),), ", ".join(dimensions))
+    _check_elements(arrays, name, x, dtypes)
     strides = arrays.strides(x)
     if x.shape[-1] > 1 and strides[-1] != 1:
-        raise _invalid(f"{name} has strides {tuple(strides)}; the last one has to be 1")
+        raise invalid(f"{name} has strides {tuple(strides)}; the last one has to be 1")
     return arrays.pointer(x), tuple(x.shape), tuple(strides)

@@ -3,16 +3,9 @@
 
 import ctypes
 
-from ._arrays import arrays_of, describe
-from ._library import BackwardArgs, TandemError, check, library
-from ._options import as_backend, as_mask, as_scale, as_sinks, check_together, pointer_to, sized
-
-
-def _column(name, x):
-    """One number for each query and head, b, sq, q_heads, as the C interface takes it: b, sq, q_heads, 1."""
-    if x.ndim != 3:
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {x.ndim} dimensions; 3 are needed (b, sq, h)")
-    return x[..., None]
+from ._arrays import arrays_of, check_kinds, check_ranks, describe
+from ._library import FLOATS, BackwardArgs, check, invalid, library
+from ._options import as_backend, as_mask, as_number, as_scale, as_sinks, check_together, pointer_to, sized
 
 
 def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, scale=None, softcap=0.0,
@@ -23,7 +16,7 @@ def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, s
     are float32, b, sq, q_heads. All NumPy arrays, or all PyTorch tensors of one device, where the call is enqueued on
     the current stream. causal, window, scale and softcap have to be those of the call.
 
-    deterministic: the same bits in every run. dq, dk, dv, dsinks: where to write (default: new arrays). sinks: those of
+    deterministic: the same bits in every run, which all backends give anyway. dq, dk, dv, dsinks: where to write (default: new arrays). sinks: those of
     the call, where their gradients are wanted; the others need them only in lse. backend: as in forward.
 
     Returns dq, dk, dv; with sinks also dsinks, float32, q_heads. A query that sees no key has dq 0, a key that no query sees dk and dv 0. out and lse may be those
@@ -31,6 +24,7 @@ def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, s
     Raises TandemError with the library's message.
     """
     arrays = arrays_of(q)
+    check_kinds(arrays, {"q": q, "k": k, "v": v})
     given = {"dq": (dq, q), "dk": (dk, k), "dv": (dv, v)}
     results = {name: arrays.empty(like.shape) if x is None else x for name, (x, like) in given.items()}
     read = {"q": q, "k": k, "v": v, "out": out, "dout": dout, "lse": lse}
@@ -38,21 +32,24 @@ def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, s
         read["dlse"] = dlse
     heads = q.shape[2] if q.ndim == 4 else 0
     if dsinks is not None and sinks is None:
-        raise TandemError("TANDEM_INVALID_ARGUMENT", "dsinks is given, but sinks is None; pass the sinks of the call")
+        raise invalid("dsinks is given, but sinks is None; pass the sinks of the call")
     if sinks is not None:
         read["sinks"] = sinks
         results["dsinks"] = arrays.empty_float((heads,)) if dsinks is None else dsinks
     check_together(arrays, read | results, written=list(results))
 
     args = sized(BackwardArgs, backend=as_backend(backend), deterministic=int(bool(deterministic)),
-                 mask=pointer_to(as_mask(causal, window)), scale=as_scale(scale), softcap=softcap,
+                 mask=pointer_to(as_mask(causal, window)), scale=as_scale(scale), softcap=as_number("softcap", softcap),
                  sinks=as_sinks(arrays, sinks, heads), dsinks=as_sinks(arrays, results.get("dsinks"), heads, "dsinks"))
     fields = {"out": "o"}
     for name, x in (read | results).items():
         if name in ("sinks", "dsinks"):
             continue
-        four = _column(name, x) if name in ("lse", "dlse") else x
-        setattr(args, fields.get(name, name), describe(arrays, name, four))
+        of_rows = name in ("lse", "dlse")
+        if of_rows:
+            check_ranks({name: x}, (3,), "b, sq, h")
+        setattr(args, fields.get(name, name), describe(arrays, name, x[..., None] if of_rows else x,
+                                                       dtypes=("float32",) if of_rows else FLOATS))
 
     lib = library()
     with arrays.stream() as stream:

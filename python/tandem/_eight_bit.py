@@ -4,9 +4,10 @@
 import ctypes
 import math
 
-from ._arrays import arrays_of, describe, table
-from ._library import VALUES_BY_COLUMN, VALUES_BY_KEY, CacheScales, QuantizeArgs, Scales, TandemError, check, library
-from ._options import as_backend, as_int64, as_rotary, check_together, pointer_to, sized
+from ._arrays import arrays_of, check_ranks, chosen_dtype, describe, table
+from ._library import (EIGHT_BITS, FLOATS, VALUES_BY_COLUMN, VALUES_BY_KEY, CacheScales, QuantizeArgs, Scales, check, invalid,
+                       library)
+from ._options import as_backend, as_int64, as_number, as_rotary, as_tables, check_together, pointer_to, sized
 
 KEY_GROUP = 16  # values by column have rows of a multiple of so many keys
 
@@ -26,9 +27,9 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
     it, which spreads outliers over all columns; for q and k with the same seed, and d a power of two. out: where to
     write.
 
-    dtype: "float8_e4m3fn", or "int8" for q and k, whose scales are the largest magnitude / 127. terms: 2 for v by column:
-    the result is b, 2 * d, heads, n, and its second half what rounding left. rotary: (cos, sin), each positions x dim / 2,
-    float32 or x's dtype: rows, not by column, are turned first, by positions first_positions (int32, b, on x's device;
+    dtype: "float8_e4m3fn", or "int8" for q and k, whose scales are the largest magnitude / 127; also as NumPy's or
+    PyTorch's dtype. terms: 2 for v by column: the result is b, 2 * d, heads, n, and its second half what rounding left.
+    rotary: (cos, sin), each positions x dim / 2, float32 or x's dtype: rows, not by column, are turned first, by positions first_positions (int32, b, on x's device;
     default 0) and on; rotary_interleaved: pairs are columns 2i and 2i + 1, not i and i + dim / 2. amplitude: of
     float8_e4m3fn, what a scale that is found brings the largest magnitude to, or up to half of it, 0 for 448. For q and k
     that of score_amplitude makes forward faster, which has to be told by qk_amplitude.
@@ -42,8 +43,8 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
     """
     arrays = arrays_of(x, "x")
     block = as_int64("block", block)
-    if x.ndim != 4:
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"x has {x.ndim} dimensions; 4 are needed (b, s, h, d)")
+    check_ranks({"x": x})
+    dtype = chosen_dtype(arrays.name_of_dtype, dtype, EIGHT_BITS)
     b, s, heads, d = x.shape
     if out is None:
         shape = (b, (2 if terms == 2 else 1) * d, heads, -(-s // KEY_GROUP) * KEY_GROUP) if by_column else x.shape
@@ -57,17 +58,17 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
         shifts["q_dot_k_shift"] = arrays.empty_float((b, s, heads))
     tensors.update(shifts)
     if rotary is not None:
-        tensors["rotary[0]"], tensors["rotary[1]"] = rotary
+        tensors["rotary[0]"], tensors["rotary[1]"] = as_tables(rotary)
     if first_positions is not None:
         tensors["first_positions"] = first_positions
     check_together(arrays, tensors, written=["out"])
     args = sized(QuantizeArgs, backend=as_backend(backend), layout=VALUES_BY_COLUMN if by_column else VALUES_BY_KEY,
                  block=block, scale_given=given, hadamard=hadamard is not None,
-                 seed=0 if hadamard is None else as_int64("hadamard", hadamard), terms=as_int64("terms", terms),
+                 seed=0 if hadamard is None else as_int64("hadamard", hadamard), terms=as_int64("terms", terms, bits=32),
                  rotary=pointer_to(as_rotary(arrays, rotary, rotary_interleaved)),
-                 first_positions=_as_positions(arrays, first_positions, b), amplitude=amplitude)
-    args.x, args.out = describe(arrays, "x", x), describe(arrays, "out", out)
-    args.scale = describe(arrays, "scale", _with_blocks("scale", scale))
+                 first_positions=_as_positions(arrays, first_positions, b), amplitude=as_number("amplitude", amplitude))
+    args.x, args.out = describe(arrays, "x", x, dtypes=FLOATS), describe(arrays, "out", out, dtypes=EIGHT_BITS)
+    args.scale = describe(arrays, "scale", _with_blocks("scale", scale), dtypes=("float32",))
     for name, own in shifts.items():
         setattr(args, name, _as_dots(arrays, name, own) if name == "q_dot_k_shift" else as_shift(arrays, name, own))
     with arrays.stream() as stream:
@@ -78,6 +79,9 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
 def score_amplitude(head_dim):
     """The largest number of float8_e4m3fn that q and k of a head dim may have so that fp16 holds every score: as amplitude
     for quantize, and as qk_amplitude for forward."""
+    head_dim = as_int64("head_dim", head_dim)
+    if head_dim < 1:
+        raise invalid(f"head_dim is {head_dim}; it has to be 1 or more")
     most = min(448, math.isqrt(65504 // head_dim))
     step = 2 ** max(0, most.bit_length() - 4)  # between float8_e4m3fn numbers, which have four bits
     return float(most // step * step)
@@ -89,30 +93,26 @@ def _as_positions(arrays, positions, batch):
         return None
     address, shape, _ = table(arrays, "first_positions", positions, ("int32",), ("b",))
     if shape != (batch,):
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"first_positions has shape {shape}; it has to be ({batch},)")
+        raise invalid(f"first_positions has shape {shape}; it has to be ({batch},)")
     return address
 
 
 def _with_blocks(name, scale):
     """b, heads or b, blocks, heads as b, blocks, heads, 1."""
-    if scale.ndim not in (2, 3):
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {scale.ndim} dimensions; 2 (b, heads) or 3 (b, "
-                          "blocks, heads) are needed")
+    check_ranks({name: scale}, (2, 3), "b, heads or b, blocks, heads")
     return scale[:, None, :, None] if scale.ndim == 2 else scale[..., None]
 
 
 def as_shift(arrays, name, shift):
     """The C interface's tensor of a shift, b, heads, d."""
-    if shift.ndim != 3:
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {shift.ndim} dimensions; 3 (b, heads, d) are needed")
-    return describe(arrays, name, shift[:, None])
+    check_ranks({name: shift}, (3,), "b, heads, d")
+    return describe(arrays, name, shift[:, None], dtypes=("float32",))
 
 
 def _as_dots(arrays, name, dots):
     """The same of b, s, heads."""
-    if dots.ndim != 3:
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {dots.ndim} dimensions; 3 (b, s, heads) are needed")
-    return describe(arrays, name, dots[..., None])
+    check_ranks({name: dots}, (3,), "b, s, heads")
+    return describe(arrays, name, dots[..., None], dtypes=("float32",))
 
 
 def as_scales(arrays, descales, block, values_by_column, v_terms=1, qk_amplitude=0.0):
@@ -128,7 +128,7 @@ def as_scales(arrays, descales, block, values_by_column, v_terms=1, qk_amplitude
         if name in ("v_shift", "q_dot_k_shift"):
             setattr(scales, name, as_shift(arrays, name, x) if name == "v_shift" else _as_dots(arrays, name, x))
             continue
-        setattr(scales, name, describe(arrays, f"{name}_descale", _with_blocks(f"{name}_descale", x)))
+        setattr(scales, name, describe(arrays, f"{name}_descale", _with_blocks(f"{name}_descale", x), dtypes=("float32",)))
         if x.ndim == 3:
             setattr(scales, f"{name}_block", as_int64("descale_block", block))
     return scales
@@ -140,10 +140,10 @@ def as_cache_scales(arrays, descales, hadamard):
     if not descales and hadamard is None:
         return None
     if len({x.ndim for x in descales.values()}) > 1:
-        raise TandemError("TANDEM_INVALID_ARGUMENT", "k_descale and v_descale have different numbers of dimensions")
+        raise invalid("k_descale and v_descale have different numbers of dimensions")
     per_token = any(x.ndim == 3 for x in descales.values())
     scales = sized(CacheScales, per_token=int(per_token), hadamard=int(hadamard is not None),
                    seed=0 if hadamard is None else as_int64("hadamard", hadamard))
     for name, x in descales.items():
-        setattr(scales, name[0], describe(arrays, name, _with_blocks(name, x)))
+        setattr(scales, name[0], describe(arrays, name, _with_blocks(name, x), dtypes=("float32",)))
     return scales

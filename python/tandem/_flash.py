@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 import torch
 import torch.nn.functional as F
 
+from ._options import as_int64, as_pair
 from .torch import attention, attention_varlen
 
 MOST_HEAD_DIM = 256
@@ -31,7 +32,8 @@ class Options(NamedTuple):
 
     @classmethod
     def of(cls, q, scale, causal, window, *, attention_chunk, softcap, deterministic=False, alibi_slopes=None):
-        left, right = int(window[0]), 0 if causal else int(window[1])
+        left, right = (as_int64("window_size", side) for side in as_pair("window_size", window, "(left, right), -1 for no limit"))
+        right = 0 if causal else right
         hides = left >= 0 or right >= 0
         return cls(q.shape[-1] ** -0.5 if scale is None else scale,
                    (left if left >= 0 else None, right if right >= 0 else None) if hides else None, attention_chunk,

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 
 DTYPES = {"bfloat16": 1, "float16": 2, "float32": 3, "float8_e4m3fn": 4, "int8": 5}
+EIGHT_BITS = ("float8_e4m3fn", "int8")
+FLOATS = ("bfloat16", "float16", "float32")  # what all calls take
 VALUES_BY_KEY, VALUES_BY_COLUMN = 0, 1
 OVERLAPS = {"auto": 0, "serial": 1, "two-stage": 2, "three-stage": 3}
 TURNS = {"auto": 0, "free": 1, "pingpong": 2}
@@ -91,6 +93,11 @@ class CacheScales(ctypes.Structure):
                 ("seed", ctypes.c_uint64), ("hadamard", ctypes.c_int32)]
 
 
+class SharedPrefixes(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("groups", ctypes.c_int64), ("cu_sequences", ctypes.c_void_p),
+                ("lengths", ctypes.c_void_p)]
+
+
 class DecodeArgs(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("backend", ctypes.c_int),
                 ("q", Tensor), ("cache", ctypes.POINTER(Cache)), ("k_new", Tensor), ("v_new", Tensor),
@@ -98,7 +105,8 @@ class DecodeArgs(ctypes.Structure):
                 ("scale", ctypes.c_float), ("softcap", ctypes.c_float), ("split_size", ctypes.c_int64),
                 ("plan", ctypes.c_void_p), ("study", ctypes.POINTER(Study)), ("sinks", ctypes.c_void_p),
                 ("scales", ctypes.POINTER(CacheScales)), ("alibi_slopes", ctypes.c_void_p),
-                ("alibi_stride", ctypes.c_int64), ("tree", ctypes.c_void_p), ("qv", Tensor)]
+                ("alibi_stride", ctypes.c_int64), ("tree", ctypes.c_void_p), ("qv", Tensor),
+                ("prefixes", ctypes.POINTER(SharedPrefixes))]
 
 
 class MergeArgs(ctypes.Structure):
@@ -127,6 +135,17 @@ class TandemError(RuntimeError):
     def __init__(self, status, message):
         super().__init__(f"{status}: {message}")
         self.status = status
+
+
+class TandemTypeError(TandemError, TypeError):
+    """An argument of a kind that its call does not take. Also a TypeError, as those of Python's own functions are."""
+
+    def __init__(self, message):
+        super().__init__("TANDEM_INVALID_ARGUMENT", message)
+
+
+def invalid(message):
+    return TandemError("TANDEM_INVALID_ARGUMENT", message)
 
 
 def library_path():
@@ -165,22 +184,59 @@ def library():
     return lib
 
 
-# What the C interface calls an argument, and what it is here.
-_ARGUMENTS = {r"\bscales\.(qk_amplitude|v_shift|q_dot_k_shift)\b": r"\1",
+_SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "e4m3": "float8_e4m3fn", "int8": "int8"}
+
+
+def _quoted_choice(match):
+    """TANDEM_BACKEND_CPU as "cpu"."""
+    kind, name = match.groups()
+    return '"' + (name if kind == "DECODE" else name.replace("_", "-")).lower() + '"'
+
+
+# What the C interface calls an argument or a value, and what it is here. Each line works on what those before it left.
+_ARGUMENTS = {r"\bscales\.(qk_amplitude|v_shift|q_dot_k_shift)\b": r"\1", r"\bscales\.hadamard is 1\b": "hadamard is given",
+              r"\bhadamard is 1\b": "hadamard is given", r"\bscales\.per_token = 1\b": "scales of each token",
+              r"\bscales\.v_layout is TANDEM_VALUES_BY_KEY\b": "values_by_column is False",
+              r"\bscales\.v_terms is 2\b": "v has two terms",
               r"\bscales\.([qkv])\b": r"\1_descale", r"\bscales\.[qkv]_block\b": "descale_block",
-              r"\bscales is given\b": "a descale is given", "; only 8-bit inputs have scales: pass NULL":
-              "; only 8-bit inputs have descales and values_by_column",
-              "; only an 8-bit cache has scales: pass NULL": "; only an 8-bit cache has descales",
-              r"\bscales\.hadamard\b": "hadamard",
-              r"\bo(?=[ .;,)]|$)": "out", r"\bvarlen\.(?=[kv]_new|rotary|leftpad|batch_index|split_size)": "", r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
-              r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]"}
+              r"\bscales is given, but cache": "a descale or hadamard is given, but cache",
+              r"\bscales is given\b": "a descale, values_by_column, qk_amplitude or a shift is given",
+              "; only 8-bit inputs have scales: pass NULL": "; only 8-bit inputs have these",
+              "; only an 8-bit cache has scales: pass NULL": "; only an 8-bit cache has descales and hadamard",
+              r"\bscale_given is 1\b": "scale is given",
+              r"\blayout is TANDEM_VALUES_BY_COLUMN\b": "by_column is True",
+              r"(?<=two terms are by column: )TANDEM_VALUES_BY_COLUMN": "by_column=True",
+              r"\bTANDEM_VALUES_BY_COLUMN\b": "values_by_column=True", r"\bTANDEM_VALUES_BY_KEY\b": "values_by_column=False",
+              r"\bo(?=[ .;,)]|$)": "out",
+              r"\bmask\.window_left\b": "window[0]", r"\bmask\.window_right\b": "window[1]", r"\bmask\.chunk\b": "chunk",
+              r"\bTANDEM_UNLIMITED \(-1\)": "None", "or 0 for 1 / sqrt": "or None for 1 / sqrt",
+              r"\bsequence of varlen\.batch\b": "sequence", r"\bvarlen\.batch\b": "the number of sequences",
+              r"\bvarlen is given\b": "lengths of sequences are given", r"\bwith varlen\b": "with lengths of sequences",
+              r"\btandem_forward with lengths of sequences\b": "forward_varlen", r"\bvarlen\.(?=\w)": "",
+              r"\bcache\.([kv])\b": r"\1_cache", r"\bcache\.": "",
+              r"\bpages_per_sequence\b": "page_table.shape[1]", r"\bpage_table_stride\b": "page_table's stride",
+              r"\balibi_stride\b": "alibi_slopes' stride", r"\b(o|lse)_part_stride\b": r"\1_parts' stride",
+              r"\bprefixes\.groups\b": "the length of prefix_lengths", r"\bprefixes\.cu_sequences\b": "cu_prefix_groups",
+              r"\bprefixes\.lengths\b": "prefix_lengths", r"\bblock_list\.slots\b": "block_list.blocks.shape[3]",
+              r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]",
+              r"\b(\w+)\.data is NULL, but (\w+)\.data is not\b": r"\2 is given, but \1 is not",
+              r"(?<=\w)\.data\b(?= is NULL)": "", r"(?<=[\w\]])\.data\b": "'s address",
+              r"\bTANDEM_(BACKEND|OVERLAP|TURN|DECODE)_([A-Z0-9_]+)": _quoted_choice,
+              r"(?i)\bTANDEM_(bf16|fp16|fp32|e4m3|int8)\b": lambda match: _SHORT_DTYPES[match[1].lower()],
+              r"\b\d+ \((bf16|fp16|fp32|e4m3|int8)\)": lambda match: _SHORT_DTYPES[match[1]],
+              r"\btandem_(?=(forward|backward|decode|merge|quantize)\b)": "", r"\bNULL\b": "None"}
+
+
+def in_words_of_python(message):
+    """A message of the library with the names that arguments and values have here."""
+    for name, own in _ARGUMENTS.items():
+        message = re.sub(name, own, message)
+    return message
 
 
 def check(status):
     """Raises TandemError with the library's own message, in Python's names, unless status is TANDEM_OK."""
     if status != 0:
         lib = library()
-        message = lib.tandem_last_error().decode()
-        for name, own in _ARGUMENTS.items():
-            message = re.sub(name, own, message)
+        message = in_words_of_python(lib.tandem_last_error().decode())
         raise TandemError(lib.tandem_status_name(status).decode(), message)

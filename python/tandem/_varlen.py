@@ -3,10 +3,10 @@
 
 import ctypes
 
-from ._arrays import arrays_of, describe, table
-from ._library import ForwardArgs, TandemError, Varlen, check, library
-from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_slopes, as_tree, check_together,
-                       pointer_to, sized)
+from ._arrays import arrays_of, check_kinds, check_ranks, describe, table
+from ._library import ForwardArgs, Varlen, check, invalid, library
+from ._options import (as_backend, as_int64, as_mask, as_number, as_rotary, as_scale, as_sinks, as_slopes, as_tables, as_tree,
+                       check_new, check_together, pointer_to, sized)
 
 
 def _packed(x):
@@ -20,7 +20,7 @@ def _lengths(arrays, name, x, count):
         return None
     address, shape, _ = table(arrays, name, x, ("int32",), ("numbers",))
     if shape != (count,):
-        raise TandemError("TANDEM_INVALID_ARGUMENT", f"{name} has {shape[0]} numbers; {count} are needed")
+        raise invalid(f"{name} has {shape[0]} numbers; {count} are needed")
     return address
 
 
@@ -29,6 +29,13 @@ def _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q):
         if cu_seqlens is not None:
             return max(len(cu_seqlens) - 1, 0)
     return len(q) if seqused_k is None else len(seqused_k)
+
+
+def _set_pages(arrays, varlen, page_table):
+    varlen.page_table, shape, strides = table(arrays, "page_table", page_table, ("int32",), ("batch", "pages_per_sequence"))
+    if shape[0] != varlen.batch:
+        raise invalid(f"page_table has {shape[0]} rows; {varlen.batch} are needed")
+    varlen.pages_per_sequence, varlen.page_table_stride = shape[1], strides[0]
 
 
 def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
@@ -65,6 +72,9 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     without its last dimension. Rows of no sequence are not written. Raises TandemError with the library's message.
     """
     arrays = arrays_of(q)
+    check_kinds(arrays, {"q": q, "k": k, "v": v})
+    check_ranks({"q": q, "k": k, "v": v}, (3, 4), "rows, h, d or b, s, h, d")
+    check_new(k_new, v_new)
     out = arrays.empty((*q.shape[:-1], v.shape[-1])) if out is None else out
     tensors = {"q": q, "k": k, "v": v, "out": out}
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k,
@@ -72,13 +82,14 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
                "batch_index": batch_index}
     new = {"k_new": k_new, "v_new": v_new}
     extras = {"sinks": sinks, "alibi_slopes": alibi_slopes, "tree": tree}
-    angles = {} if rotary is None else {f"rotary[{i}]": x for i, x in enumerate(rotary)}
-    given = {name: x for name, x in (lengths | new | angles | extras).items() if x is not None}
+    angles = zip(("rotary[0]", "rotary[1]"), as_tables(rotary))
+    given = {name: x for name, x in (lengths | new | dict(angles) | extras).items() if x is not None}
     check_together(arrays, tensors | given, written=["out"] + (["k", "v"] if k_new is not None else []))
     lse = arrays.empty_float((*q.shape[:-1], 1))
     batch = _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q)
 
-    varlen = sized(Varlen, batch=batch, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+    varlen = sized(Varlen, batch=batch, max_seqlen_q=as_int64("max_seqlen_q", max_seqlen_q),
+                   max_seqlen_k=as_int64("max_seqlen_k", max_seqlen_k),
                    split_size=as_int64("split_size", split_size),
                    cu_seqlens_q=_lengths(arrays, "cu_seqlens_q", cu_seqlens_q, batch + 1),
                    cu_seqlens_k=_lengths(arrays, "cu_seqlens_k", cu_seqlens_k, batch + 1),
@@ -91,13 +102,9 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
         if x is not None:
             setattr(varlen, name, describe(arrays, name, _packed(x)))
     if page_table is not None:
-        varlen.page_table, shape, strides = table(arrays, "page_table", page_table, ("int32",),
-                                                  ("batch", "pages_per_sequence"))
-        if shape[0] != batch:
-            raise TandemError("TANDEM_INVALID_ARGUMENT", f"page_table has {shape[0]} rows; {batch} are needed")
-        varlen.pages_per_sequence, varlen.page_table_stride = shape[1], strides[0]
+        _set_pages(arrays, varlen, page_table)
     args = sized(ForwardArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window, chunk)),
-                 scale=as_scale(scale), softcap=softcap, varlen=pointer_to(varlen),
+                 scale=as_scale(scale), softcap=as_number("softcap", softcap), varlen=pointer_to(varlen),
                  sinks=as_sinks(arrays, sinks, q.shape[-2]), tree=as_tree(arrays, tree, q.shape[:-2]),
                  **as_slopes(arrays, alibi_slopes, batch, q.shape[-2]))
     args.q, args.k, args.v, args.o = (describe(arrays, name, _packed(x)) for name, x in tensors.items())

@@ -19,6 +19,7 @@ import torch
 from ._flash import Lengths, Options, attend, attend_varlen, is_simple, refuse, sequence_of_rows
 from ._flash_cache import Cache, New, Queries, Rotary, as_lengths, attend_cache, is_simple_step
 from ._flash_fp8 import Scales, attend_eight_bit, is_eight_bit, serves, widened
+from ._options import both_or_neither, check_new
 from .torch import attention, attention_varlen, decode, merge
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
@@ -126,6 +127,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
 
     Returns out; with return_softmax_lse a pair of it and the log-sum-exp, b, heads, sq (packed: heads, total_q).
     """
+    if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
+        check_new(k, v, ("k", "v"))
+        both_or_neither(("rotary_cos", "rotary_sin"), rotary_cos, rotary_sin, "pass the tables of both, or neither")
     if (qv is None and q_descale is None and k_descale is None and v_descale is None and rotary_cos is None
             and cu_seqlens_q is None and cu_seqlens_k_new is None and cache_leftpad is None and not attention_chunk
             and alibi_slopes is None and isinstance(cache_seqlens, torch.Tensor) and q.dtype == k_cache.dtype

@@ -6,6 +6,7 @@
 #include "api/extent.h"
 #include "api/hopper.h"
 #include "api/message.h"
+#include "core/workspace.h"
 
 namespace tandem::api {
 
@@ -42,16 +43,17 @@ Status choose_backend(const core::TensorList& tensors, bool idle, tandem_backend
 }
 
 Status check_workspace(const Lent& lent, Workspace workspace, std::size_t needed) {
-  constexpr std::size_t alignment = 256;
   if (needed == 0) return {};
   if (workspace.bytes < needed)
     return {TANDEM_WORKSPACE_TOO_SMALL,
             text(lent.bytes_name, " is ", workspace.bytes, ", but this call needs ", needed, "; ask ",
                  lent.query, " with the same arguments")};
   if (workspace.data == nullptr)
-    return invalid(lent.name, " is NULL, but this call needs ", needed, " bytes, aligned to ", alignment);
-  if (reinterpret_cast<std::uintptr_t>(workspace.data) % alignment != 0)
-    return invalid(lent.name, " is ", workspace.data, ", which is not aligned to ", alignment, " bytes");
+    return invalid(lent.name, " is NULL, but this call needs ", needed, " bytes, aligned to ",
+                   core::workspace_alignment);
+  if (reinterpret_cast<std::uintptr_t>(workspace.data) % core::workspace_alignment != 0)
+    return invalid(lent.name, " is ", workspace.data, ", which is not aligned to ", core::workspace_alignment,
+                   " bytes");
   return {};
 }
 

@@ -29,9 +29,10 @@ bool is_remembered(const Args* args) {
 // Whoever adds a field looks here: the address of a struct is not what the struct says.
 #ifndef TANDEM_GROWN_STRUCTS  // tests/abi
 static_assert(sizeof(tandem_forward_args) == 496 && sizeof(tandem_backward_args) == 848 &&
-              sizeof(tandem_decode_args) == 592 && sizeof(tandem_varlen) == 280 &&
+              sizeof(tandem_decode_args) == 600 && sizeof(tandem_varlen) == 280 &&
               sizeof(tandem_scales) == 448 && sizeof(tandem_cache) == 208 &&
-              sizeof(tandem_cache_scales) == 192 && sizeof(tandem_block_list) == 64);
+              sizeof(tandem_cache_scales) == 192 && sizeof(tandem_shared_prefixes) == 32 &&
+              sizeof(tandem_block_list) == 64);
 #endif
 
 }  // namespace
@@ -60,11 +61,11 @@ bool key_of(const tandem_backward_args* args, Workspace workspace, core::CallKey
 
 bool key_of(const tandem_decode_args* args, Workspace workspace, core::CallKey* key) {
   if (!is_remembered(args) || args->study != nullptr ||
-      !are_known(args->mask, args->cache, args->rotary, args->scales))
+      !are_known(args->mask, args->cache, args->rotary, args->scales, args->prefixes))
     return false;
   tandem_decode_args call = *args;
   return add(call.mask, key) && add(call.cache, key) && add(call.rotary, key) && add(call.scales, key) &&
-         key->add(call) && key->add(workspace);
+         add(call.prefixes, key) && key->add(call) && key->add(workspace);
 }
 
 }  // namespace tandem::api

@@ -245,6 +245,14 @@ Status check_heads(const Tensor& q, const Named& k) {
   return {};
 }
 
+Status check_some_heads(const Tensor& q, const Named& k) {
+  const std::int64_t q_heads = q.shape[2], kv_heads = k.tensor->shape[2];
+  if (q_heads < kv_heads)
+    return invalid("q.shape[2] (heads) is ", q_heads, ", less than ", k.name, ".shape[2] (heads), which is ",
+                   kv_heads);
+  return {};
+}
+
 // ---- Memory
 
 Status check_strides(const core::TensorList& tensors) {

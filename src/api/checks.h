@@ -129,6 +129,8 @@ struct Agreement {
 core::Status check_agreements(std::span<const Agreement> agreements);
 core::Status check_columns_of_lse(const Named& lse);
 core::Status check_heads(const core::Tensor& q, const Named& k);
+/// Of a call that appends to k: no key heads without query heads.
+core::Status check_some_heads(const core::Tensor& q, const Named& k);
 
 /// The checks of memory go by the list of a call's tensors, once its problem is known.
 ///

@@ -6,6 +6,7 @@
 
 #include "api/hopper_decode.h"
 #include "api/hopper_mixed.h"
+#include "api/hopper_prefix.h"
 #include "api/hopper_route.h"
 #include "api/step_as_forward.h"
 #include "backward/launch.h"
@@ -49,11 +50,8 @@ Status run_mixed(const ForwardProblem& problem, const FewQueries& few, void* wor
   launch::Chip chip(stream);
   if (Status s = chip.open(memory_of_mixed(problem, few, workspace)); !s.ok()) return s;
   MixedLaunches all = launches_of(problem, few, chip.sm_count(), workspace);
-  if (Status s = chip.run(std::move(all.append)); !s.ok()) return s;
-  if (Status s = chip.run(std::move(all.list)); !s.ok()) return s;
-  if (Status s = chip.run(std::move(all.step)); !s.ok()) return s;
-  if (Status s = chip.run(std::move(all.forward)); !s.ok()) return s;
-  return chip.run(std::move(all.combine));
+  return chip.run_all(std::move(all.append), std::move(all.list), std::move(all.step), std::move(all.forward),
+                      std::move(all.combine));
 }
 
 std::size_t forward_workspace(const ForwardProblem& given) {
@@ -80,12 +78,28 @@ Status run_forward(const ForwardProblem& given, void* workspace, void* stream) {
 /// Without any workspace keys are not split. Those who know sinks and the like read a list, which lies there.
 bool forward_runs_without(const ForwardProblem& p) { return !p.needs_list(); }
 
-// ---- Decoding steps go one of two
+// ---- Decoding steps go one of three
 
 Status supports_decode(const DecodeProblem& step) {
   if (Status s = step_supported(step); !s.ok()) return s;
   if (goes_as_forward(step)) return check_linked<forward::Family>(*forward::choose_variant(as_forward(step)));
+  if (const auto shared = shared_prefixes_of(step)) return check_linked<decode::Family>(*shared->variant);
   return check_linked<decode::Family>(*decode::choose_variant(step));
+}
+
+std::size_t decode_workspace(const DecodeProblem& step) {
+  if (const auto shared = shared_prefixes_of(step)) return shared_workspace_bytes(step, *shared);
+  return step_workspace_bytes(step);
+}
+
+/// Sequences share prefixes.
+Status run_shared(const DecodeProblem& step, const decode::SharedStep& shared, void* workspace,
+                  void* stream) {
+  launch::Chip chip(stream);
+  if (Status s = chip.open(memory_of_shared(step, shared, workspace)); !s.ok()) return s;
+  SharedLaunches all = launches_of(step, shared, chip.sm_count(), workspace);
+  return chip.run_all(std::move(all.append), std::move(all.list), std::move(all.step), std::move(all.combine),
+                      std::move(all.merge));
 }
 
 /// Names memory out of reach as the step's caller does; the forward's names are others.
@@ -98,6 +112,7 @@ Status check_reach(const DecodeProblem& step) {
 }
 
 Status run_decode(const DecodeProblem& step, void* workspace, void* stream) {
+  if (const auto shared = shared_prefixes_of(step)) return run_shared(step, *shared, workspace, stream);
   if (!goes_as_forward(step)) return decode::launch(step, workspace, stream);
   if (Status s = check_reach(step); !s.ok()) return s;
   return forward::launch(as_forward(step), workspace_of_forward(workspace), stream);
@@ -147,7 +162,7 @@ bool repeat(const core::CallKey& call, void* stream, Status* status) {
 constinit const Hopper built = {
     .forward = {supports_forward, forward_workspace, run_forward, forward_runs_without},
     .backward = {backward::supported, backward::workspace_bytes, backward::launch},
-    .decode = {supports_decode, step_workspace_bytes, run_decode},
+    .decode = {supports_decode, decode_workspace, run_decode},
     .merge = {.supports = merge::supported, .run = without_workspace<merge::launch>},
     .quantize = {.supports = quantize::supported, .run = without_workspace<quantize::launch>},
     .usable = hw::device_usable,

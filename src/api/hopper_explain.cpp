@@ -3,6 +3,7 @@
 
 #include "api/hopper_mixed.h"
 #include "api/hopper_route.h"
+#include "core/hopper.h"
 #include "forward/cost.h"
 #include "forward/plan.h"
 
@@ -47,17 +48,17 @@ std::string explanation(const ForwardProblem& problem) {
   text += "kernels:\n";
   for (const forward::Candidate* candidate : forward::candidates_of(problem)) {
     text += candidate == chosen ? "* " : "  ";
-    text +=
-        line_of(*candidate, forward::estimate(problem, candidate->variant, forward::usual_sm_count)) + "\n";
+    text += line_of(*candidate, forward::estimate(problem, candidate->variant, core::hopper_sm_count)) + "\n";
   }
   return text;
 }
 
 }  // namespace
 
-Status explain(const ForwardProblem& problem, std::string* words) {
+Status explain(const ForwardProblem& given, std::string* words) {
+  const ForwardProblem problem = forward::for_kernels(given);
   if (Status status = forward::supported(problem); !status.ok()) return status;
-  *words = explanation(forward::for_kernels(problem));
+  *words = explanation(problem);
   return {};
 }
 

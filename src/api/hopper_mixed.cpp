@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/listed_queries.h"
+#include "core/workspace.h"
 #include "decode/cost.h"
 #include "decode/plan.h"
 #include "forward/cost.h"
@@ -13,16 +14,10 @@ namespace {
 
 using core::ForwardProblem;
 
-constexpr std::size_t alignment = 256;
-
-std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
 /// Whether decode's kernels know all that the problem has.
 bool decode_knows(const ForwardProblem& p) {
-  const bool free =
-      p.overlap == TANDEM_OVERLAP_AUTO && p.turn == TANDEM_TURN_AUTO && p.block_m == 0 && p.block_n == 0;
   const bool has_keys = p.k_len() > 0 && p.k.shape[0] > 0 && p.k.shape[1] > 0 && p.kv_heads() > 0;
-  return free && has_keys && p.varlen.given && p.varlen.split_keys == 0 && p.mask.chunk == 0 &&
+  return p.is_free() && has_keys && p.varlen.given && p.varlen.split_keys == 0 && p.mask.chunk == 0 &&
          !p.slopes.given() && p.tree == nullptr && !p.blocks.given() && p.value_dim() == p.head_dim() &&
          !core::is_8_bit(p.dtype()) && p.dtype() != TANDEM_FP32;
 }
@@ -42,9 +37,9 @@ struct Layout {
   std::size_t list, step, bytes;
 
   Layout(const ForwardProblem& problem, const FewQueries& few)
-      : list(rounded_up(forward::workspace_bytes(problem))),
-        step(list + rounded_up(static_cast<std::size_t>(core::listed_words(problem.varlen.sequences)) *
-                               sizeof(std::int32_t))),
+      : list(core::part_bytes(forward::workspace_bytes(problem))),
+        step(list + core::part_bytes(static_cast<std::size_t>(core::listed_words(problem.varlen.sequences)) *
+                                     sizeof(std::int32_t))),
         bytes(step + decode::workspace_bytes(few.step, *few.variant)) {}
 };
 
@@ -126,9 +121,8 @@ MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, 
 
 core::TensorList memory_of_mixed(const ForwardProblem& problem, const FewQueries& few, void* workspace) {
   core::TensorList list = tensors_of(problem);
-  list.add_array(
-      "workspace", core::Role::updated,
-      core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(mixed_workspace_bytes(problem, few)), 0));
+  list.add_array("workspace", core::Role::updated,
+                 core::Region::of(workspace, mixed_workspace_bytes(problem, few)));
   return list;
 }
 

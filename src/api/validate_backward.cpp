@@ -107,7 +107,6 @@ Status validate_backward(const tandem_backward_args* args, bool need_data, core:
               .mask = resolve_mask(known.own_mask, known.q.shape[1], known.k.shape[1]),
               .scale = resolve_scale(known.scale, known.q.shape[3]),
               .softcap = known.softcap,
-              .deterministic = known.deterministic == 1,
               .sinks = known.sinks,
               .dsinks = known.dsinks};
   if (Status s = check_tensors(tensors_of(*problem), need_data); !s.ok()) return s;

@@ -24,6 +24,7 @@ struct Known {
   tandem_mask mask;
   tandem_study study;
   tandem_cache_scales scales;
+  tandem_shared_prefixes prefixes;
 
   bool qv() const { return args.qv.data != nullptr; }
   bool lse() const { return args.lse.data != nullptr; }
@@ -42,11 +43,13 @@ struct Known {
 Status read(const tandem_decode_args* given, Known* known) {
   const StructName args{"args", "tandem_decode_args", TANDEM_SIZE_UP_TO(tandem_decode_args, study)},
       cache{"cache", "tandem_cache", TANDEM_SIZE_UP_TO(tandem_cache, batch_index)},
-      scales{"scales", "tandem_cache_scales", TANDEM_SIZE_UP_TO(tandem_cache_scales, per_token)};
+      scales{"scales", "tandem_cache_scales", TANDEM_SIZE_UP_TO(tandem_cache_scales, per_token)},
+      prefixes{"prefixes", "tandem_shared_prefixes", TANDEM_SIZE_UP_TO(tandem_shared_prefixes, lengths)};
   if (Status s = read_struct(args, given, &known->args); !s.ok()) return s;
   if (Status s = read_struct(cache, known->args.cache, &known->cache); !s.ok()) return s;
   if (Status s = read_rotary("rotary", known->args.rotary, &known->rotary); !s.ok()) return s;
   if (Status s = read_optional(scales, known->args.scales, &known->scales); !s.ok()) return s;
+  if (Status s = read_optional(prefixes, known->args.prefixes, &known->prefixes); !s.ok()) return s;
   if (Status s = read_mask(known->args.mask, &known->mask); !s.ok()) return s;
   return read_study(known->args.study, &known->study);
 }
@@ -220,11 +223,16 @@ Status check_shapes(const Known& known) {
   if (known.lse())
     if (Status s = check_columns_of_lse({"lse", &args.lse}); !s.ok()) return s;
   if (Status s = check_heads(args.q, known.k_cache()); !s.ok()) return s;
-  if (args.q.shape[2] < known.cache.k.shape[2])
-    return invalid("q.shape[2] (heads) is ", args.q.shape[2],
-                   ", less than cache.k.shape[2] (heads), which is ", known.cache.k.shape[2]);
+  if (Status s = check_some_heads(args.q, known.k_cache()); !s.ok()) return s;
   if (Status s = check_cache(known); !s.ok()) return s;
   return check_append(known);
+}
+
+Status check_prefixes(const Known& known) {
+  const std::int64_t groups = known.prefixes.groups, batch = known.args.q.shape[0];
+  if (groups < 0 || groups > batch)
+    return invalid("prefixes.groups is ", groups, "; it has to be 0 to q.shape[0] (batch), which is ", batch);
+  return {};
 }
 
 // ---- Memory
@@ -270,6 +278,7 @@ DecodeProblem problem_of(const Known& known) {
   problem.sinks = args.sinks;
   if (args.alibi_slopes != nullptr) problem.slopes = {args.alibi_slopes, args.alibi_stride};
   problem.tree = args.tree;
+  problem.prefixes = {known.prefixes.groups, known.prefixes.cu_sequences, known.prefixes.lengths};
   problem.kernel = known.study.kernel;
   problem.block_m = known.study.block_m, problem.block_n = known.study.block_n;
   if (known.eight_bit())
@@ -287,7 +296,8 @@ Status validate_decode(const tandem_decode_args* args, bool need_data, DecodePro
   for (Tensor* tensor : {&a.q, &a.qv, &known.cache.k, &known.cache.v, &a.k_new, &a.v_new, &a.o, &a.lse,
                          &known.scales.k, &known.scales.v})
     drop_unused_strides(*tensor);
-  for (const auto check : {check_options, check_dtypes, check_shapes, check_rotary, check_scales_of_cache})
+  for (const auto check :
+       {check_options, check_dtypes, check_shapes, check_rotary, check_scales_of_cache, check_prefixes})
     if (Status s = check(known); !s.ok()) return s;
   *problem = problem_of(known);
   if (known.has_rotary() && known.appends() && problem->values_in_keys())

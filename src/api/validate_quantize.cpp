@@ -3,6 +3,7 @@
 
 #include "api/check_eight_bit.h"
 #include "api/checks.h"
+#include "api/extent.h"
 #include "api/validate.h"
 
 namespace tandem::api {
@@ -38,7 +39,8 @@ Status check_options(const Args& args) {
   if (args.k_shift.data != nullptr && args.layout == TANDEM_VALUES_BY_COLUMN)
     return invalid(
         "k_shift is given, but layout is TANDEM_VALUES_BY_COLUMN; it is for queries, which lie by key");
-  if ((args.k_shift.data != nullptr) != (args.q_dot_k_shift.data != nullptr))
+  const bool is_read = !is_empty(core::Region::of(args.x));  // else the dots are empty, and may be NULL
+  if (is_read && (args.k_shift.data != nullptr) != (args.q_dot_k_shift.data != nullptr))
     return invalid(args.k_shift.data != nullptr ? "q_dot_k_shift.data is NULL, but k_shift is given"
                                                 : "k_shift.data is NULL, but q_dot_k_shift is given",
                    "; pass both or neither");

@@ -29,7 +29,7 @@ Status check_pages(const tandem_varlen& varlen, const Tensor& k) {
   if (varlen.cu_seqlens_k != nullptr)
     return invalid(
         "varlen.cu_seqlens_k and varlen.page_table are both given; keys are packed or paged, not both");
-  if (varlen.seqused_k == nullptr)
+  if (varlen.seqused_k == nullptr && varlen.batch > 0)
     return invalid("varlen.seqused_k is NULL; paged keys need the number of keys in use of each sequence");
   if (k.shape[1] < 1) return invalid("k.shape[1] (page size) is 0; it has to be 1 token or more");
   if (varlen.page_table_stride < 0)
@@ -64,7 +64,7 @@ Status check_appended(const tandem_varlen& varlen, const VarlenTensors& tensors)
     return invalid(
         "varlen.k_new is given, but varlen.cu_seqlens_k too; packed keys have no room to append to: pass "
         "entries or pages");
-  if (varlen.seqused_k == nullptr)
+  if (varlen.seqused_k == nullptr && varlen.batch > 0)
     return invalid(
         "varlen.seqused_k is NULL; to append, the number of keys in use before is needed of each sequence");
   const Named q{"q", &tensors.q}, k{"k", &tensors.k}, k_new{"varlen.k_new", &varlen.k_new},
@@ -74,6 +74,7 @@ Status check_appended(const tandem_varlen& varlen, const VarlenTensors& tensors)
   const ShortList<Agreement> agreements = {{k_new, k, 2},     {k_new, q, 3}, {v_new, k_new, 0},
                                            {v_new, k_new, 1}, {v_new, k, 2}, {v_new, v, 3}};
   if (Status s = check_agreements(agreements); !s.ok()) return s;
+  if (Status s = check_some_heads(tensors.q, k); !s.ok()) return s;
   const bool packed = varlen.cu_seqlens_k_new != nullptr;
   if (varlen.k_new.shape[0] != (packed ? 1 : varlen.batch))
     return invalid("varlen.k_new.shape[0] (batch) is ", varlen.k_new.shape[0], "; it has to be ",
@@ -128,6 +129,8 @@ Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {
     if (Status s = check_appended(varlen, tensors); !s.ok()) return s;
   if (varlen.page_table != nullptr) return check_pages(varlen, tensors.k);
   if (varlen.batch_index != nullptr) return {};
+  // An array without elements may be NULL: of no sequence, keys may be pages, or entries by an index.
+  if (varlen.batch == 0 && varlen.cu_seqlens_k == nullptr) return {};
   return check_entries("k", tensors.k, varlen.cu_seqlens_k, varlen.batch);
 }
 

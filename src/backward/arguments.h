@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "backward/key_order.h"
 #include "backward/statistics.h"
 #include "core/mask.h"
 #include "core/tensor_view.h"
@@ -19,14 +20,25 @@ struct Extent {
   core::BasicMask<std::int32_t> mask;
 };
 
+/// Where tiles of keys add their parts of dQ (ring.h).
+struct DqRing {
+  float* sums;                   ///< parts of as many key/value heads as it holds
+  std::uint32_t* visits;         ///< of each part; 0 before the kernel
+  std::uint32_t* next_position;  ///< in the order of tiles; 0 before the kernel
+  core::Divisor heads;  ///< key/value heads of all batch entries, one after another: so many at a time
+};
+
 /// Of the kernels with products.
 struct BackwardArguments {
   hw::TensorMap q, dout, k, v;  ///< boxes of 64 columns x the rows of a tile in shared memory
-  hw::TensorMap dq_sums;        ///< fp32, boxes of one part (sums.h); where the variant adds them
+  hw::TensorMap dq_sums;        ///< fp32, boxes of one part: the ring's; where the variant adds them
+  hw::TensorMap dq_rows;        ///< dQ in boxes of 64 x 64; there too
   core::TensorView dq, dk, dv;  ///< 16-bit
   Statistics statistics;
-  core::TileScheduler schedule;  ///< of tiles of keys or of queries
-  core::Divisor group;           ///< query heads per key/value head
+  KeyOrder order;                ///< of tiles of keys
+  core::TileScheduler schedule;  ///< of tiles of queries
+  DqRing ring;
+  core::Divisor group;  ///< query heads per key/value head
   Extent extent;
   float scale;         ///< of dQ and dK
   float scale_log2;    ///< scores (after the cap) times this are exponents of 2
@@ -39,7 +51,8 @@ struct PrepareArguments {
   core::TensorView lse;      ///< fp32
   core::TensorView dlse;     ///< fp32; data == nullptr: 0
   Statistics statistics;
-  void* dq_sums;  ///< cleared; nullptr: nobody adds
+  std::uint32_t* counters;  ///< cleared: the ring's
+  int counter_count;        ///< 0: nobody adds
   core::Divisor row_blocks, q_heads;
   Extent extent;
 };
@@ -51,15 +64,6 @@ struct SinksArguments {
   int batch, q_heads;
   const float* sinks;  ///< of each query head
   float* dsinks;
-};
-
-/// Of the postprocessing.
-struct FinishArguments {
-  const float* dq_sums;
-  core::TensorView dq;
-  core::Divisor row_blocks, q_heads;
-  Extent extent;
-  float scale;
 };
 
 /// Of rows that are 0 because nobody sees them.

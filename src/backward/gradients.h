@@ -10,6 +10,7 @@
 #include "hw/hw.h"
 #include "tile/gemm.h"
 #include "tile/output_row.h"
+#include "tile/pipeline.h"
 #include "tile/shared_tile.h"
 #include "tile/softmax.h"
 
@@ -146,6 +147,31 @@ TANDEM_DEVICE void store_fragments(Tile& to, int first, const tile::Probabilitie
   TANDEM_UNROLL
   for (int g = 0; g < queries / tile::k_step; ++g)
     hw::store_matrices(&to.chunk(row, tile::k_step * g + column), ds.fragment[g]);
+}
+
+/// Starts A B^T: S, dP, or the transpose of one.
+template <hw::Operand operand, int count, typename A, typename B>
+TANDEM_DEVICE void start_score_product(float (&scores)[count], const A& a, const B& b) {
+  hw::wgmma_fence();
+  tile::issue_scores<operand>(scores, a, b);
+  hw::wgmma_commit();
+}
+
+/// Starts gradient += fragments B.
+template <hw::Operand operand, int count, int block, typename B>
+TANDEM_DEVICE void start_gradient_product(float (&gradient)[count],
+                                          const tile::Probabilities<block>& fragments, const B& b) {
+  hw::wgmma_fence();
+  tile::start_output<operand>(gradient, fragments, b);
+  hw::wgmma_commit();
+}
+
+/// The warp is done with a stage, of which its lanes have read statistics.
+template <int stages>
+TANDEM_DEVICE void release_read_stage(tile::Pipeline<stages>& pipeline,
+                                      const tile::PipelineState<stages>& at) {
+  hw::sync_warp();
+  tile::consumer_release(pipeline, at);
 }
 
 /// A thread's two rows of a gradient: where the upper one is, and how many rows of the head exist.

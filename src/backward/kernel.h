@@ -50,11 +50,6 @@ struct SinksBody {
   static constexpr int shared_bytes = sizeof(SinksShared);
   static TANDEM_DEVICE void run(const SinksArguments& args) { sinks_kernel(args); }
 };
-template <RowsVariant V>
-struct FinishBody {
-  static constexpr int shared_bytes = 0;
-  static TANDEM_DEVICE void run(const FinishArguments& args) { finish_kernel<V.operand, V.head_dim>(args); }
-};
 template <ClearVariant V>
 struct ClearBody {
   static constexpr int shared_bytes = 0;

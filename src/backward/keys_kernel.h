@@ -1,7 +1,8 @@
-// The kernel of tiles of keys: Algorithm 3. Where registers allow it, a block of the grid takes one tile
-// after another: while it stores the gradients of one, the next one's loads are on their way.
+// The kernel of tiles of keys: Algorithm 3. A block of the grid takes one tile after another: while it stores
+// the gradients of one, the next one's loads are on their way.
 #pragma once
 
+#include "backward/dq_writer.h"
 #include "backward/keys_pipelined.h"
 #include "backward/keys_producer.h"
 #include "backward/keys_serial.h"
@@ -17,51 +18,51 @@ TANDEM_DEVICE void init_barriers(KeysShared<V>& shared) {
     shared.v_pipeline.init(consumer_warps);
     shared.q_pipeline.init(consumer_warps);
     shared.dout_pipeline.init(consumer_warps);
-    if constexpr (adds_dq<V>) {
-      shared.dq.ds_pipeline.init(consumer_warps, consumer_warps);
-      for (auto& pipeline : shared.dq.part_pipeline) pipeline.init(warps, 1);
-    }
+    shared.dq_pipelines.ds.init(consumer_warps, consumer_warps);
+    for (auto& pipeline : shared.dq_pipelines.part) pipeline.init(warps, 1);
+    for (auto& barrier : shared.dq_pipelines.sums) hw::barrier_init(barrier, 1);
+    for (auto& finished : shared.dq_pipelines.finished) finished.pipeline.init(1, 1);
+    constexpr std::uint32_t writers_and_counter = V.consumers + 1;
+    shared.dq_pipelines.taken.init(consumer_warps + writers_and_counter);
     hw::fence_barrier_init();
   }
   hw::sync_block();
 }
 
-/// Lines 16-29 for a tile, and dK and dV to global memory.
+/// Lines 16-29 for a tile, and dK and dV to global memory. Returns which one it was: nothing is kept in
+/// registers.
 template <BackwardVariant V>
-TANDEM_DEVICE void consume_tile(KeysState<V>& state, const KeyWork& work) {
+TANDEM_DEVICE int consume_tile(KeysState<V>& state) {
   const BackwardArguments& args = state.args;
-  state.own_key = work.first_key + tile::warpgroup_rows * state.consumer +
-                  16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
-  state.kept_limits = KeyLimits::of(args.extent, state.own_key);
-  state.first_step = state.step;
   TANDEM_UNROLL
   for (int i = 0; i < V.head_dim / 2; ++i) state.dk[i] = state.dv[i] = 0.f;  // line 16
-  tile::consumer_wait(state.shared.k_pipeline, state.keys_at);               // line 17
-  tile::consumer_wait(state.shared.v_pipeline, state.keys_at);
+  tile::consumer_wait(state.shared.k_pipeline, state.keys_at());             // line 17
+  tile::consumer_wait(state.shared.v_pipeline, state.keys_at());
   if constexpr (V.kernel == Kernel::keys_serial) {
-    walk_serial(state, work);
+    walk_serial(state);
   } else {
-    walk_pipelined(state, work);
+    walk_pipelined(state);
   }
   release_keys(state);
-  const GradientRows rows{work.batch, work.kv_head, state.own_key, args.extent.k_len};
+  const GradientRows rows{state.work().batch, state.work().kv_head, state.own_key(), args.extent.k_len};
+  const int number = state.work().number;
+  state.shared.dq_pipelines.taken.release(Listener::warp);
   store_gradient<V.operand>(args.dv, rows, args.extent.head_dim, 1.f, state.dv);
   store_gradient<V.operand>(args.dk, rows, args.extent.head_dim, args.scale, state.dk);
-  state.keys_at.advance();
+  return number;
 }
 
 /// Lines 15-29.
 template <BackwardVariant V>
 TANDEM_DEVICE void consume_keys(const BackwardArguments& args, KeysShared<V>& shared, int consumer) {
-  KeysState<V> state{args, shared, consumer, {}, 0, {}, 0, 0, {}, {}};
+  KeysState<V> state{args, shared, consumer, 0, {}, {}};
   if constexpr (V.kernel != Kernel::keys_serial) begin_pipelined(state);
-  for_each_key_work<V>(args, [&](const KeyWork& work) {
-    find_consumer(state);
-    consume_tile(state, work);
-  });
+  int number = 0;
+  while (shared.dq_pipelines.taken.wait_told(number)) number = consume_tile(state) + 1;
 }
 
-/// The producer warpgroup's warps: one loads, one for each consumer adds its parts of dQ to the sums.
+/// The producer warpgroup's warps: one takes tiles and loads, one for each consumer writes its parts of dQ,
+/// one counts what these have finished.
 template <BackwardVariant V>
 TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& shared) {
   const int warp = static_cast<int>(hw::warp_index());
@@ -70,9 +71,20 @@ TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& sh
     hw::prefetch_map(args.q);
     hw::prefetch_map(args.dout);
     KeysProducer<V, KeysShared<V>> producer{args, shared};
-    for_each_key_work<V>(args, [&](const KeyWork& work) { producer.produce_tile(work); });
-  } else if (warp <= V.consumers) {
-    if constexpr (adds_dq<V>) write_dq<V>(args, shared, warp - 1);
+    for_each_taken_tile<V>(args, shared.dq_pipelines.taken,
+                           [&](const KeyWork& work, const auto& tell) { producer.produce_tile(work, tell); });
+    return;
+  }
+  TakenTiles& taken = shared.dq_pipelines.taken;
+  DqWriter<V> writer{args, shared, warp - 1};
+  tile::PipelineState<1> counted;
+  for (int number = 0; taken.wait_told(number); ++number) {
+    if (warp <= V.consumers) {
+      writer.write_tile(taken.work);
+    } else {
+      count_visits<V>(args, shared, taken.work.end_step - taken.work.first_step, counted);
+    }
+    taken.release(Listener::thread);
   }
 }
 

@@ -28,15 +28,29 @@ inline constexpr bool passes_ahead_of_store = !rounds_early<V>;
 
 /// Whether a part of dQ is published in the next block. With a cap registers are too few for what that takes.
 template <BackwardVariant V>
-inline constexpr bool publishes_late = adds_dq<V> && !V.softcap;
+inline constexpr bool publishes_late = !V.softcap;
+
+/// Where a block stands in its tile. Read from shared memory in one go, ahead of the products, behind which
+/// reads queue.
+struct BlockPlace {
+  bool is_second, is_third;  ///< or a later one
+  bool has_next;
+  KeyWork::Part before;  ///< of the block before, if there is one
+
+  TANDEM_DEVICE static BlockPlace of(const KeyWork& work, int step) {
+    const int behind = step - work.first_step;
+    return {behind > 0, behind > 1, step + 1 < work.end_step, work.part_of(step - 1)};
+  }
+};
 
 /// Lines 22-27 of one block of queries, whose scores are there, line 28 of the block before, and lines 19-21
 /// of the next one; behind the last one its own scores are computed once more and dropped.
 template <BackwardVariant V, BlockKind kind>
-TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_m / 2], int block,
-                                   bool has_next) {
+TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_m / 2], int block) {
   KeysShared<V>& shared = state.shared;
-  const int step = state.step, behind = step - state.first_step;
+  find_consumer_of_block(state);
+  const int step = state.step;
+  const auto at = BlockPlace::of(state.work(), step);
   const Pingpong<V> pingpong{state.consumer};
   tile::Probabilities<V.block_m> p, ds;
   {
@@ -45,7 +59,7 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
     const auto lse = BlockStatistics<groups_ahead<V>>::load(shared.lse_log2[state.q_at().stage].value);
     if constexpr (!V.softcap) start_dp(state, dp);  // line 23
     if constexpr (publishes_late<V>) {
-      if (behind > 1) publish_dq(state, step - 2);  // of the block before, whose own one that is
+      if (at.is_third) publish_dq(state, step - 2);  // of the block before, whose own one that is
     }
     pingpong.take();
     exponentiate<V, kind, V.block_m>(state.args, state.template limits<kind>(), block * V.block_m, lse,
@@ -60,74 +74,67 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
     if constexpr (!rounds_early<V>) start_dv(state, p);                                         // line 26
   }
   if constexpr (passes_ahead_of_store<V>) pingpong.pass();
-  if constexpr (adds_dq<V>) store_ds(state, number_of_first_ds + step, ds);
+  store_ds(state, number_of_first_ds + step, ds);
   if constexpr (!passes_ahead_of_store<V>) pingpong.pass();
   start_dk(state, ds);  // line 27
-  if constexpr (adds_dq<V>) publish_ds(state, number_of_first_ds + step);
+  publish_ds(state, number_of_first_ds + step);
   hw::wgmma_wait<1>();
   release_dout(state);
 
   float dq[part_accumulators];
-  if constexpr (adds_dq<V>) start_dq(state, step, dq);  // line 28 of the block before
-  hw::wgmma_wait<adds_dq<V> ? 1 : 0>();
-  if (has_next) {
-    release_q(state);
-    ++state.step;
-    tile::consumer_wait(shared.q_pipeline, state.q_at());  // line 19 of the next block
+  start_dq(state, step, dq);  // line 28 of the block before
+  hw::wgmma_wait<1>();
+  auto scored = state.q_at();
+  ++state.step;
+  if (at.has_next) {
+    release_q(state, step);
+    scored = state.q_at();
+    tile::consumer_wait(shared.q_pipeline, scored);  // line 19 of the next block
   }
-  start_scores(state, state.q_at().stage, scores);  // line 21 of the next block
-  if constexpr (adds_dq<V>) {
-    hw::wgmma_wait<1>();
-    shared.dq.ds_pipeline.release(ds_at<V>(step));
-    if (behind > 0) {
-      store_dq(state, step - 1, dq);  // line 28 of the block before
-      if constexpr (!publishes_late<V>) publish_dq(state, step - 1);
-    }
+  start_scores(state, scored.stage, scores);  // line 21 of the next block
+  hw::wgmma_wait<1>();
+  shared.dq_pipelines.ds.release(ds_at<V>(step));
+  if (at.is_second) {
+    store_dq(state, step - 1, at.before, dq);  // line 28 of the block before
+    if constexpr (!publishes_late<V>) publish_dq(state, step - 1);
   }
   hw::wgmma_wait<0>();  // here, for a product in flight from one turn to the next is what ptxas serialises
 }
 
-/// Line 28 of the last block. Its dS is given back in the next tile.
+/// Line 28 of the last block, step `last`. Its dS is given back in the next tile.
 template <BackwardVariant V>
-TANDEM_DEVICE void finish_dq(KeysState<V>& state) {
+TANDEM_DEVICE void finish_dq(KeysState<V>& state, int last) {
   if constexpr (publishes_late<V>) {
-    if (state.step > state.first_step) publish_dq(state, state.step - 1);
+    if (last > state.work().first_step) publish_dq(state, last - 1);
   }
   float dq[part_accumulators];
-  start_dq(state, number_of_first_ds + state.step, dq);
+  start_dq(state, number_of_first_ds + last, dq);
   hw::wgmma_wait<0>();
-  store_dq(state, state.step, dq);
-  publish_dq(state, state.step);
+  store_dq(state, last, state.work().part_of(last), dq);
+  publish_dq(state, last);
 }
 
 /// Before the first tile.
 template <BackwardVariant V>
 TANDEM_DEVICE void begin_pipelined(KeysState<V>& state) {
   Pingpong<V>{state.consumer}.init();
-  if constexpr (adds_dq<V>) {
-    store_ds(state, 0, tile::Probabilities<V.block_m>{});
-    publish_ds(state, 0);
-  }
+  store_ds(state, 0, tile::Probabilities<V.block_m>{});
+  publish_ds(state, 0);
 }
 
 /// Lines 18-29 for the queries of all heads of the group.
 template <BackwardVariant V>
-TANDEM_DEVICE void walk_pipelined(KeysState<V>& state, const KeyWork& work) {
-  const core::BlockRanges& blocks = work.blocks;
-  const int heads = state.args.group.value();
+TANDEM_DEVICE void walk_pipelined(KeysState<V>& state) {
   float scores[V.block_m / 2];
   tile::consumer_wait(state.shared.q_pipeline, state.q_at());  // line 19
   start_scores(state, state.q_at().stage, scores);             // line 21
   hw::wgmma_wait<0>();
-  for (int head = 0; head < heads; ++head) {
-    find_consumer(state);
-    for_each_block<V>(blocks, [&]<BlockKind kind>(int block) {
-      pipelined_block<V, kind>(state, scores, block, block + 1 < blocks.end || head + 1 < heads);
-    });
-  }
-  release_q(state);  // of the last block, whose scores were computed once more
-  if constexpr (adds_dq<V>) finish_dq(state);
-  ++state.step;
+  find_consumer(state);
+  for_each_visit<V>(state.work(), state.args.group, state.step,
+                    [&]<BlockKind kind>(int block) { pipelined_block<V, kind>(state, scores, block); });
+  const int last = state.step - 1;
+  release_q(state, last);  // whose scores were computed once more
+  finish_dq(state, last);
 }
 
 }  // namespace tandem::backward

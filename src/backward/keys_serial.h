@@ -10,6 +10,7 @@ namespace tandem::backward {
 template <BackwardVariant V, BlockKind kind>
 TANDEM_DEVICE void serial_block(KeysState<V>& state, int block) {
   KeysShared<V>& shared = state.shared;
+  find_consumer_of_block(state);
   float scores[V.block_m / 2], dp[V.block_m / 2];
   tile::Probabilities<V.block_m> p, ds;
 
@@ -29,23 +30,23 @@ TANDEM_DEVICE void serial_block(KeysState<V>& state, int block) {
   start_dk(state, ds);  // line 27
   hw::wgmma_wait<0>();
   release_dout(state);
-  release_q(state);
+  release_q(state, state.step);
 
   float dq[part_accumulators];
   start_dq(state, state.step, dq);  // line 28
   hw::wgmma_wait<0>();
-  shared.dq.ds_pipeline.release(ds_at<V>(state.step));
-  store_dq(state, state.step, dq);  // line 28
+  shared.dq_pipelines.ds.release(ds_at<V>(state.step));
+  store_dq(state, state.step, state.work().part_of(state.step), dq);  // line 28
   publish_dq(state, state.step);
   ++state.step;
 }
 
 /// Lines 18-29 for the queries of all heads of the group.
 template <BackwardVariant V>
-TANDEM_DEVICE void walk_serial(KeysState<V>& state, const KeyWork& work) {
-  for (int head = 0; head < state.args.group.value(); ++head) {
-    for_each_block<V>(work.blocks, [&]<BlockKind kind>(int block) { serial_block<V, kind>(state, block); });
-  }
+TANDEM_DEVICE void walk_serial(KeysState<V>& state) {
+  find_consumer(state);
+  for_each_visit<V>(state.work(), state.args.group, state.step,
+                    [&]<BlockKind kind>(int block) { serial_block<V, kind>(state, block); });
 }
 
 }  // namespace tandem::backward

@@ -7,11 +7,12 @@
 
 namespace tandem::backward {
 
-/// Enqueues the backward on `stream` (a cudaStream_t): three kernels, and one for each gradient with rows
-/// that nobody sees. No synchronisation, no allocation. `workspace` is aligned to 256.
+/// Enqueues the backward on `stream` (a cudaStream_t): two kernels, three for head dims above 128; one or two
+/// more for dsinks, and one for each gradient with rows that nobody sees. No synchronisation, no allocation.
+/// `workspace` is aligned to 256.
 core::Status launch(const core::BackwardProblem& problem, void* workspace, void* stream);
 
-/// The same with given kernels, which serve the problem; `workspace_layout` says what they need. For study.
+/// The same with given kernels, which serve the problem; `layout_of` says what they need. For study.
 core::Status launch_with(const core::BackwardProblem& problem, const Choice& choice, void* workspace,
                          void* stream);
 

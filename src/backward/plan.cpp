@@ -8,6 +8,9 @@
 
 #include "backward/sums.h"
 #include "core/dtype.h"
+#include "core/integers.h"
+#include "core/workspace.h"
+#include "hw/operand.h"
 
 namespace tandem::backward {
 namespace {
@@ -15,34 +18,27 @@ namespace {
 constexpr std::int64_t max_tiles = std::int64_t{1} << 30;
 
 /// Of the smallest built head dim that serves the problem, the variant of the kind; nullptr if there is none.
-const BackwardVariant* find(const core::BackwardProblem& problem, Kernel kernel, DqSums dq_sums) {
+const BackwardVariant* find(const core::BackwardProblem& problem, Kernel kernel) {
   if (problem.dtype() == TANDEM_FP32) return nullptr;
-  const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
+  const auto operand = hw::operand_of(problem.dtype());
   int head_dim = 0;
   for (const BackwardVariant& v : all_variants()) {
     if (v.head_dim < problem.head_dim()) continue;
     if (head_dim == 0) head_dim = v.head_dim;
     if (v.head_dim == head_dim && v.operand == operand && v.softcap == (problem.softcap > 0) &&
-        v.kernel == kernel && v.dq_sums == dq_sums) {
+        v.kernel == kernel) {
       return &v;
     }
   }
   return nullptr;
 }
 
-Choice choice_of(const BackwardVariant* keys, const BackwardVariant* queries) {
-  if (keys == nullptr || queries == nullptr) return {{}, {}, false};
-  return {*keys, *queries, true};
-}
-
-std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 Extent extent_of(const core::BackwardProblem& problem) {
   return {static_cast<int>(problem.q_len()),
           static_cast<int>(problem.k_len()),
           static_cast<int>(problem.q_heads()),
           static_cast<int>(problem.head_dim()),
-          static_cast<int>(round_up(problem.q_len(), query_padding)),
+          static_cast<int>(core::round_up(problem.q_len(), query_padding)),
           problem.mask.narrowed<std::int32_t>()};
 }
 
@@ -55,29 +51,59 @@ void drop(core::Tensor& tensor, std::int64_t rows) {
   tensor.shape[1] -= rows;
 }
 
-/// What L2 (50 MB on an H100 or H200) keeps of what the tiles of a head share, beside all else.
-constexpr std::int64_t cached_bytes = std::int64_t{32} << 20;
+/// What an order of tiles is made for: tiles of a head, heads, and what these share.
+struct TileShape {
+  int tiles, heads, batch;
+  bool falls;        ///< in length, from one tile of a head to the next: with a causal mask
+  int cached_heads;  ///< whose shared rows L2 holds
 
-/// Tiles of a length each, longest first where they differ: causal keys by those that see them.
-core::TileScheduler make_schedule(const core::BackwardProblem& problem, const BackwardVariant& variant,
-                                  int sm_count) {
-  const bool keys = variant.is_of_keys();
-  const auto tiles = static_cast<int>(keys ? (problem.k_len() + variant.block_n - 1) / variant.block_n
-                                           : (problem.q_len() + variant.block_m - 1) / variant.block_m);
-  const auto heads = static_cast<int>(keys ? problem.kv_heads() : problem.q_heads());
-  const auto batch = static_cast<int>(problem.batch());
-  const bool ramp =
-      (problem.mask.right != core::Mask::unlimited) && (problem.mask.left == core::Mask::unlimited);
-  if (!ramp) return core::TileScheduler(tiles, heads, batch, sm_count);
-  const std::int64_t rows = keys ? problem.q_len() * problem.group() * 2 : problem.k_len();
-  const std::int64_t of_head = std::max<std::int64_t>(1, rows * problem.head_dim() * 2 * 2);
-  return core::TileScheduler::longest_first(
-      tiles, heads, batch, sm_count, static_cast<int>(std::max<std::int64_t>(1, cached_bytes / of_head)));
+  int all_heads() const { return heads * batch; }
+  static TileShape of(const core::BackwardProblem& problem, const BackwardVariant& variant,
+                      std::int64_t cached_bytes) {
+    const bool keys = variant.is_of_keys();
+    const std::int64_t tiles = keys ? core::ceil_div(problem.k_len(), variant.block_n)
+                                    : core::ceil_div(problem.q_len(), variant.block_m);
+    const std::int64_t rows = keys ? problem.q_len() * problem.group() * 2 : problem.k_len();
+    const std::int64_t of_head = std::max<std::int64_t>(1, rows * problem.head_dim() * 2 * 2);
+    return {static_cast<int>(tiles), static_cast<int>(keys ? problem.kv_heads() : problem.q_heads()),
+            static_cast<int>(problem.batch()),
+            problem.mask.right != core::Mask::unlimited && problem.mask.left == core::Mask::unlimited,
+            static_cast<int>(std::max<std::int64_t>(1, cached_bytes / of_head))};
+  }
+};
+
+/// Of kernels whose blocks have a tile each, by their numbers, or that wait for nobody.
+core::TileScheduler make_schedule(const TileShape& s, int sm_count) {
+  if (!s.falls) return core::TileScheduler(s.tiles, s.heads, s.batch, sm_count);
+  return core::TileScheduler::longest_first(s.tiles, s.heads, s.batch, sm_count, s.cached_heads);
+}
+
+/// Whether sections of heads overlap. It pays where the next tile has to wait for longer than half of what a
+/// visit takes, so at head dim 64 without groups; where there are several sections, of many tiles each
+/// (docs/performance/backward.md, What a model of the ring says).
+bool sections_overlap(const core::BackwardProblem& problem, const BackwardVariant& variant,
+                      const TileShape& s) {
+  constexpr int widest_head = 64, fewest_tiles = 8;
+  return variant.adds_dq() && s.falls && variant.head_dim <= widest_head && problem.group() == 1 &&
+         s.tiles >= fewest_tiles && s.all_heads() >= 2 * s.cached_heads;
+}
+
+/// Of tiles of keys, of which there are some. Where they wait for one another (ring.h) and have the same
+/// length, the first ones of as many heads as fill the chip come first.
+KeyOrder make_key_order(const core::BackwardProblem& problem, const Choice& choice, int sm_count) {
+  const BackwardVariant& variant = choice.keys;
+  const TileShape s = TileShape::of(problem, variant, choice.cached_bytes);
+  if (sections_overlap(problem, variant, s))
+    return KeyOrder::overlapping(s.tiles, s.heads, s.batch, std::max(1, s.cached_heads / 2));
+  if (s.falls || !variant.adds_dq()) return KeyOrder(make_schedule(s, sm_count));
+  const auto together = static_cast<int>(core::ceil_div(sm_count, s.tiles));
+  return KeyOrder(
+      core::TileScheduler::staggered(s.tiles, s.heads, s.batch, std::min(together, s.all_heads())));
 }
 
 /// Rows of statistics.
 std::int64_t padded_rows(const core::BackwardProblem& problem, std::int64_t q_len) {
-  return problem.batch() * problem.q_heads() * round_up(q_len, query_padding);
+  return problem.batch() * problem.q_heads() * core::round_up(q_len, query_padding);
 }
 
 /// Blocks of the kernels before and after the products: 64 queries each.
@@ -85,21 +111,19 @@ std::int64_t row_blocks(const core::BackwardProblem& problem) {
   return padded_rows(problem, problem.q_len()) / part_rows;
 }
 
-/// The sums of dQ as a tensor of fp32 rows of 32 that parts are boxes of.
-core::Tensor sums_tensor(const core::BackwardProblem& problem, const BackwardVariant& variant, void* sums) {
-  const std::int64_t rows = row_blocks(problem) * parts_of_rows(variant.head_dim) * part_box_rows;
+/// The ring as a tensor of fp32 rows of 32 that parts are boxes of.
+core::Tensor sums_tensor(const RingPlan& ring, void* sums) {
+  const std::int64_t rows = ring.parts * part_box_rows;
   return {sums, TANDEM_FP32, {1, rows, 1, part_box_columns}, {0, part_box_columns, 0, 1}};
 }
 
-/// All arguments but the tensor maps.
-BackwardArguments make_arguments(const core::BackwardProblem& problem, const BackwardVariant& variant,
-                                 const Statistics& statistics, int sm_count) {
+/// All arguments but the tensor maps and the order of tiles.
+BackwardArguments make_arguments(const core::BackwardProblem& problem, const Statistics& statistics) {
   BackwardArguments args{};
   args.dq = core::TensorView::of(problem.dq);
   args.dk = core::TensorView::of(problem.dk);
   args.dv = core::TensorView::of(problem.dv);
   args.statistics = statistics;
-  args.schedule = make_schedule(problem, variant, sm_count);
   args.group = core::Divisor(static_cast<int>(problem.group()));
   args.extent = extent_of(problem);
   args.scale = problem.scale;
@@ -118,18 +142,20 @@ core::Status no_variant(const core::BackwardProblem& problem) {
 }  // namespace
 
 Choice choose(const core::BackwardProblem& problem) {
-  const BackwardVariant* queries = find(problem, Kernel::queries, DqSums::none);
-  if (const BackwardVariant* roles = find(problem, Kernel::keys_in_roles, DqSums::none); roles != nullptr)
-    return choice_of(roles, queries);
-  return choice_of(
-      find(problem, Kernel::keys_pipelined, problem.deterministic ? DqSums::none : DqSums::added), queries);
+  if (const BackwardVariant* keys = find(problem, Kernel::keys_pipelined); keys != nullptr)
+    return {*keys, *keys, true};
+  const BackwardVariant *keys = find(problem, Kernel::keys_in_roles),
+                        *queries = find(problem, Kernel::queries);
+  if (keys == nullptr || queries == nullptr) return {{}, {}, false};
+  return {*keys, *queries, true};
 }
 
 Choice choice_with(const BackwardVariant& variant) {
   Choice choice{variant, variant, true};
+  if (variant.adds_dq()) return choice;
   for (const BackwardVariant& other : all_variants()) {
     if (other.operand != variant.operand || other.head_dim != variant.head_dim ||
-        other.softcap != variant.softcap || other.dq_sums == DqSums::added) {
+        other.softcap != variant.softcap) {
       continue;
     }
     if (other.is_of_keys() != variant.is_of_keys())
@@ -158,22 +184,42 @@ Cropped crop(const core::BackwardProblem& problem) {
   return cropped;
 }
 
-WorkspaceLayout workspace_layout(const Cropped& cropped, const Choice& choice) {
-  constexpr std::size_t alignment = 256;
-  const auto aligned = [](std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
+RingPlan ring_plan(const Cropped& cropped, const Choice& choice) {
+  const core::BackwardProblem& problem = cropped.problem;
+  if (!choice.adds_dq() || cropped.empty()) return {};
+  RingPlan ring{make_key_order(problem, choice, choice.grid), 0, 0};
+  const int tiles = TileShape::of(problem, choice.keys, choice.cached_bytes).tiles;
+  ring.heads = static_cast<int>(std::min<std::int64_t>(
+      ring.order.heads_at_work() + core::ceil_div(choice.grid, tiles), problem.batch() * problem.kv_heads()));
+  ring.parts = ring.heads * problem.group() * (core::round_up(problem.q_len(), query_padding) / part_rows) *
+               parts_of_rows(choice.keys.head_dim);
+  return ring;
+}
+
+WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring) {
   const core::BackwardProblem& problem = cropped.problem;
   const auto statistics = [&](std::int64_t q_len) {
-    return aligned(static_cast<std::size_t>(padded_rows(problem, q_len)) * sizeof(float));
+    return core::part_bytes(static_cast<std::size_t>(padded_rows(problem, q_len)) * sizeof(float));
   };
-  const std::size_t sums = choice.adds_dq()
-                               ? static_cast<std::size_t>(row_blocks(problem)) *
-                                     static_cast<std::size_t>(parts_of_rows(choice.keys.head_dim)) *
-                                     part_elements * sizeof(float)
-                               : 0;
+  const auto parts = static_cast<std::size_t>(ring.parts);
   const std::size_t seeing = statistics(problem.q_len()),
-                    unseeing = problem.dsinks == nullptr ? 0 : statistics(cropped.unseeing_queries),
-                    behind_sums = 2 * seeing + aligned(sums);
-  return {0, seeing, 2 * seeing, behind_sums, behind_sums + unseeing, behind_sums + 2 * unseeing};
+                    unseeing = problem.dsinks == nullptr ? 0 : statistics(cropped.unseeing_queries);
+  WorkspaceLayout layout{};
+  layout.delta = seeing;
+  layout.dq_sums = 2 * seeing;
+  layout.counter_count = parts > 0 ? static_cast<int>(1 + parts) : 0;
+  layout.counters = layout.dq_sums + parts * part_elements * sizeof(float);
+  layout.unseeing_lse_log2 =
+      layout.counters +
+      core::part_bytes(static_cast<std::size_t>(layout.counter_count) * sizeof(std::uint32_t));
+  layout.unseeing_delta = layout.unseeing_lse_log2 + unseeing;
+  layout.end = layout.unseeing_delta + unseeing;
+  return layout;
+}
+
+WorkspaceLayout layout_of(const core::BackwardProblem& problem, const Choice& choice) {
+  const Cropped cropped = crop(problem);
+  return workspace_layout(cropped, ring_plan(cropped, choice));
 }
 
 Call::Call(const core::BackwardProblem& problem, const Choice& choice, int sm_count, void* workspace)
@@ -181,29 +227,29 @@ Call::Call(const core::BackwardProblem& problem, const Choice& choice, int sm_co
       cropped_(crop(problem)),
       choice_(choice),
       sm_count_(sm_count),
-      layout_(workspace_layout(cropped_, choice)),
+      ring_(ring_plan(cropped_, choice)),
+      layout_(workspace_layout(cropped_, ring_)),
       workspace_(workspace) {
   const auto at = [workspace](std::size_t offset) {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + offset);
   };
   statistics_ = {at(layout_.lse_log2), at(layout_.delta)};
   unseeing_statistics_ = {at(layout_.unseeing_lse_log2), at(layout_.unseeing_delta)};
-  dq_sums_ = choice.adds_dq() ? at(layout_.dq_sums) : nullptr;
+  dq_sums_ = layout_.counter_count > 0 ? at(layout_.dq_sums) : nullptr;
+  counters_ = reinterpret_cast<std::uint32_t*>(at(layout_.counters));
 }
 
-core::Region Call::workspace() const {
-  return core::Region::of(workspace_, 1, 1, static_cast<std::int64_t>(layout_.end), 0);
-}
+core::Region Call::workspace() const { return core::Region::of(workspace_, layout_.end); }
 
 Step<PrepareFamily> Call::prepare_rows(const core::BackwardProblem& p, const Statistics& statistics,
-                                       float* dq_sums) const {
+                                       int counter_count) const {
   const Extent extent = extent_of(p);
   const int blocks = std::max(extent.padded_q_len / part_rows, 1);
   Step<PrepareFamily> step{{{choice_.keys.operand, choice_.keys.head_dim},
                             static_cast<int>(row_blocks(p)),
                             {core::TensorView::of(p.o), core::TensorView::of(p.dout),
-                             core::TensorView::of(p.lse), core::TensorView::of(p.dlse), statistics, dq_sums,
-                             core::Divisor(blocks), core::Divisor(extent.q_heads), extent}},
+                             core::TensorView::of(p.lse), core::TensorView::of(p.dlse), statistics, counters_,
+                             counter_count, core::Divisor(blocks), core::Divisor(extent.q_heads), extent}},
                            {}};
   step.memory.add("o", core::Role::input, p.o);
   step.memory.add("dout", core::Role::input, p.dout);
@@ -213,7 +259,7 @@ Step<PrepareFamily> Call::prepare_rows(const core::BackwardProblem& p, const Sta
 }
 
 Step<PrepareFamily> Call::prepare() const {
-  Step<PrepareFamily> step = prepare_rows(cropped_.problem, statistics_, dq_sums_);
+  Step<PrepareFamily> step = prepare_rows(cropped_.problem, statistics_, layout_.counter_count);
   step.memory.add_array("workspace", core::Role::output, workspace());
   return step;
 }
@@ -221,14 +267,14 @@ Step<PrepareFamily> Call::prepare() const {
 Step<PrepareFamily> Call::prepare_unseeing() const {
   core::BackwardProblem first = whole_;
   first.q.shape[1] = cropped_.unseeing_queries;
-  Step<PrepareFamily> step = prepare_rows(first, unseeing_statistics_, nullptr);
+  Step<PrepareFamily> step = prepare_rows(first, unseeing_statistics_, 0);
   step.memory.add_array("workspace", core::Role::updated, workspace());
   return step;
 }
 
 Step<SinksFamily> Call::sinks() const {
   const core::BackwardProblem& p = cropped_.problem;
-  const auto rows = [](std::int64_t q_len) { return static_cast<int>(round_up(q_len, query_padding)); };
+  const auto rows = [](std::int64_t q_len) { return static_cast<int>(core::round_up(q_len, query_padding)); };
   const auto heads = static_cast<int>(p.q_heads());
   Step<SinksFamily> step{
       {{},
@@ -249,45 +295,39 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
   constexpr int warpgroup_rows = 64;
   const core::BackwardProblem& p = cropped_.problem;
   const bool keys = variant.is_of_keys();
-  BackwardArguments args = make_arguments(p, variant, statistics_, sm_count_);
-  const int positions = args.schedule.positions();
-  Step<Family> step{{variant, variant.is_persistent() ? std::min(positions, sm_count_) : positions, args},
-                    {}};
+  BackwardArguments args = make_arguments(p, statistics_);
+  if (variant.adds_dq()) {
+    args.order = ring_.order;
+    args.ring = {dq_sums_, counters_ + 1, counters_, core::Divisor(ring_.heads)};
+  } else if (keys) {
+    args.order = make_key_order(p, choice_, sm_count_);
+  } else {
+    args.schedule = make_schedule(TileShape::of(p, variant, choice_.cached_bytes), sm_count_);
+  }
+  const int positions = keys ? args.order.positions() : args.schedule.positions();
+  Step<Family> step{{variant, variant.adds_dq() ? std::min(positions, sm_count_) : positions, args}, {}};
   const hw::BoxRows query_rows{keys ? variant.block_m : warpgroup_rows},
       key_rows{keys ? warpgroup_rows : variant.block_n};
   step.record.request({"q", p.q, query_rows, &BackwardArguments::q});
   step.record.request({"dout", p.dout, query_rows, &BackwardArguments::dout});
   step.record.request({"k", p.k, key_rows, &BackwardArguments::k});
   step.record.request({"v", p.v, key_rows, &BackwardArguments::v});
-  if (dq_sums_ != nullptr)
+  if (variant.adds_dq()) {
     step.record.request(
-        {"workspace", sums_tensor(p, variant, dq_sums_), {part_box_rows}, &BackwardArguments::dq_sums});
+        {"workspace", sums_tensor(ring_, dq_sums_), {part_box_rows}, &BackwardArguments::dq_sums});
+    step.record.request({"dq", p.dq, {part_rows}, &BackwardArguments::dq_rows});
+  }
   step.memory.add("q", core::Role::input, p.q);
   step.memory.add("k", core::Role::input, p.k);
   step.memory.add("v", core::Role::input, p.v);
   step.memory.add("dout", core::Role::input, p.dout);
-  step.memory.add_array(
-      "workspace", variant.dq_sums == DqSums::added ? core::Role::updated : core::Role::input, workspace());
+  step.memory.add_array("workspace", variant.adds_dq() ? core::Role::updated : core::Role::input,
+                        workspace());
   if (keys) {
     step.memory.add("dk", core::Role::output, p.dk);
     step.memory.add("dv", core::Role::output, p.dv);
-  } else {
-    step.memory.add("dq", core::Role::output, p.dq);
   }
-  return step;
-}
-
-Step<FinishFamily> Call::finish() const {
-  const core::BackwardProblem& p = cropped_.problem;
-  const Extent extent = extent_of(p);
-  Step<FinishFamily> step{
-      {{choice_.keys.operand, choice_.keys.head_dim},
-       static_cast<int>(row_blocks(p)),
-       {dq_sums_, core::TensorView::of(p.dq), core::Divisor(extent.padded_q_len / part_rows),
-        core::Divisor(extent.q_heads), extent, p.scale}},
-      {}};
-  step.memory.add_array("workspace", core::Role::input, workspace());
-  step.memory.add("dq", core::Role::output, p.dq);
+  if (!keys || variant.adds_dq()) step.memory.add("dq", core::Role::output, p.dq);
   return step;
 }
 
@@ -308,9 +348,8 @@ Step<ClearFamily> Call::clear(const char* name, const core::Tensor& gradient, st
 
 core::TensorList memory_of(const core::BackwardProblem& problem, const Choice& choice, void* workspace) {
   core::TensorList list = tensors_of(problem);
-  const std::size_t bytes = workspace_layout(crop(problem), choice).end;
-  list.add_array("workspace", core::Role::output,
-                 core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(bytes), 0));
+  const std::size_t bytes = layout_of(problem, choice).end;
+  list.add_array("workspace", core::Role::output, core::Region::of(workspace, bytes));
   return list;
 }
 
@@ -336,7 +375,7 @@ core::Status supported(const core::BackwardProblem& problem) {
 }
 
 std::size_t workspace_bytes(const core::BackwardProblem& problem) {
-  return workspace_layout(crop(problem), choose(problem)).end;
+  return layout_of(problem, choose(problem)).end;
 }
 
 }  // namespace tandem::backward

@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "backward/key_order.h"
 #include "backward/table.h"
 #include "core/backward_problem.h"
+#include "core/hopper.h"
 #include "core/status.h"
 #include "core/tensor_list.h"
 #include "launch/record.h"
@@ -17,10 +19,15 @@ namespace tandem::backward {
 /// The kernels that serve a problem.
 struct Choice {
   BackwardVariant keys;
-  BackwardVariant queries;  ///< runs only where `keys` does not add dQ
+  BackwardVariant queries;  ///< as `keys`, and not run, where these add dQ
   bool found;
+  /// Multiprocessors that the order of tiles which are taken is made for, and the ring with it. Blocks of any
+  /// number take them: so the workspace does not depend on the device.
+  int grid = core::hopper_sm_count;
+  /// Of what the tiles of a head share. The order of tiles is made for it too.
+  std::int64_t cached_bytes = core::hopper_cached_bytes;
 
-  bool adds_dq() const { return keys.dq_sums == DqSums::added; }
+  bool adds_dq() const { return keys.adds_dq(); }
 };
 Choice choose(const core::BackwardProblem& problem);
 /// Those of a call in which the variant runs: for study and tests.
@@ -35,17 +42,32 @@ struct Cropped {
   core::BackwardProblem problem;
   std::int64_t unseeing_queries, unseen_keys;
 
-  bool empty() const { return problem.q.shape[1] == 0 || problem.k.shape[1] == 0; }
+  /// Whether there is nothing to multiply.
+  bool empty() const { return problem.batch() == 0 || problem.q_len() == 0 || problem.k_len() == 0; }
 };
 Cropped crop(const core::BackwardProblem& problem);
 
+/// The order of tiles of keys that add dQ, and the ring of their sums (ring.h); of no size where none do.
+struct RingPlan {
+  KeyOrder order;
+  /// Key/value heads of all batch entries whose sums the ring holds: those whose tiles run at the same time,
+  /// and a round of the grid more, so that few have to wait for a place. A head's place was that of one in an
+  /// earlier section, all of whose tiles come before in the order.
+  int heads = 0;
+  std::int64_t parts = 0;  ///< of dQ
+};
+RingPlan ring_plan(const Cropped& cropped, const Choice& choice);
+
 /// What lies where in the workspace, in bytes.
 struct WorkspaceLayout {
-  std::size_t lse_log2, delta, dq_sums;
+  std::size_t lse_log2, delta;
+  std::size_t dq_sums, counters;  ///< the ring's (ring.h): the next position, and a counter of each part
   std::size_t unseeing_lse_log2, unseeing_delta;  ///< of queries that see no key; of no size without dsinks
   std::size_t end;
+  int counter_count;  ///< 0: nobody adds
 };
-WorkspaceLayout workspace_layout(const Cropped& cropped, const Choice& choice);
+WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring);
+WorkspaceLayout layout_of(const core::BackwardProblem& problem, const Choice& choice);
 
 /// One kernel of a call, and the memory that it may touch.
 template <typename Family>
@@ -54,7 +76,7 @@ struct Step {
   core::TensorList memory;
 };
 
-/// The kernels of one call in a workspace of workspace_layout(...).end bytes, aligned to 256.
+/// The kernels of one call in a workspace of so many bytes as the layout says, aligned to 256.
 class Call {
  public:
   Call(const core::BackwardProblem& problem, const Choice& choice, int sm_count, void* workspace);
@@ -69,10 +91,7 @@ class Call {
     if (!cropped_.empty()) {
       next(prepare());
       next(products(choice_.keys));
-      if (choice_.adds_dq())
-        next(finish());
-      else
-        next(products(choice_.queries));
+      if (!choice_.adds_dq()) next(products(choice_.queries));
     }
     if (whole_.dsinks != nullptr) {
       next(prepare_unseeing());
@@ -86,13 +105,12 @@ class Call {
 
  private:
   Step<PrepareFamily> prepare_rows(const core::BackwardProblem& problem, const Statistics& statistics,
-                                   float* dq_sums) const;
+                                   int counter_count) const;
   Step<PrepareFamily> prepare() const;
   /// The same of the queries that see no key, which matter to sinks.
   Step<PrepareFamily> prepare_unseeing() const;
   Step<SinksFamily> sinks() const;
   Step<Family> products(const BackwardVariant& variant) const;
-  Step<FinishFamily> finish() const;
   /// Of the first `rows` rows of a gradient, in the problem that was not cropped.
   Step<ClearFamily> clear(const char* name, const core::Tensor& gradient, std::int64_t rows) const;
   core::Region workspace() const;
@@ -101,10 +119,12 @@ class Call {
   Cropped cropped_;
   Choice choice_;
   int sm_count_;
+  RingPlan ring_;
   WorkspaceLayout layout_;
   void* workspace_;
   Statistics statistics_, unseeing_statistics_;
-  float* dq_sums_;  ///< nullptr: nobody adds
+  float* dq_sums_;
+  std::uint32_t* counters_;
 };
 
 /// What a call touches, all kernels together.
@@ -115,9 +135,9 @@ core::TensorList memory_of(const core::BackwardProblem& problem, const Choice& c
 core::Status supported(const core::BackwardProblem& problem);
 
 /// Bytes of workspace for a supported problem; their contents do not matter. 8 for each query of each
-/// head, both padded to 128 (for dsinks those that see no key apart); and, unless the problem is
-/// deterministic or the head dim above 128, 4 for each element of q as fp32, padded so too and to head dims
-/// 64 or 128.
+/// head, both padded to 128 (for dsinks those that see no key apart); and, up to head dim 128, 4 for each
+/// element of q of the heads that are worked on at the same time, padded so too and to head dims 64 or 128,
+/// and 4 for each 64 x 64 of these.
 std::size_t workspace_bytes(const core::BackwardProblem& problem);
 
 }  // namespace tandem::backward

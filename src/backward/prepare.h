@@ -1,7 +1,6 @@
-// What runs before and after the products: D and the sums' zeros; dQ from its sums; gradients that are 0.
+// What runs beside the products: D and the counters' zeros before them; gradients that are 0.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <numbers>
@@ -10,7 +9,7 @@
 #include "backward/sums.h"
 #include "backward/variant.h"
 #include "hw/hw.h"
-#include "tile/output_row.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::backward {
 
@@ -66,8 +65,7 @@ TANDEM_DEVICE void prepare_statistics(const PrepareArguments& args, const RowBlo
       hw::load_global(dout, args.dout.row<std::uint16_t>(block.batch, query, block.head) + column);
       sum = dot<operand>(o, dout);
     }
-    TANDEM_UNROLL
-    for (int distance = 1; distance < lanes; distance *= 2) sum += hw::shuffle_xor(sum, distance);
+    sum = tile::warp_sum<lanes>(sum);
     if (lane != 0) continue;
     if (counts && args.dlse.data != nullptr)
       sum -= hw::load_global(args.dlse.row<const float>(block.batch, query, block.head));
@@ -83,46 +81,11 @@ template <hw::Operand operand, int head_dim>
 TANDEM_DEVICE void prepare_kernel(const PrepareArguments& args) {
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  const RowBlock block = RowBlock::of(args.row_blocks, args.q_heads);
-  prepare_statistics<operand, head_dim>(args, block);
-  if (args.dq_sums == nullptr) return;
-  constexpr int parts = parts_of_rows(head_dim);
-  constexpr std::uint32_t zeros[4] = {};
-  auto* sums = static_cast<float*>(args.dq_sums) +
-               static_cast<std::int64_t>(hw::block_index()) * parts * part_elements;
-  for (int i = 4 * static_cast<int>(hw::thread_index()); i < parts * part_elements; i += 4 * small_threads)
-    hw::store_global(static_cast<void*>(sums + i), zeros);
-}
-
-/// The kernel after the products: dQ of 64 queries of a head from its sums.
-template <hw::Operand operand, int head_dim>
-TANDEM_DEVICE void finish_kernel(const FinishArguments& args) {
-  hw::release_next_grid();
-  hw::wait_for_prior_grid();
-  const RowBlock block = RowBlock::of(args.row_blocks, args.q_heads);
-  const int thread = static_cast<int>(hw::thread_index());
-  const int query = block.number * part_rows + thread / hw::warp_size * 16 + thread % hw::warp_size / 4;
-  TANDEM_UNROLL
-  for (int panel = 0; panel < parts_of_rows(head_dim); ++panel) {
-    const float* part =
-        args.dq_sums +
-        (static_cast<std::int64_t>(hw::block_index()) * parts_of_rows(head_dim) + panel) * part_elements;
-    float dq[part_accumulators];
-    TANDEM_UNROLL
-    for (int quad = 0; quad < part_accumulators / 4; ++quad) {
-      std::uint32_t words[4];
-      hw::load_global(words, part + place_in_part(thread, quad));
-      TANDEM_UNROLL
-      for (int i = 0; i < 4; ++i) dq[4 * quad + i] = std::bit_cast<float>(words[i]) * args.scale;
-    }
-    const tile::OutputRow<operand, part_columns> upper(dq, 0), lower(dq, 1);
-    const auto store = [&](const auto& row, int at) {
-      if (at >= args.extent.q_len) return;
-      row.store(args.dq.row<std::uint16_t>(block.batch, at, block.head) + panel * part_columns,
-                args.extent.head_dim - panel * part_columns);
-    };
-    store(upper, query);
-    store(lower, query + 8);
+  prepare_statistics<operand, head_dim>(args, RowBlock::of(args.row_blocks, args.q_heads));
+  const int threads = static_cast<int>(hw::grid_size()) * small_threads;
+  for (int i = static_cast<int>(hw::block_index()) * small_threads + static_cast<int>(hw::thread_index());
+       i < args.counter_count; i += threads) {
+    hw::store_global(args.counters + i, std::uint32_t{0});
   }
 }
 

@@ -66,16 +66,7 @@ TANDEM_DEVICE void produce_for_queries(const BackwardArguments& args, QueriesSha
   }
 }
 
-/// S = Q K^T or dP = dO V^T of a block of keys.
-template <BackwardVariant V, typename QueryTile, typename KeyTile>
-TANDEM_DEVICE void start_row_scores(const QueryTile& queries, const KeyTile& keys,
-                                    float (&scores)[V.block_n / 2]) {
-  hw::wgmma_fence();
-  tile::issue_scores<V.operand>(scores, queries, keys);
-  hw::wgmma_commit();
-}
-
-/// Scores become P, or with a cap P (1 - t^2): what dS is the product of dP - D with.
+/// Line 24: scores become P, or with a cap P (1 - t^2): what dS is the product of dP - D with.
 template <BackwardVariant V, BlockKind kind>
 TANDEM_DEVICE void exponentiate_rows(const QueriesState<V>& state, float (&scores)[V.block_n / 2],
                                      int first_key) {
@@ -92,8 +83,8 @@ TANDEM_DEVICE void exponentiate_rows(const QueriesState<V>& state, float (&score
   }
 }
 
-/// One block of keys, whose scores are there: dQ += dS K; and the scores of the next one, behind the
-/// last one the same once more, so that no product stands under a condition.
+/// Lines 23-25 and 28 of one block of keys, whose scores are there: dQ += dS K; and 21 of the next one,
+/// behind the last one the same once more, so that no product stands under a condition.
 template <BackwardVariant V, BlockKind kind>
 TANDEM_DEVICE void dq_block(QueriesState<V>& state, float (&scores)[V.block_n / 2], int block,
                             bool has_next) {
@@ -104,37 +95,37 @@ TANDEM_DEVICE void dq_block(QueriesState<V>& state, float (&scores)[V.block_n / 
     float dp[V.block_n / 2];
     if constexpr (V.softcap) exponentiate_rows<V, kind>(state, scores, block * V.block_n);  // for registers
     tile::consumer_wait(shared.v_pipeline, state.v_at());
-    start_row_scores<V>(shared.dout[state.consumer], shared.v[state.v_at().stage], dp);
+    start_score_product<V.operand>(dp, shared.dout[state.consumer], shared.v[state.v_at().stage]);  // line 23
     pingpong.take();
     if constexpr (!V.softcap) exponentiate_rows<V, kind>(state, scores, block * V.block_n);
     hw::wgmma_wait<0>();
     tile::consumer_release(shared.v_pipeline, state.v_at());
     TANDEM_UNROLL
-    for (int j = 0; j < V.block_n / 2; ++j) scores[j] *= dp[j] - state.delta[tile::row_of_accumulator(j)];
+    for (int j = 0; j < V.block_n / 2; ++j)  // line 25
+      scores[j] *= dp[j] - state.delta[tile::row_of_accumulator(j)];
     tile::round_probabilities<V.operand>(ds, scores);
   }
-  hw::wgmma_fence();
-  tile::start_output<V.operand>(state.dq, ds, shared.k[state.k_at().stage]);
-  hw::wgmma_commit();
+  start_gradient_product<V.operand>(state.dq, ds, shared.k[state.k_at().stage]);  // line 28
   pingpong.pass();
   const auto at = state.k_at();
   if (has_next) {
     ++state.step;
     tile::consumer_wait(shared.k_pipeline, state.k_at());
   }
-  start_row_scores<V>(shared.q[state.consumer], shared.k[state.k_at().stage], scores);
+  start_score_product<V.operand>(scores, shared.q[state.consumer], shared.k[state.k_at().stage]);  // line 21
   hw::wgmma_wait<1>();
   tile::consumer_release(shared.k_pipeline, at);
   hw::wgmma_wait<0>();
 }
 
+/// Lines 18-29 for dQ: the loop is over keys here, so that its sums stay in registers.
 template <BackwardVariant V>
 TANDEM_DEVICE void walk_for_dq(QueriesState<V>& state, const core::BlockRanges& blocks) {
   float scores[V.block_n / 2];
   int left = blocks.end - blocks.begin;
   Pingpong<V>{state.consumer}.init();
   tile::consumer_wait(state.shared.k_pipeline, state.k_at());
-  start_row_scores<V>(state.shared.q[state.consumer], state.shared.k[0], scores);
+  start_score_product<V.operand>(scores, state.shared.q[state.consumer], state.shared.k[0]);  // line 21
   hw::wgmma_wait<0>();
   for_each_block<V>(blocks,
                     [&]<BlockKind kind>(int block) { dq_block<V, kind>(state, scores, block, --left > 0); });

@@ -35,32 +35,6 @@ struct RoleState {
   TANDEM_DEVICE tile::PipelineState<V.stages> at() const { return tile::PipelineState<V.stages>::of(step); }
 };
 
-/// Starts S^T = K Q^T (line 21) or dP^T = V dO^T (line 23).
-template <BackwardVariant V, typename KeyTile, typename QueryTile>
-TANDEM_DEVICE void start_role_scores(const KeyTile& keys, const QueryTile& queries,
-                                     float (&scores)[V.block_m / 2]) {
-  hw::wgmma_fence();
-  tile::issue_scores<V.operand>(scores, keys, queries);
-  hw::wgmma_commit();
-}
-
-/// Starts dV += P^T dO (line 26) or dK += dS^T Q (line 27).
-template <BackwardVariant V, typename QueryTile>
-TANDEM_DEVICE void start_role_gradient(RoleState<V>& state, const tile::Probabilities<V.block_m>& fragments,
-                                       const QueryTile& queries) {
-  hw::wgmma_fence();
-  tile::start_output<V.operand>(state.gradient, fragments, queries);
-  hw::wgmma_commit();
-}
-
-/// The warp has read a stage of a pipeline, statistics too.
-template <int stages>
-TANDEM_DEVICE void release_role_stage(tile::Pipeline<stages>& pipeline,
-                                      const tile::PipelineState<stages>& at) {
-  hw::sync_warp();
-  tile::consumer_release(pipeline, at);
-}
-
 /// P, or its factor of dS, for the other role.
 template <BackwardVariant V>
 TANDEM_DEVICE void share_p(RoleState<V>& state, const float (&scores)[V.block_m / 2]) {
@@ -83,16 +57,16 @@ TANDEM_DEVICE void dv_block(RoleState<V>& state, float (&scores)[V.block_m / 2],
                                    p);  // line 24
   share_p(state, scores);
   const auto at = state.at();
-  release_role_stage(shared.q_pipeline, at);
+  release_read_stage(shared.q_pipeline, at);
   tile::consumer_wait(shared.dout_pipeline, at);
-  start_role_gradient(state, p, shared.dout[at.stage]);  // line 26
+  start_gradient_product<V.operand>(state.gradient, p, shared.dout[at.stage]);  // line 26
   if (has_next) {
     ++state.step;
     tile::consumer_wait(shared.q_pipeline, state.at());
   }
-  start_role_scores<V>(shared.k[0], shared.q[state.at().stage], scores);  // line 21
+  start_score_product<V.operand>(scores, shared.k[0], shared.q[state.at().stage]);  // line 21
   hw::wgmma_wait<1>();
-  release_role_stage(shared.dout_pipeline, at);
+  release_read_stage(shared.dout_pipeline, at);
   hw::wgmma_wait<0>();
 }
 
@@ -121,44 +95,43 @@ TANDEM_DEVICE void dk_block(RoleState<V>& state, float (&dp)[V.block_m / 2], boo
     }
   }
   shared.p_pipeline.release(at);
-  release_role_stage(shared.dout_pipeline, at);
+  release_read_stage(shared.dout_pipeline, at);
   tile::consumer_wait(shared.q_pipeline, at);
-  start_role_gradient(state, ds, shared.q[at.stage]);  // line 27
+  start_gradient_product<V.operand>(state.gradient, ds, shared.q[at.stage]);  // line 27
   if (has_next) {
     ++state.step;
     tile::consumer_wait(shared.dout_pipeline, state.at());
   }
-  start_role_scores<V>(shared.v[0], shared.dout[state.at().stage], dp);  // line 23
+  start_score_product<V.operand>(dp, shared.v[0], shared.dout[state.at().stage]);  // line 23
   hw::wgmma_wait<1>();
-  release_role_stage(shared.q_pipeline, at);
+  release_read_stage(shared.q_pipeline, at);
   hw::wgmma_wait<0>();
 }
 
 /// Lines 16-29 for dV.
 template <BackwardVariant V>
 TANDEM_DEVICE void walk_for_dv(RoleState<V>& state, const KeyWork& work) {
-  const core::BlockRanges& blocks = work.blocks;
-  int left = work.count() * state.args.group.value();
+  const int visits = work.end_step;
+  int visit = 0;
   float scores[V.block_m / 2];
-  tile::consumer_wait(state.shared.k_pipeline, tile::PipelineState<1>{});  // line 17
-  tile::consumer_wait(state.shared.q_pipeline, state.at());                // line 19
-  start_role_scores<V>(state.shared.k[0], state.shared.q[0], scores);
+  tile::consumer_wait(state.shared.k_pipeline, tile::PipelineState<1>{});        // line 17
+  tile::consumer_wait(state.shared.q_pipeline, state.at());                      // line 19
+  start_score_product<V.operand>(scores, state.shared.k[0], state.shared.q[0]);  // line 21
   hw::wgmma_wait<0>();
-  for (int head = 0; head < state.args.group.value(); ++head) {
-    for_each_block<V>(
-        blocks, [&]<BlockKind kind>(int block) { dv_block<V, kind>(state, scores, block, --left > 0); });
-  }
+  for_each_visit<V>(work, state.args.group, visit, [&]<BlockKind kind>(int block) {
+    dv_block<V, kind>(state, scores, block, ++visit < visits);
+  });
 }
 
 /// Lines 16-29 for dK.
 template <BackwardVariant V>
 TANDEM_DEVICE void walk_for_dk(RoleState<V>& state, const KeyWork& work) {
   float dp[V.block_m / 2];
-  tile::consumer_wait(state.shared.v_pipeline, tile::PipelineState<1>{});  // line 17
-  tile::consumer_wait(state.shared.dout_pipeline, state.at());             // line 22
-  start_role_scores<V>(state.shared.v[0], state.shared.dout[0], dp);
+  tile::consumer_wait(state.shared.v_pipeline, tile::PipelineState<1>{});       // line 17
+  tile::consumer_wait(state.shared.dout_pipeline, state.at());                  // line 22
+  start_score_product<V.operand>(dp, state.shared.v[0], state.shared.dout[0]);  // line 23
   hw::wgmma_wait<0>();
-  for (int left = work.count() * state.args.group.value(); left > 0; --left) dk_block(state, dp, left > 1);
+  for (int left = work.end_step; left > 0; --left) dk_block(state, dp, left > 1);
 }
 
 template <BackwardVariant V>
@@ -201,7 +174,7 @@ TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
   init_role_barriers(shared);
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  const core::Tile tile = args.schedule.tile(static_cast<int>(hw::block_index()));
+  const core::Tile tile = args.order.tile(static_cast<int>(hw::block_index()));
   if (!tile.exists()) return;
   const KeyWork work = key_work<V>(args, tile);
 
@@ -210,7 +183,7 @@ TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
     hw::set_role("producer");
     hw::release_registers<V.producer_registers>();
     if (hw::warp_index() == 0 && hw::elect_one())
-      KeysProducer<V, RolesShared<V>>{args, shared}.produce_tile(work);
+      KeysProducer<V, RolesShared<V>>{args, shared}.produce_tile(work, [] {});
   } else {
     hw::set_role(warpgroup == 1 ? "dV" : "dK");
     hw::acquire_registers<V.consumer_registers>();

@@ -8,6 +8,7 @@
 #include "backward/arguments.h"
 #include "backward/variant.h"
 #include "hw/hw.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::backward {
 
@@ -43,10 +44,8 @@ TANDEM_DEVICE void sinks_kernel(const SinksArguments& args) {
   hw::wait_for_prior_grid();
   const auto head = hw::block_index();
   const float sink_log2 = hw::load_global(args.sinks + head) * std::numbers::log2e_v<float>;
-  float sum = weighted_rows(args, args.seeing, args.seeing_rows, sink_log2) +
-              weighted_rows(args, args.unseeing, args.unseeing_rows, sink_log2);
-  TANDEM_UNROLL
-  for (int distance = 1; distance < hw::warp_size; distance *= 2) sum += hw::shuffle_xor(sum, distance);
+  const float sum = tile::warp_sum(weighted_rows(args, args.seeing, args.seeing_rows, sink_log2) +
+                                   weighted_rows(args, args.unseeing, args.unseeing_rows, sink_log2));
   const int thread = static_cast<int>(hw::thread_index());
   if (thread % hw::warp_size == 0) shared.sum[thread / hw::warp_size] = sum;
   hw::sync_block();

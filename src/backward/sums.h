@@ -1,4 +1,4 @@
-// The fp32 sums of dQ between the kernels: where each part lies.
+// The fp32 sums of dQ: where each part lies.
 //
 // A tile of keys adds its part of 64 queries x 64 columns at a time, in the order in which a warpgroup's
 // threads hold it as accumulators: four of them after four of them, thread after thread. So its way through
@@ -21,8 +21,8 @@ inline constexpr int part_box_columns = 32, part_box_rows = part_elements / part
 /// Parts of 64 queries; those of one head follow one another, those of 64 queries too.
 constexpr int parts_of_rows(int head_dim) { return (head_dim + part_columns - 1) / part_columns; }
 
-/// Number of the part of queries [64 * row_block, ...) and columns [64 * panel, ...) of a head of a batch
-/// entry, heads of all batch entries in a row.
+/// Number of the part of queries [64 * row_block, ...) and columns [64 * panel, ...) of a head, the `head`th
+/// of the ring.
 constexpr int part_number(int head, int row_blocks, int row_block, int head_dim, int panel) {
   return (head * row_blocks + row_block) * parts_of_rows(head_dim) + panel;
 }

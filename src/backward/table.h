@@ -13,32 +13,24 @@ namespace tandem::backward {
 /// One line of the table, built for both operand types.
 struct Recipe {
   Kernel kernel;
-  DqSums dq_sums;
   bool softcap;
   int block_m, block_n, q_stages, stages;
 };
 
-/// Up to head dim 128 a tile of keys adds its parts of dQ; where the same bits are wanted always, and for
-/// wider heads, whose adds would be more than L2 takes, dQ has a kernel of its own. The serial order is for
-/// study.
+/// Up to head dim 128 a tile of keys adds its parts of dQ. For wider heads, whose adds would be more than L2
+/// takes, dQ has a kernel of its own. The serial order is for study.
 template <int head_dim>
 constexpr auto recipes() {
   using enum Kernel;
-  using enum DqSums;
   if constexpr (head_dim <= 128) {
     constexpr int block_m = head_dim == 64 ? 128 : 64;
-    return std::array{Recipe{keys_pipelined, added, false, block_m, 128, 2, 2},
-                      Recipe{keys_pipelined, added, true, block_m, 128, 2, 2},
-                      Recipe{keys_pipelined, none, false, block_m, 128, 2, 2},
-                      Recipe{keys_pipelined, none, true, block_m, 128, 2, 2},
-                      Recipe{queries, none, false, 128, 128, 1, 2},
-                      Recipe{queries, none, true, 128, 64, 1, 2},
-                      Recipe{keys_serial, added, false, block_m, 128, 2, 2}};
+    return std::array{Recipe{keys_pipelined, false, block_m, 128, 2, 2},
+                      Recipe{keys_pipelined, true, block_m, 128, 2, 2},
+                      Recipe{keys_serial, false, block_m, 128, 2, 2}};
   } else {
-    return std::array{Recipe{keys_in_roles, none, false, 64, 64, 2, 2},
-                      Recipe{keys_in_roles, none, true, 64, 64, 2, 2},
-                      Recipe{queries, none, false, 128, 64, 1, 2},
-                      Recipe{queries, none, true, 128, head_dim == 256 ? 48 : 64, 1, 2}};
+    return std::array{Recipe{keys_in_roles, false, 64, 64, 2, 2}, Recipe{keys_in_roles, true, 64, 64, 2, 2},
+                      Recipe{queries, false, 128, 64, 1, 2},
+                      Recipe{queries, true, 128, head_dim == 256 ? 48 : 64, 1, 2}};
   }
 }
 
@@ -50,8 +42,7 @@ constexpr auto built() {
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
-      variants[i++] = {operand,   head_dim,  r.softcap,  r.kernel, r.dq_sums,
-                       r.block_m, r.block_n, r.q_stages, r.stages};
+      variants[i++] = {operand, head_dim, r.softcap, r.kernel, r.block_m, r.block_n, r.q_stages, r.stages};
     }
   }
   return variants;
@@ -136,24 +127,6 @@ struct SinksGroup {
   static constexpr std::array variants{SinksVariant{}};
   template <SinksVariant V>
   using Body = SinksBody<V>;
-};
-
-/// After them, where they add dQ.
-struct FinishGroup;
-struct FinishFamily : launch::Groups<FinishGroup> {
-  using Variant = RowsVariant;
-  using Arguments = FinishArguments;
-  static constexpr const char* name = "the kernel after the backward";
-  static constexpr bool starts_early = true;
-  static constexpr int min_blocks = 0;
-};
-template <RowsVariant V>
-struct FinishBody;
-struct FinishGroup {
-  using Family = FinishFamily;
-  static constexpr auto variants = rows_variants<64, 96, 128>;
-  template <RowsVariant V>
-  using Body = FinishBody<V>;
 };
 
 /// Of rows that nobody sees.

@@ -7,15 +7,11 @@ namespace tandem::backward {
 
 /// What a kernel computes of one tile, and in which order.
 enum class Kernel {
-  keys_serial,     ///< a tile of keys: dK, dV. Algorithm 3, each product is waited for as printed
+  keys_serial,     ///< tiles of keys: dK, dV, and sums of dQ. Algorithm 3, products waited for as printed
   keys_pipelined,  ///< the same; S of a block of queries and dQ of another run beside a third's softmax
-  keys_in_roles,   ///< the same for wide heads: one warpgroup computes dV, the other dK
-  queries,         ///< a tile of queries: dQ
+  keys_in_roles,   ///< a tile of keys of wide heads: one warpgroup computes dV, the other dK
+  queries,         ///< a tile of queries: dQ, where no tile of keys adds it
 };
-
-/// Whether a kernel of a tile of keys adds its part of dQ to the sums of all tiles, in the order in which
-/// tiles come to it. If not, a kernel of tiles of queries computes dQ.
-enum class DqSums { none, added };
 
 /// The template argument of a kernel. Structural, so that values are types' arguments.
 struct BackwardVariant {
@@ -23,7 +19,6 @@ struct BackwardVariant {
   int head_dim;  ///< smaller head dims run padded: TMA fills with zeros, the epilogue stores what exists
   bool softcap;
   Kernel kernel;
-  DqSums dq_sums;
   int block_m;   ///< queries of a block, or of a tile
   int block_n;   ///< keys of a tile, or of a block
   int q_stages;  ///< stages of Q, where the loop visits queries
@@ -35,11 +30,9 @@ struct BackwardVariant {
   static constexpr int producer_registers = 24, consumer_registers = 240;
 
   constexpr bool is_of_keys() const { return kernel != Kernel::queries; }
-  /// Whether a block of the grid takes one tile after another. At head dim 128 it was 1 % slower: registers
-  /// are too few for what that keeps.
-  constexpr bool is_persistent() const {
-    return (kernel == Kernel::keys_serial || kernel == Kernel::keys_pipelined) && head_dim < 128;
-  }
+  /// Whether tiles add their parts of dQ to sums; then a block of the grid takes one tile after another. If
+  /// not, a kernel of tiles of queries computes dQ.
+  constexpr bool adds_dq() const { return kernel == Kernel::keys_serial || kernel == Kernel::keys_pipelined; }
 
   friend constexpr bool operator==(const BackwardVariant&, const BackwardVariant&) = default;
 };

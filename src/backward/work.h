@@ -8,16 +8,37 @@
 
 namespace tandem::backward {
 
-/// Blocks in which every pair counts, and blocks that need the mask: the two kinds of a peeled loop.
-enum class BlockKind { full, masked };
+using core::BlockKind;
 
-/// One tile of keys of a key/value head: it visits the blocks of queries that see it, of all heads of the
-/// group, one after another.
+/// One tile of keys of a key/value head: it visits the blocks of queries that see it, each of them in all
+/// heads of the group.
 struct KeyWork {
-  int first_key, kv_head, batch;
-  core::BlockRanges blocks;  ///< of queries, the same in each head
+  int tile, first_key, kv_head, batch;  ///< tile: its number among those of its head, or none
+  core::BlockRanges blocks;             ///< of queries, the same in each head
+  int number;                           ///< of the tile, as the block of the grid takes them
+  int first_step, end_step;             ///< of the loop, which counts visits of all tiles
+  int first_until;  ///< the tile is the first one that adds to a block, in steps before this
+  int last_from;    ///< and the last one, in steps from this on
 
-  TANDEM_DEVICE int count() const { return blocks.end - blocks.begin; }
+  static constexpr int none = -1;
+
+  /// What the tile's part of a block's dQ is to the sums.
+  struct Part {
+    bool is_first, is_last;
+  };
+  TANDEM_DEVICE Part part_of(int step) const { return {step < first_until, step >= last_from}; }
+  /// Of a step, and the step behind the visits of a block.
+  TANDEM_DEVICE int block_of(int step, const core::Divisor& group) const {
+    return blocks.end - 1 - group.divide(step - first_step).quotient;
+  }
+  TANDEM_DEVICE int step_behind(int block, const core::Divisor& group) const {
+    return first_step + (blocks.end - block) * group.value();
+  }
+};
+
+/// A step of the loop of a tile of keys: its visit to a block of queries in a head.
+struct Step {
+  int number, head, block;
 };
 
 /// One tile of queries of a head, and the blocks of keys that it visits.
@@ -26,37 +47,38 @@ struct QueryWork {
   core::BlockRanges blocks;
 };
 
-/// Schedules have later tiles get longer, of keys it is the earlier ones.
+/// The blocks of queries that tile `tile` of keys visits. Later tiles begin and end no earlier.
 template <BackwardVariant V>
-TANDEM_DEVICE KeyWork key_work(const BackwardArguments& args, const core::Tile& tile) {
-  const Extent& extent = args.extent;
-  const int n_blocks = (extent.k_len + V.block_n - 1) / V.block_n;
-  const int first = (n_blocks - 1 - tile.m_block) * V.block_n, past = first + V.block_n;
+TANDEM_DEVICE core::BlockRanges blocks_of(const Extent& extent, int tile) {
+  const int first = tile * V.block_n, past = first + V.block_n;
   core::BlockRanges blocks =
       core::block_ranges(extent.mask.transposed(), first, past < extent.k_len ? past : extent.k_len,
                          extent.k_len, extent.q_len, V.block_m);
   // Keys behind the last one are hidden like others that the mask hides.
   if (past > extent.k_len) blocks.full_begin = blocks.full_end = blocks.end;
-  return {first, tile.head, tile.batch, blocks};
+  return blocks;
 }
 
-/// Calls `visit(work)` for each tile of keys that falls to this block of the grid, in order.
-template <BackwardVariant V, typename Visit>
-TANDEM_DEVICE void for_each_key_work(const BackwardArguments& args, const Visit& visit) {
-  const int block = static_cast<int>(hw::block_index());
-  const auto visit_position = [&](int position) {
-    const core::Tile tile = args.schedule.tile(position);
-    if (tile.exists()) visit(key_work<V>(args, tile));
-  };
-  if constexpr (!V.is_persistent()) {
-    visit_position(block);
-  } else {
-    const int blocks = static_cast<int>(hw::grid_size()), positions = args.schedule.positions();
-    for (int round = 0; round * blocks < positions; ++round) {
-      const int position = args.schedule.position(round, block);
-      if (position < positions) visit_position(position);
-    }
-  }
+/// A tile of keys, which the block of the grid takes as its number `number`, after so many steps.
+template <BackwardVariant V>
+TANDEM_DEVICE KeyWork key_work(const BackwardArguments& args, const core::Tile& tile, int number = 0,
+                               int steps = 0) {
+  const Extent& extent = args.extent;
+  const int rank = tile.m_block;
+  KeyWork work{.tile = rank,
+               .first_key = rank * V.block_n,
+               .kv_head = tile.head,
+               .batch = tile.batch,
+               .blocks = blocks_of<V>(extent, rank),
+               .number = number,
+               .first_step = steps};
+  work.end_step = work.step_behind(work.blocks.begin, args.group);
+  const bool is_last = work.first_key + V.block_n >= extent.k_len;
+  work.first_until =
+      work.step_behind(rank == 0 ? work.blocks.begin : blocks_of<V>(extent, rank - 1).end, args.group);
+  work.last_from =
+      work.step_behind(is_last ? work.blocks.end : blocks_of<V>(extent, rank + 1).begin, args.group);
+  return work;
 }
 
 template <BackwardVariant V>
@@ -74,20 +96,39 @@ TANDEM_DEVICE QueryWork query_work(const BackwardArguments& args, const core::Ti
 template <BackwardVariant V>
 inline constexpr bool peels_masked_blocks = !V.softcap && !(V.kernel == Kernel::queries && V.head_dim == 256);
 
-/// Calls `visit.operator()<kind>(block)` for each block in order: masked, full, masked.
+/// Calls `visit.operator()<kind>(block)` for each block of keys, in order: masked, full, masked.
 template <BackwardVariant V, typename Visit>
 TANDEM_DEVICE void for_each_block(const core::BlockRanges& blocks, const Visit& visit) {
-  const auto masked = [&](int begin, int end) {
-    for (int block = begin; block < end; ++block) visit.template operator()<BlockKind::masked>(block);
+  const auto walk = [&]<BlockKind kind>(int begin, int end) {
+    for (int block = begin; block < end; ++block) visit.template operator()<kind>(block);
   };
   if constexpr (!peels_masked_blocks<V>) {
-    masked(blocks.begin, blocks.end);
+    walk.template operator()<BlockKind::masked>(blocks.begin, blocks.end);
   } else {
-    masked(blocks.begin, blocks.full_begin);
-    for (int block = blocks.full_begin; block < blocks.full_end; ++block)
-      visit.template operator()<BlockKind::full>(block);
-    masked(blocks.full_end, blocks.end);
+    walk.template operator()<BlockKind::masked>(blocks.begin, blocks.full_begin);
+    walk.template operator()<BlockKind::full>(blocks.full_begin, blocks.full_end);
+    walk.template operator()<BlockKind::masked>(blocks.full_end, blocks.end);
   }
+}
+
+/// Calls `visit.operator()<kind>(block)`, which is to add one to `step`, for each visit of a tile of keys:
+/// the last block of queries first, each in all heads of the group.
+///
+/// So tiles that begin at the same time come to a block in the order in which they add to it (ring.h), with
+/// causal masks and windows too. Not head by head: with a causal mask the next tile has fewer blocks, would
+/// come to the next head before this one, and wait for it there.
+template <BackwardVariant V, typename Visit>
+TANDEM_DEVICE void for_each_visit(const KeyWork& work, const core::Divisor& group, const int& step,
+                                  const Visit& visit) {
+  const auto walk_down_to = [&]<BlockKind kind>(int block) {
+    const int past = work.step_behind(block, group);
+    while (step < past) visit.template operator()<kind>(work.block_of(step, group));
+  };
+  if constexpr (peels_masked_blocks<V>) {
+    walk_down_to.template operator()<BlockKind::masked>(work.blocks.full_end);
+    walk_down_to.template operator()<BlockKind::full>(work.blocks.full_begin);
+  }
+  walk_down_to.template operator()<BlockKind::masked>(work.blocks.begin);
 }
 
 /// Where the statistics of a head's queries from `query` on lie.

@@ -33,7 +33,6 @@ struct BackwardProblem {
   Mask mask;
   float scale;                   ///< > 0
   float softcap;                 ///< 0: off
-  bool deterministic;            ///< the same bits in every run; else sums may come in any order
   const float* sinks = nullptr;  ///< of each query head; nullptr: none
   float* dsinks = nullptr;       ///< written; nullptr: not wanted. Given, sinks are too
 

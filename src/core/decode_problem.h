@@ -11,6 +11,7 @@
 #include "core/mask.h"
 #include "core/problem.h"
 #include "core/rotary.h"
+#include "core/shared_prefixes.h"
 
 namespace tandem::core {
 
@@ -47,6 +48,8 @@ struct DecodeProblem {
   /// The sequences, where a list on the device says which they are: q, o and lse are laid out as it says,
   /// there are no lengths, and nothing is appended or rotated.
   ListedQueries listed = {};
+  SharedPrefixes prefixes = {};
+  bool lists_prefixes = false;  ///< the list is one of prefixes and of what sequences have behind them
 
   std::int64_t batch() const { return listed.given ? listed.sequences : q.shape[0]; }
   std::int64_t q_len() const { return listed.given ? listed.most_queries : q.shape[1]; }
@@ -108,6 +111,12 @@ inline TensorList tensors_of(const DecodeProblem& p) {
     list.add_array("sinks", Role::input, Region::of(p.sinks, sizeof *p.sinks, 1, p.q_heads(), 0));
   add_slopes(list, p.slopes, p.batch(), p.q_heads());
   add_tree(list, p.tree, p.batch() * p.q_len());
+  if (p.prefixes.given()) {
+    list.add_array("prefixes.cu_sequences", Role::input,
+                   Region::of(p.prefixes.cu_sequences, 4, 1, p.prefixes.groups + 1, 0));
+    list.add_array("prefixes.lengths", Role::input,
+                   Region::of(p.prefixes.lengths, 4, 1, p.prefixes.groups, 0));
+  }
   list.add("cache.k", cache, p.k_cache);
   if (!p.values_in_keys()) list.add("cache.v", cache, p.v_cache);
   const Role scales = p.scales.per_token ? cache : Role::input;

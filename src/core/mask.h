@@ -91,6 +91,9 @@ struct Mask : BasicMask<std::int64_t> {
   }
 };
 
+/// Blocks in which every pair counts, and blocks that need the mask: the two kinds of a peeled loop.
+enum class BlockKind { full, masked };
+
 /// The key blocks that one tile of queries visits, in order: masked, full, masked.
 /// [begin, full_begin) and [full_end, end) need a per-element mask; every query of the tile sees all of
 /// [full_begin, full_end). Blocks outside [begin, end) are hidden from all of them.

@@ -61,6 +61,10 @@ struct ForwardProblem {
   bool needs_list() const {
     return varlen.given || sinks != nullptr || mask.chunk > 0 || slopes.given() || tree != nullptr;
   }
+  /// Whether the choice of a kernel is left to the library.
+  bool is_free() const {
+    return overlap == TANDEM_OVERLAP_AUTO && turn == TANDEM_TURN_AUTO && block_m == 0 && block_n == 0;
+  }
   /// Of one length: whether words of a tree are read.
   bool is_tree() const { return tree != nullptr && q_len() <= most_tree_queries; }
   /// Of one length: whether query i of a head sees a key that the mask lets it see, by the tree and the list.

@@ -47,6 +47,15 @@ struct UnitRule {
     const int first = unit.divide(begin).quotient;
     return {length, keys, first, unit.divide(end - 1).quotient + 1 - first};
   }
+  /// Of those units what is behind the first `shared` keys, which are whole units and seen by all queries.
+  constexpr SequenceUnits behind(const SequenceUnits& all, int shared) const {
+    const int first = unit.divide(shared).quotient;
+    if (first <= all.first_unit) return all;
+    const int left = all.first_unit + all.units - first;
+    return {all.length, all.keys, first, left < 1 ? 1 : left};
+  }
+  /// Of keys that all see, which are whole units.
+  constexpr SequenceUnits of_prefix(int keys) const { return {keys, keys, 0, unit.divide(keys).quotient}; }
 };
 
 /// The positions of one stream: those with units come first.

@@ -39,6 +39,9 @@ struct Region {
             {0, 0, 0, rows == 1 ? 0 : row_stride, 1},
             element_bytes};
   }
+  static constexpr Region of(const void* data, std::size_t bytes) {
+    return of(data, 1, 1, static_cast<std::int64_t>(bytes), 0);
+  }
 };
 
 /// What a call does with memory.

@@ -69,6 +69,13 @@ class TileScheduler {
     return {{m_blocks, heads, batch, grid}, balanced_section(m_blocks, heads * batch, grid, cached_heads)};
   }
 
+  /// For tiles of equal length of which a later one of a head waits for the one before: the first ones of
+  /// `section_heads` heads come first, then the second ones, so that those are ahead. Whoever is free takes
+  /// the next position.
+  static constexpr TileScheduler staggered(int m_blocks, int heads, int batch, int section_heads) {
+    return {{m_blocks, heads, batch, 1}, {section_heads, section_heads * m_blocks, 1, 0, false}};
+  }
+
   /// Where the order ends. Of no more than 2^30 tiles: a section is filled up by a third at most.
   constexpr int positions() const { return positions_; }
 
@@ -81,6 +88,16 @@ class TileScheduler {
   /// the next. Of equal ones, blocks may get the same one of every head.
   static constexpr int there_and_back(int round, int block, int grid) {
     return round * grid + (round % 2 == 0 ? block : grid - 1 - block);
+  }
+
+  /// How many tiles of its head come before it in the order.
+  constexpr int rank(const Tile& tile) const {
+    return longest_first_ ? m_blocks_ - 1 - tile.m_block : tile.m_block;
+  }
+  /// So many heads, one after another, have tiles between the first and the last of one of them, at most.
+  constexpr int heads_of_section() const {
+    const int whole = full_sections_ > 0 ? section_heads_.value() : 1;
+    return whole < last_heads_.value() ? last_heads_.value() : whole;
   }
 
   constexpr Tile tile(int position) const {

@@ -51,7 +51,7 @@ constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 struct DecodeArguments {
   hw::TensorMap k, v;  ///< boxes of 64 columns x 2^box_shift keys
   core::TensorView q, k_new, v_new, k_cache, v_cache;
-  core::TensorView o;           ///< 16-bit
+  core::TensorView o;           ///< 16-bit, or fp32 parts
   core::TensorView lse;         ///< fp32; data == nullptr: not wanted
   const std::int32_t* lengths;  ///< nullptr: all sequences fill the cache
   const float* sinks;           ///< of each query head; nullptr: none
@@ -101,6 +101,25 @@ struct PlanArguments {
   DecodeArguments step;
   std::int32_t* plan;  ///< plan_words
 };
+
+/// Of the kernel that lists what sequences share (prefix_list.h).
+struct PrefixListArguments {
+  const std::int32_t* lengths;                        ///< nullptr: all sequences fill the cache
+  const std::int32_t* batch_index;                    ///< nullptr: the entry is the sequence
+  const std::int32_t *cu_sequences, *prefix_lengths;  ///< groups + 1, groups
+  core::UnitRule units;
+  int batch, groups;
+  int tile_queries;  ///< of an entry of a prefix, at most
+  int step_blocks;   ///< of the grid that reads the list
+  std::int32_t* list;
+  std::int32_t* notes;  ///< prefix_notes words, which the kernel's warps write for one another
+  float* prefix_lse;    ///< of the parts of prefixes, `rows` numbers
+  int rows;
+};
+
+/// Words: a PrefixGroup (prefix_list.h) for each group, and how many entries all prefixes have.
+inline constexpr int prefix_group_words = 4;
+constexpr std::int64_t prefix_notes(std::int64_t groups) { return prefix_group_words * groups + 1; }
 
 /// Of the kernel that clears the counters of a workspace which was not zeroed.
 struct ClearArguments {

@@ -105,7 +105,7 @@ struct Consumer {
       place_chunk(QueryPlace(*this, work, own_chunk(i)), queries.chunk[i]);
     publish_queries();
   }
-  /// Both, for an work whose queries have not been fetched.
+  /// Both, for a work whose queries have not been fetched.
   TANDEM_DEVICE void load_queries(const WorkTile& work) {
     constexpr int most = V.eight_bit()        ? 1
                          : V.values_in_keys() ? 9
@@ -164,6 +164,9 @@ struct Consumer {
   }
   /// Keys of the work that a row of its tile sees.
   TANDEM_DEVICE RowLimits limits_of(const WorkTile& work, int tile_row) const {
+    if constexpr (V.shares_prefixes()) {
+      if (work.listed.first_key == core::shared_prefix) return {work.begin, work.end};
+    }
     const int token = args.group.divide(work.row_tile * V.query_rows + tile_row).quotient;
     const auto seen = args.units.mask.visible_keys(token, queries_of(work), work.keys);
     return {seen.begin > work.begin ? seen.begin : work.begin, seen.end < work.end ? seen.end : work.end};

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/hopper.h"
+#include "core/integers.h"
 #include "core/stream_k.h"
 
 namespace tandem::decode {
@@ -27,8 +29,8 @@ constexpr std::array tile_prices{
     TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 1.16, 0.93},  TilePrice{256, 16, 1.58, 1.20},
     TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
     TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
-// Those of two warpgroups, computed from their products, exponentials and waits (docs/decode.md, "Two
-// warpgroups"). Measured, they take 8 to 50 % longer.
+// Those of two warpgroups, computed from their products, exponentials and waits (docs/performance/decode.md,
+// "Two warpgroups"). Measured, they take 8 to 50 % longer.
 constexpr std::array paired_prices{TilePrice{64, 64, 1.4, 0.40}, TilePrice{64, 128, 1.8, 1.25},
                                    TilePrice{128, 64, 1.6, 0.50}, TilePrice{128, 128, 2.2, 2.00},
                                    TilePrice{576, 64, 9.0, 1.95}};
@@ -97,12 +99,12 @@ struct Cut {
     if (whole) return 1;
     if (in_parts > 0) return in_parts;
     if (even) return units / share;
-    return share < units ? ceil_div(units, share) + 1 : 2;
+    return share < units ? core::ceil_div(units, share) + 1 : 2;
   }
 };
 
 std::int64_t units_of_stream(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return std::max<std::int64_t>(1, ceil_div(problem.capacity(), variant.block_n));
+  return std::max<std::int64_t>(1, core::ceil_div(problem.capacity(), variant.block_n));
 }
 
 Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const TeamShape& shape,
@@ -111,7 +113,8 @@ Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const Tea
   cut.units = units_of_stream(problem, variant);
   const std::int64_t in_turn = streams_in_turn(problem, variant, shape);
   if (least.ends_with_streams) {
-    cut.in_parts = ceil_div(cut.units, least.units), cut.blocks = in_turn * cut.in_parts * shape.team_blocks;
+    cut.in_parts = core::ceil_div(cut.units, least.units),
+    cut.blocks = in_turn * cut.in_parts * shape.team_blocks;
     cut.share = least.units,
     cut.mean_share = static_cast<double>(cut.units) / static_cast<double>(cut.in_parts);
     cut.whole = cut.in_parts == 1, cut.even = true;
@@ -131,7 +134,7 @@ Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const Tea
 /// What it takes to bring the parts of cut streams together.
 double merging_us(const DecodeVariant& variant, const Cut& cut) {
   constexpr int parts_in_flight = 16;
-  const auto groups = static_cast<double>(ceil_div(cut.parts(), parts_in_flight));
+  const auto groups = static_cast<double>(core::ceil_div(cut.parts(), parts_in_flight));
   if (variant.merges_apart()) {
     if (cut.whole) return cut.units > 1 ? idle_combine_us : 0;
     return combine_us + combine_round_us * groups;
@@ -187,8 +190,10 @@ double block_us_of(const Reading& reading, std::int64_t multiprocessors, std::in
 /// What the blocks of the longest share take. Multiprocessors have equal parts of memory's rate: where some
 /// have a thread block more, those go on alone when the others are done.
 double share_us(const Cut& cut, const Reading& reading) {
-  const std::int64_t fewest = cut.blocks / max_sm_count, left_over = cut.blocks % max_sm_count;
-  const std::int64_t most = fewest + (left_over > 0 ? 1 : 0), busy = fewest > 0 ? max_sm_count : cut.blocks;
+  const std::int64_t fewest = cut.blocks / core::hopper_sm_count,
+                     left_over = cut.blocks % core::hopper_sm_count;
+  const std::int64_t most = fewest + (left_over > 0 ? 1 : 0),
+                     busy = fewest > 0 ? core::hopper_sm_count : cut.blocks;
   const bool uneven = fewest > 0 && left_over > 0;
   const double usual_us = block_us_of(reading, busy, uneven ? fewest : most, sm_rate);
   const double share = cut.mean_share, ahead = std::min(share, static_cast<double>(blocks_ahead));
@@ -228,7 +233,7 @@ CostBeside cost_beside(const DecodeProblem& problem, const DecodeVariant& varian
   const TilePrice price = price_of(variant);
   const Reading reading = reading_of(problem, variant, price.block_us);
   const auto streams = static_cast<double>(streams_of(problem, variant));
-  const double together_us = block_us_of(reading, max_sm_count, variant.resident, sm_rate);
+  const double together_us = block_us_of(reading, core::hopper_sm_count, variant.resident, sm_rate);
   const double few_us = std::max(block_us_of(reading, 1, variant.resident, sm_rate), reading.stream_us);
   return {streams * price.stream_us, streams * together_us / variant.block_n, together_us / few_us};
 }
@@ -247,12 +252,12 @@ EvenShare best_share(const DecodeProblem& problem, const DecodeVariant& variant,
     if (us < least) best = share, least = us;
   };
   if (problem.capacity() <= most_keys) {
-    for (const std::int64_t share :
-         {ceil_div(in_turn, grid.usual.teams) * units, units, ceil_div(units, 2), ceil_div(units, 4)})
+    for (const std::int64_t share : {core::ceil_div(in_turn, grid.usual.teams) * units, units,
+                                     core::ceil_div(units, 2), core::ceil_div(units, 4)})
       consider({share});
   }
   const std::int64_t parts = std::min(units, grid.usual.teams / in_turn);
-  if (parts > 1) consider({ceil_div(units, parts), true});
+  if (parts > 1) consider({core::ceil_div(units, parts), true});
   return best;
 }
 

@@ -14,6 +14,7 @@
 #include "tile/hadamard.h"
 #include "tile/inverse.h"
 #include "tile/rotary.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::decode {
 
@@ -29,9 +30,7 @@ TANDEM_DEVICE float largest_of_row(const float (&values)[8]) {
   float largest = 0.f;
   TANDEM_UNROLL
   for (const float x : values) largest = hw::max(largest, hw::max(x, -x));
-  TANDEM_UNROLL
-  for (int mask = 1; mask < lanes; mask *= 2) largest = hw::max(largest, hw::shuffle_xor(largest, mask));
-  return largest;
+  return tile::warp_max<lanes>(largest);
 }
 
 /// Warp: a chunk of a query row to shared memory, in fp16, divided by the row's power of two. Of each 16
@@ -252,9 +251,7 @@ struct RowScales {
     TANDEM_UNROLL
     for (int i = 0; i < V.block_n / hw::warp_size; ++i)
       largest = hw::max(largest, tokens.v[i * hw::warp_size + static_cast<int>(hw::lane_index())]);
-    TANDEM_UNROLL
-    for (int mask = 1; mask < hw::warp_size; mask *= 2)
-      largest = hw::max(largest, hw::shuffle_xor(largest, mask));
+    largest = tile::warp_max(largest);
     const float last = unit;
     unit = hw::max(last, core::scale_for(largest));
     const float inverse = core::inverse_of(unit);
@@ -420,7 +417,7 @@ TANDEM_DEVICE void make_probabilities(Consumer<V>& consumer, const WorkTile& wor
   }
   mask_and_reduce(consumer, work, key, scores, maxima);
   exchange_maxima(consumer, maxima);
-  result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);
+  result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);  // P = exp(S - col_max)
   if constexpr (V.token_scales) {
     multiply_rows<V>(scores, rows.v);
     TANDEM_UNROLL
@@ -428,7 +425,7 @@ TANDEM_DEVICE void make_probabilities(Consumer<V>& consumer, const WorkTile& wor
   }
   store_probabilities(consumer, scores);
   hw::fence_async_proxy();
-  result.scale(correction);
+  result.scale(correction);  // O = exp(old_col_max - col_max) * O
   sync_consumers<V>();
 }
 
@@ -443,11 +440,11 @@ TANDEM_DEVICE void attend_eight_bit(Consumer<V>& consumer, const WorkTile& work,
   const auto visit_block = [&](int key) {
     float scores[V.subtiles()][V.query_rows / 2];
     consumer.wait_keys(work, key);
-    multiply_keys(consumer, scores);
+    multiply_keys(consumer, scores);  // S = K[range(kv_start, kv_start+BN),:] @ Q'
     multiply_columns<V>(scores, by_column);
     make_probabilities(consumer, work, key, scores, result, unit);
     consumer.wait_values();
-    multiply_values(consumer, result);
+    multiply_values(consumer, result);  // O += (V[range(kv_start, kv_start+BN), :])' @ P
   };
   if constexpr (V.token_scales) {
     OwnTokens<V> tokens(consumer, work);

@@ -13,10 +13,8 @@ constexpr std::int64_t most_keys = std::int64_t{1} << 30;
 }  // namespace
 
 std::optional<core::DecodeProblem> step_of(const core::ForwardProblem& p) {
-  const bool free =
-      p.overlap == TANDEM_OVERLAP_AUTO && p.turn == TANDEM_TURN_AUTO && p.block_m == 0 && p.block_n == 0;
   if (p.needs_list() || p.blocks.given() || p.value_dim() != p.head_dim() || core::is_8_bit(p.dtype()) ||
-      p.dtype() == TANDEM_FP32 || !free || p.group() * p.q_len() > most_rows || p.k_len() == 0)
+      p.dtype() == TANDEM_FP32 || !p.is_free() || p.group() * p.q_len() > most_rows || p.k_len() == 0)
     return std::nullopt;
   core::DecodeProblem step{};
   step.q = p.q, step.k_cache = p.k, step.v_cache = p.v, step.o = p.o, step.lse = p.lse;

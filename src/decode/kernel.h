@@ -7,6 +7,7 @@
 #include "decode/paired.h"
 #include "decode/partials.h"
 #include "decode/plain.h"
+#include "decode/prefix_list.h"
 #include "decode/producer.h"
 #include "decode/register_p.h"
 #include "decode/shared_p.h"
@@ -164,6 +165,11 @@ template <PlanVariant V>
 struct PlanBody {
   static constexpr int shared_bytes = 0;
   static TANDEM_DEVICE void run(const PlanArguments& args) { plan_kernel(args.step, args.plan); }
+};
+template <PrefixListVariant V>
+struct PrefixListBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const PrefixListArguments& args) { prefix_list_kernel(args); }
 };
 template <ClearVariant V>
 struct ClearBody {

@@ -15,8 +15,7 @@ namespace {
 Status run(const DecodeProblem& problem, void* workspace, const launch::Chip& chip) {
   auto step = make_record(problem, *choose_variant(problem), chip.sm_count(), workspace);
   auto combine = make_combine_record(step);
-  if (Status s = chip.run(std::move(step)); !s.ok()) return s;
-  return chip.run(std::move(combine));
+  return chip.run_all(std::move(step), std::move(combine));
 }
 
 }  // namespace

@@ -108,18 +108,18 @@ TANDEM_DEVICE void attend_paired(Consumer<V>& consumer, const WorkTile& work, Pl
     tile::Probabilities<V.block_n> p{};
 
     consumer.wait_keys(work, key);
-    start_paired_scores(consumer, scores);
+    start_paired_scores(consumer, scores);  // S = Q @ K'
     hw::wgmma_wait<0>();
     consumer.release_keys();
 
     if (has_rows) {
-      softmax_rows(consumer, work, key, result, scores);
+      softmax_rows(consumer, work, key, result, scores);  // P = exp(S - row_max), O = correction * O
       tile::round_probabilities<V.operand>(p, scores);
     }
 
     consumer.wait_values();
     hw::wgmma_fence();
-    tile::start_output<V.operand>(result.output, p, consumer.values().tile[0]);
+    tile::start_output<V.operand>(result.output, p, consumer.values().tile[0]);  // O += P @ V
     hw::wgmma_commit();
     hw::wgmma_wait<0>();
     consumer.release_values();

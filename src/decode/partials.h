@@ -13,6 +13,7 @@
 #include "decode/consumer.h"
 #include "hw/hw.h"
 #include "tile/softmax.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::decode {
 
@@ -95,9 +96,18 @@ struct OutputRows {
     if (tile_row >= rows || column >= args.value_dim) return;
     hw::store_kept(static_cast<std::uint16_t*>(args.o.data) + offset(args.o, tile_row) + column, elements);
   }
+  /// The same where results are fp32 parts: an element in a word.
+  template <int words>
+  TANDEM_DEVICE void store_part(int tile_row, int column, const std::uint32_t (&elements)[words]) const {
+    if (tile_row >= rows || column >= args.value_dim) return;
+    hw::store_kept(static_cast<float*>(args.o.data) + offset(args.o, tile_row) + column, elements);
+  }
   /// The row's head's, as an exponent of 2.
   TANDEM_DEVICE float sink(int tile_row) const {
     if (tile_row >= rows || args.sinks == nullptr) return tile::minus_infinity;
+    if constexpr (V.shares_prefixes()) {  // a row's sink counts once, in its own part
+      if (work.listed.first_key == core::shared_prefix) return tile::minus_infinity;
+    }
     const auto [token, head] = args.group.divide(work.row_tile * V.query_rows + tile_row);
     return hw::load_global(args.sinks + work.head * args.group.value() + head) * std::numbers::log2e_v<float>;
   }
@@ -120,6 +130,13 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Resu
   });
   result.normalise(
       [&](int row, float reference, float sum) { return out.finished(row, reference, sum).factor; });
+  if constexpr (V.shares_prefixes()) {
+    result.for_each_pair([&](int row, auto column, float x, float y) {
+      out.store_part(row, static_cast<int>(column),
+                     {std::bit_cast<std::uint32_t>(x), std::bit_cast<std::uint32_t>(y)});
+    });
+    return;
+  }
   // Free: warps have met since the last product with the queries, or write only rows that they multiplied.
   auto& rounded = consumer.shared.q;
   result.round_to(rounded);
@@ -178,15 +195,10 @@ struct PartWeights {
   float own;             ///< weight of the lane's part
 
   /// From the statistics of the lane's part: tile::no_reference and 0 where there is none.
-  TANDEM_DEVICE PartWeights(float own_reference, float own_sum) : reference(own_reference) {
-    TANDEM_UNROLL
-    for (int mask = 1; mask < group; mask *= 2) {
-      reference = hw::max(reference, hw::shuffle_xor(reference, mask));
-    }
+  TANDEM_DEVICE PartWeights(float own_reference, float own_sum)
+      : reference(tile::warp_max<group>(own_reference)) {
     own = hw::exp2(own_reference - reference);
-    sum = own_sum * own;
-    TANDEM_UNROLL
-    for (int mask = 1; mask < group; mask *= 2) sum += hw::shuffle_xor(sum, mask);
+    sum = tile::warp_sum<group>(own_sum * own);
   }
   /// Of any part, to all lanes.
   TANDEM_DEVICE float of(int part) const {
@@ -285,6 +297,10 @@ struct Merge {
     if (column == 0) out.store_lse(row, finished.lse);
     TANDEM_UNROLL
     for (float& value : merged.values) value *= finished.factor;
+    if constexpr (V.shares_prefixes()) {
+      const auto word = [&](int i) { return std::bit_cast<std::uint32_t>(merged.values[i]); };
+      return out.store_part(row, column, {word(0), word(1), word(2), word(3)});
+    }
     out.store(row, column,
               {hw::pack<V.operand>(merged.values[0], merged.values[1]),
                hw::pack<V.operand>(merged.values[2], merged.values[3])});

@@ -7,7 +7,10 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "core/hopper.h"
+#include "core/integers.h"
 #include "decode/cost.h"
+#include "hw/operand.h"
 #include "hw/tensor_map.h"
 
 namespace tandem::decode {
@@ -28,7 +31,7 @@ std::int64_t unit_keys(const DecodeProblem& problem, const DecodeVariant& varian
 /// Units of all sequences at their longest.
 std::int64_t most_units(const DecodeProblem& problem, const DecodeVariant& variant) {
   const std::int64_t of_stream =
-      std::max<std::int64_t>(1, ceil_div(problem.capacity(), unit_keys(problem, variant)));
+      std::max<std::int64_t>(1, core::ceil_div(problem.capacity(), unit_keys(problem, variant)));
   return problem.batch() * streams_of(problem, variant) * of_stream;
 }
 
@@ -87,7 +90,7 @@ bool is_better_by_rows(const DecodeProblem& problem, const DecodeVariant& varian
 /// Whether an 8-bit step reads so much, or has so many short streams, that two blocks of a multiprocessor are
 /// worth twice as many parts.
 bool is_worth_two(const DecodeProblem& problem, const DecodeVariant& twin, const DecodeVariant* chosen) {
-  constexpr std::int64_t fewest_units = 8 * max_sm_count;
+  constexpr std::int64_t fewest_units = 8 * core::hopper_sm_count;
   constexpr std::int64_t most_bytes = 512 * 1024;  // of a short stream's keys and values
   if (problem.kernel != TANDEM_DECODE_AUTO || !twin.eight_bit() || !is_narrow_twin(twin) ||
       chosen == nullptr || chosen->query_rows < rows_of(problem))
@@ -107,7 +110,8 @@ Algorithm algorithm_of(const DecodeProblem& problem) {
 
 /// Whether the kernel is of the algorithm, or one that AUTO weighs beside it; and of what a call asks for.
 bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return (variant.algorithm == algorithm_of(problem) || (variant.paired() && has_prices(problem))) &&
+  return (variant.algorithm == algorithm_of(problem) || (variant.paired() && has_prices(problem)) ||
+          variant.shares_prefixes()) &&
          (problem.block_m == 0 || problem.block_m == variant.query_rows) &&
          (problem.block_n == 0 || problem.block_n == variant.block_n);
 }
@@ -118,6 +122,7 @@ bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
 /// so that bits are the same.
 bool knows_queries(const DecodeVariant& variant, const DecodeProblem& problem) {
   if (variant.lists_queries() != problem.listed.given) return false;
+  if (variant.shares_prefixes() != problem.lists_prefixes) return false;
   const bool may_be_any = problem.listed.alone && problem.split_size == 0;
   return !problem.listed.given || may_be_any || variant.resident == 1;
 }
@@ -146,12 +151,7 @@ Status check_tensors(const DecodeProblem& problem) {
     if (added && problem.new_len() == 0) continue;
     if (Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;
   }
-  for (auto [name, table] :
-       {std::pair{"rotary.cos", problem.rotary.cos}, {"rotary.sin", problem.rotary.sin}}) {
-    if (reinterpret_cast<std::uintptr_t>(table) % 16 != 0)
-      return {TANDEM_INVALID_ARGUMENT, std::string(name) + " is not aligned to 16 bytes"};
-  }
-  return {};
+  return hw::check_rotary("rotary", problem.rotary);
 }
 
 /// Values of another head dim have no place of their own in the kernels.
@@ -199,21 +199,21 @@ int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, con
   if (!grid.differs()) return std::numeric_limits<int>::max();
   const std::int64_t share = long_share_bytes / variant.block_bytes();
   return static_cast<int>(
-      std::min(max_units, ceil_div(share * grid.of_long_step.blocks(), streams_of(problem, variant))));
+      std::min(max_units, core::ceil_div(share * grid.of_long_step.blocks(), streams_of(problem, variant))));
 }
 
 /// Less than 128 keys cost more to merge than another block saves, unless a stream has no more.
 int min_share_of(const DecodeProblem& problem, const DecodeVariant& variant) {
   if (problem.split_size > 0) return 1;
   const std::int64_t keys = std::clamp<std::int64_t>(problem.capacity(), 1, 128);
-  return static_cast<int>(ceil_div(keys, variant.block_n));
+  return static_cast<int>(core::ceil_div(keys, variant.block_n));
 }
 
 /// Where streams are equally long, shares may be so chosen that few of them are cut. Not where the step may
 /// be long: its teams are others; nor beside another kernel: how many blocks share is not known.
 EvenShare even_share_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
   const EvenShare usual{min_share_of(problem, variant)};
-  const std::int64_t units = problem.batch() * ceil_div(problem.capacity(), variant.block_n);
+  const std::int64_t units = problem.batch() * core::ceil_div(problem.capacity(), variant.block_n);
   const bool beside = problem.listed.given && !problem.listed.alone;
   if (problem.split_size > 0 || beside || units >= long_step_of(problem, variant, grid)) return usual;
   return best_share(problem, variant, grid, usual.units);
@@ -228,7 +228,7 @@ bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
 /// positions can be counted. One whose warpgroups split the keys may be three quarters empty: its products
 /// take no longer for that.
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
-  if (most_positions(problem, variant) >= max_units) return false;
+  if (!can_count_positions(problem, variant)) return false;
   if (problem.block_m > 0) return true;  // for study
   constexpr std::int64_t narrowest = 8, widest = 64;
   const std::int64_t rows = rows_of(problem);
@@ -238,8 +238,12 @@ bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
 
 }  // namespace
 
+bool can_count_positions(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return most_positions(problem, variant) < max_units;
+}
+
 std::int64_t streams_of(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return problem.kv_heads() * ceil_div(rows_of(problem), variant.query_rows);
+  return problem.kv_heads() * core::ceil_div(rows_of(problem), variant.query_rows);
 }
 
 int box_rows(const DecodeProblem& problem) {
@@ -250,7 +254,7 @@ int box_rows(const DecodeProblem& problem) {
 const DecodeVariant* choose_variant(const DecodeProblem& problem) {
   static constexpr auto table = all_variants();
   if (problem.dtype() == TANDEM_FP32) return nullptr;
-  const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
+  const auto operand = hw::operand_of(problem.dtype());
   const DecodeVariant* chosen = nullptr;
   double least_us = 0;
   for (const DecodeVariant& variant : table) {
@@ -272,7 +276,7 @@ const DecodeVariant* choose_variant(const DecodeProblem& problem) {
 }
 
 double estimated_us(const DecodeProblem& problem, const DecodeVariant& variant) {
-  const GridShape grid = grid_shape(problem, variant, max_sm_count);
+  const GridShape grid = grid_shape(problem, variant, core::hopper_sm_count);
   return step_us(problem, variant, grid, even_share_of(problem, variant, grid));
 }
 
@@ -299,7 +303,7 @@ Status supported(const DecodeProblem& problem) {
   constexpr std::int64_t longest = core::BasicMask<std::int32_t>::max_length;
   if (problem.capacity() > longest)
     return unsupported("the cache's capacity", problem.capacity(), "at most 2^28 keys of a sequence");
-  if (most_positions(problem, *variant) >= max_units)
+  if (!can_count_positions(problem, *variant))
     return unsupported(
         "batch * heads * (capacity in key blocks + " + std::to_string(overhead_of(problem, *variant)) + ")",
         most_positions(problem, *variant), "fewer than 2^30; split the batch");
@@ -307,7 +311,7 @@ Status supported(const DecodeProblem& problem) {
 }
 
 GridShape grid_shape(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count) {
-  const auto resident = std::min(sm_count, max_sm_count) * variant.resident;
+  const auto resident = std::min(sm_count, core::hopper_sm_count) * variant.resident;
   const std::int64_t streams = streams_of(problem, variant), units = most_units(problem, variant);
   if (units == 0) return {{1, 0}, {1, 0}};
   const std::int64_t teams = resident / streams;
@@ -322,8 +326,9 @@ GridShape grid_shape(const DecodeProblem& problem, const DecodeVariant& variant,
 }
 
 std::size_t workspace_bytes(const DecodeProblem& problem, const DecodeVariant& variant) {
-  const std::int64_t partials = problem.split_size > 0 ? most_units(problem, variant)
-                                                       : std::int64_t{2} * max_sm_count * variant.resident;
+  const std::int64_t partials = problem.split_size > 0
+                                    ? most_units(problem, variant)
+                                    : std::int64_t{2} * core::hopper_sm_count * variant.resident;
   const PartialLayout layout{variant.query_rows, variant.value_dim};
   return counter_bytes + static_cast<std::size_t>(partials * layout.floats()) * sizeof(float);
 }
@@ -363,11 +368,11 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.head_dim = static_cast<int>(problem.head_dim());
   args.value_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group()));
-  args.row_tiles = core::Divisor(static_cast<int>(ceil_div(rows_of(problem), variant.query_rows)));
+  args.row_tiles = core::Divisor(static_cast<int>(core::ceil_div(rows_of(problem), variant.query_rows)));
   args.streams = core::Divisor(streams);
   const EvenShare even = even_share_of(problem, variant, grid);
-  const bool may_be_long =
-      problem.batch() * ceil_div(problem.capacity(), variant.block_n) >= long_step_of(problem, variant, grid);
+  const bool may_be_long = problem.batch() * core::ceil_div(problem.capacity(), variant.block_n) >=
+                           long_step_of(problem, variant, grid);
   const std::int64_t parts = may_be_long ? 0 : known_parts(problem, variant, grid, even);
   args.known_streams = parts > 0;
   args.known_parts = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, parts)));
@@ -383,8 +388,9 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.min_share = core::Divisor(min_share_of(problem, variant));
   args.even_share = core::Divisor(static_cast<int>(even.units));
   args.shares_end_with_streams = even.ends_with_streams;
-  // Several row tiles read the same keys; otherwise nobody reads them again.
-  args.policy = args.row_tiles.value() > 1 ? hw::CachePolicy::normal : hw::CachePolicy::evict_first;
+  // Several row tiles read the same keys, or those of a prefix; otherwise nobody reads them again.
+  args.policy = args.row_tiles.value() > 1 || problem.lists_prefixes ? hw::CachePolicy::normal
+                                                                     : hw::CachePolicy::evict_first;
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
   args.plan = static_cast<const std::int32_t*>(problem.plan);
@@ -449,8 +455,7 @@ core::TensorList memory_of_clearing(void* workspace) {
 
 core::TensorList memory_of_step(const DecodeProblem& problem, void* workspace) {
   core::TensorList list = tensors_of(problem);
-  list.add_array("workspace", core::Role::updated,
-                 core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(workspace_bytes(problem)), 0));
+  list.add_array("workspace", core::Role::updated, core::Region::of(workspace, workspace_bytes(problem)));
   if (problem.plan != nullptr)
     list.add_array("plan", core::Role::input, core::Region::of(problem.plan, 1, 1, any_plan_bytes, 0));
   return list;

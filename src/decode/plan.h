@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/decode_problem.h"
+#include "core/hopper.h"
 #include "core/status.h"
 #include "decode/arguments.h"
 #include "decode/table.h"
@@ -13,16 +14,17 @@
 
 namespace tandem::decode {
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-/// Multiprocessors that workspaces and plans have room for: no Hopper has more. And blocks, two of each.
-inline constexpr int max_sm_count = 132, max_blocks = 2 * max_sm_count;
+/// Blocks that workspaces and plans have room for: two of each multiprocessor.
+inline constexpr int max_blocks = 2 * core::hopper_sm_count;
 
 /// The variant that serves the problem, or nullptr if none is built for it.
 const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
 
 /// Microseconds of the step by the cost model (cost.h), with the shares that it would have on an H200.
 double estimated_us(const core::DecodeProblem& problem, const DecodeVariant& variant);
+
+/// Whether positions of all streams (core/stream_k.h) fit what counts them.
+bool can_count_positions(const core::DecodeProblem& problem, const DecodeVariant& variant);
 
 /// Streams of each sequence: row tiles of all key/value heads.
 std::int64_t streams_of(const core::DecodeProblem& problem, const DecodeVariant& variant);

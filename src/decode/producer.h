@@ -96,7 +96,7 @@ struct Producer {
       const int row = box << args.pages.box_shift;
       origin.b = pages.page(first_key, round);
       origin.s = static_cast<int>(static_cast<std::uint32_t>(first_key + row) & key_in_page);
-      if constexpr (V.lists_queries()) origin.s += first_row;
+      if constexpr (V.queries == Queries::listed) origin.s += first_row;
       if (box < boxes) load_rows(blocks[at.stage], row, map, pipeline.full[at.stage], origin);
       hw::sync_warp();
     }
@@ -148,7 +148,7 @@ TANDEM_DEVICE void load_block(Producer<V>& producer, const WorkTile& work, int k
 template <DecodeVariant V>
 TANDEM_DEVICE void load_blocks(Producer<V>& producer, const WorkTile& work, int key) {
   if (key < work.end) producer.pages.begin(work);
-  if constexpr (V.lists_queries()) producer.first_row = work.listed.first_key;
+  if constexpr (V.queries == Queries::listed) producer.first_row = work.listed.first_key;
   for (; key < work.end; key += V.block_n) load_block(producer, work, key);
 }
 

@@ -99,19 +99,19 @@ TANDEM_DEVICE void attend_shared_rows(Consumer<V>& consumer, const WorkTile& wor
     tile::Probabilities<OwnHalf<V>::keys> p;
 
     consumer.wait_keys(work, key);
-    start_half_scores(consumer, scores);
+    start_half_scores(consumer, scores);  // S = Q @ K', half of the keys
     hw::wgmma_wait<0>();
 
     agree_on_maxima(consumer, work, key, softmax, scores);
     const tile::Rescale rescale = softmax.template rebase<true>(consumer.args.scale_log2);
-    softmax.exponentiate(scores, consumer.args.scale_log2);
+    softmax.exponentiate(scores, consumer.args.scale_log2);  // P = exp(S - row_max)
     tile::round_probabilities<V.operand>(p, scores);
     tile::store_rounded<V.operand>(exchange.p, first_row_of_warp<V>(), scores,
                                    OwnHalf<V>::keys * own_warpgroup<V>());
     hw::fence_async_proxy();
-    if (rescale.needed()) tile::scale_rows(result.output, rescale.factor);
+    if (rescale.needed()) tile::scale_rows(result.output, rescale.factor);  // O = correction * O
 
-    multiply_both_halves(consumer, p, result.output);
+    multiply_both_halves(consumer, p, result.output);  // O += P @ V, half of the columns
     hw::wgmma_wait<0>();
     consumer.release_values();
   }

@@ -173,6 +173,18 @@ constexpr auto listed_variants() {
   return all;
 }
 
+/// Over prefixes that sequences share. A tile's rows are queries of several, so it is wide; and those of one
+/// sequence, behind its prefix, are few, so it has to be fast with few of them: one whose warpgroups split
+/// the keys is, where it is built. Their parts are always merged apart.
+template <int head_dim>
+constexpr auto sharing_variants() {
+  constexpr Recipe line = head_dim == 256 ? Recipe{Algorithm::shared_p, 32, 64, 3}
+                                          : Recipe{Algorithm::paired, 64, 64, head_dim == 64 ? 6 : 4};
+  std::array<DecodeVariant, 2> all = variants_of(head_dim, std::array{line});
+  for (DecodeVariant& v : all) v.queries = Queries::sharing;
+  return all;
+}
+
 /// Of the kernels of one warpgroup: AUTO takes shared_p always (plan.cpp), or eight_bit.
 constexpr bool is_for_study(const DecodeVariant& variant) { return variant.algorithm != Algorithm::shared_p; }
 
@@ -191,91 +203,73 @@ struct Family {
 template <DecodeVariant V>
 struct KernelBody;  // kernel.h
 
-template <int head_dim>
-struct Group {
+/// What the groups of the step's kernels have in common.
+struct StepGroup {
   using Family = decode::Family;
-  static constexpr auto variants = launch::selected([] { return decode::variants<head_dim>(); },
-                                                    [](const auto& v) { return !is_for_study(v); });
   template <DecodeVariant V>
   using Body = KernelBody<V>;
 };
 
 template <int head_dim>
-struct StudyGroup {
-  using Family = decode::Family;
+struct Group : StepGroup {
+  static constexpr auto variants = launch::selected([] { return decode::variants<head_dim>(); },
+                                                    [](const auto& v) { return !is_for_study(v); });
+};
+
+template <int head_dim>
+struct StudyGroup : StepGroup {
   static constexpr auto variants = launch::selected([] { return decode::variants<head_dim>(); },
                                                     [](const auto& v) { return is_for_study(v); });
   static constexpr bool for_study = true;
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 template <int head_dim>
-struct ListedGroup {
-  using Family = decode::Family;
+struct ListedGroup : StepGroup {
   static constexpr auto variants = listed_variants<head_dim>();
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 template <int head_dim>
-struct PairedGroup {
-  using Family = decode::Family;
+struct SharingGroup : StepGroup {
+  static constexpr auto variants = sharing_variants<head_dim>();
+};
+
+template <int head_dim>
+struct PairedGroup : StepGroup {
   static constexpr auto variants = variants_of(head_dim, paired_recipes<head_dim>());
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 /// Over e4m3 kernels for a Hadamard matrix are others; those over int8 ask.
 template <int head_dim>
-struct EightBitGroup {
-  using Family = decode::Family;
+struct EightBitGroup : StepGroup {
   static constexpr auto variants = eight_bit_variants<head_dim, Element::e4m3, false>();
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 template <int head_dim>
-struct HadamardGroup {
-  using Family = decode::Family;
+struct HadamardGroup : StepGroup {
   static constexpr auto variants = eight_bit_variants<head_dim, Element::e4m3, true>();
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 template <int head_dim>
-struct Int8Group {
-  using Family = decode::Family;
+struct Int8Group : StepGroup {
   static constexpr auto variants = eight_bit_variants<head_dim, Element::int8, true>();
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 template <int head_dim>
-struct LatentGroup {
-  using Family = decode::Family;
+struct LatentGroup : StepGroup {
   static constexpr auto variants = latent_variants<false>();
   static_assert(head_dim == latent_dim);
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 template <int head_dim>
-struct TwoPartGroup {
-  using Family = decode::Family;
+struct TwoPartGroup : StepGroup {
   static constexpr auto variants = latent_variants<true>();
   static_assert(head_dim == latent_dim);
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 template <int head_dim>
-struct PairedLatentGroup {
-  using Family = decode::Family;
+struct PairedLatentGroup : StepGroup {
   static constexpr auto variants = paired_latent_variants();
   static_assert(head_dim == latent_dim);
-  template <DecodeVariant V>
-  using Body = KernelBody<V>;
 };
 
 template <typename Visit>
@@ -283,6 +277,7 @@ constexpr void Family::for_each_group(Visit visit) {
   const auto all = [&visit]<int head_dim>() {
     visit.template operator()<Group<head_dim>>();
     visit.template operator()<ListedGroup<head_dim>>();
+    visit.template operator()<SharingGroup<head_dim>>();
     if constexpr (head_dim <= 128) visit.template operator()<PairedGroup<head_dim>>();
     visit.template operator()<EightBitGroup<head_dim>>();
     visit.template operator()<HadamardGroup<head_dim>>();
@@ -313,7 +308,10 @@ constexpr auto combine_variants() {
                               std::tuple{256, 32, listed},
                               std::tuple{64, 64, uniform},
                               std::tuple{64, 128, uniform},
-                              std::tuple{128, 128, uniform}};
+                              std::tuple{128, 128, uniform},
+                              std::tuple{64, 64, sharing},
+                              std::tuple{128, 64, sharing},
+                              std::tuple{256, 32, sharing}};
   std::array<CombineVariant, 2 * shapes.size()> all{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16})
@@ -364,6 +362,27 @@ struct PlanGroup {
   using Body = PlanBody<V>;
 };
 
+struct PrefixListGroup;
+
+/// That of the kernel that lists what sequences share.
+struct PrefixListFamily : launch::Groups<PrefixListGroup> {
+  using Variant = PrefixListVariant;
+  using Arguments = PrefixListArguments;
+  static constexpr const char* name = "the kernel that lists shared prefixes";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+
+template <PrefixListVariant V>
+struct PrefixListBody;  // kernel.h
+
+struct PrefixListGroup {
+  using Family = PrefixListFamily;
+  static constexpr std::array variants{PrefixListVariant{}};
+  template <PrefixListVariant V>
+  using Body = PrefixListBody<V>;
+};
+
 struct ClearGroup;
 
 /// That of the kernel that clears counters.
@@ -401,7 +420,8 @@ constexpr auto all_eight_bit_variants() {
 constexpr auto all_variants() {
   return joined(variants<64>(), variants_of(64, paired_recipes<64>()), variants<128>(),
                 variants_of(128, paired_recipes<128>()), variants<256>(), variants<512>(),
-                listed_variants<64>(), listed_variants<128>(), listed_variants<256>(),
+                listed_variants<64>(), listed_variants<128>(), listed_variants<256>(), sharing_variants<64>(),
+                sharing_variants<128>(), sharing_variants<256>(),
                 all_eight_bit_variants<Element::e4m3, false>(), all_eight_bit_variants<Element::e4m3, true>(),
                 all_eight_bit_variants<Element::int8, true>(), latent_variants<false>(),
                 latent_variants<true>(), paired_latent_variants());

@@ -8,6 +8,7 @@
 #include "decode/consumer.h"
 #include "hw/hw.h"
 #include "tile/softmax.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::decode {
 
@@ -21,16 +22,8 @@ constexpr int own_column(int accumulator) { return accumulator / 4 * 2 + accumul
 TANDEM_DEVICE int upper_row_of_thread() { return 16 * own_warp() + static_cast<int>(hw::lane_index()) / 4; }
 
 /// Over the eight lanes that hold the same columns.
-TANDEM_DEVICE float column_max(float x) {
-  TANDEM_UNROLL
-  for (int mask = 4; mask < hw::warp_size; mask *= 2) x = hw::max(x, hw::shuffle_xor(x, mask));
-  return x;
-}
-TANDEM_DEVICE float column_sum(float x) {
-  TANDEM_UNROLL
-  for (int mask = 4; mask < hw::warp_size; mask *= 2) x += hw::shuffle_xor(x, mask);
-  return x;
-}
+TANDEM_DEVICE float column_max(float x) { return tile::warp_max<hw::warp_size, 4>(x); }
+TANDEM_DEVICE float column_sum(float x) { return tile::warp_sum<hw::warp_size, 4>(x); }
 
 /// Rounds a 64 x columns accumulator into a tile that has a row for each of its columns, from column `first`
 /// of the tile on.

@@ -21,6 +21,8 @@ enum class Element { e4m3, int8 };
 enum class Queries {
   uniform,  ///< as many of each sequence, each in an entry of its own
   listed,   ///< what a list on the device says (core/listed_queries.h); nothing is appended or rotated
+  sharing,  ///< the same of prefixes that sequences share, and of what each has behind; results are fp32
+            ///< parts
 };
 
 /// What a stream (core/stream_k.h) costs a multiprocessor besides its keys, as bytes of keys and values that
@@ -70,7 +72,8 @@ struct DecodeVariant {
   constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : consumer_threads(); }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
   constexpr bool values_in_keys() const { return value_dim < head_dim; }
-  constexpr bool lists_queries() const { return queries == Queries::listed; }
+  constexpr bool lists_queries() const { return queries != Queries::uniform; }
+  constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
   /// Whether its blocks may each have a part of one stream that they know without a length (work.h). Two
   /// kernels of two resident blocks have no register left for that: ptxas would spill.
   constexpr bool knows_streams() const {
@@ -120,6 +123,7 @@ struct CombineVariant {
   /// Blocks that share a tile's chunks of four elements.
   constexpr int slices() const { return query_rows * value_dim / 4 / (threads() * merge_rounds()); }
   static constexpr int merge_group() { return 16; }
+  constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
   constexpr int merge_rounds() const { return query_rows > 64 || query_rows * value_dim > 16384 ? 2 : 1; }
 
   friend constexpr bool operator==(const CombineVariant&, const CombineVariant&) = default;
@@ -130,6 +134,14 @@ struct PlanVariant {
   static constexpr int threads() { return hw::warpgroup_size; }
 
   friend constexpr bool operator==(const PlanVariant&, const PlanVariant&) = default;
+};
+
+/// And the one that lists what sequences share.
+struct PrefixListVariant {
+  static constexpr int threads() { return 2 * hw::warpgroup_size; }
+  static constexpr int warps() { return threads() / hw::warp_size; }
+
+  friend constexpr bool operator==(const PrefixListVariant&, const PrefixListVariant&) = default;
 };
 
 /// And so is the one that clears counters, a thread for each.

@@ -18,10 +18,12 @@
 #include <type_traits>
 
 #include "core/listed_queries.h"
+#include "core/shared_prefixes.h"
 #include "core/stream_k.h"
 #include "decode/arguments.h"
 #include "decode/variant.h"
 #include "hw/hw.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::decode {
 
@@ -111,7 +113,7 @@ class SplitScheduler {
   TANDEM_DEVICE ShareStart start() {
     seek();
     const int lane = lane_of_position();
-    return {window_ + lane, from_lane(own_begin_, lane)};
+    return {window_ + lane, tile::of_lane(own_begin_, lane)};
   }
 
   /// The share's first work.
@@ -121,8 +123,8 @@ class SplitScheduler {
     while (position_ < end_) {
       seek();
       const int lane = lane_of_position();
-      const core::StreamSpan span{from_lane(own_.units, lane), overhead_};
-      int within = position_ - from_lane(own_begin_, lane), stream = 0;
+      const core::StreamSpan span{tile::of_lane(own_.units, lane), overhead_};
+      int within = position_ - tile::of_lane(own_begin_, lane), stream = 0;
       if (streams_per_block() > 1) stream = within / span.size(), within -= stream * span.size();
       const int skipped = span.to_next_unit(within);
       if (skipped == 0) return take(lane, stream, within, span);
@@ -132,7 +134,7 @@ class SplitScheduler {
   }
 
  private:
-  static constexpr bool is_listed = kind == Queries::listed;
+  static constexpr bool is_listed = kind != Queries::uniform;
   /// What a lane knows of its sequence, and all lanes of the list.
   struct OwnListed {
     core::ListedSequence sequence;
@@ -143,6 +145,7 @@ class SplitScheduler {
   /// Of a sequence, as the device says it.
   struct Lengths {
     int keys, queries;
+    int first_key = 0;  ///< of a listed sequence
   };
 
   TANDEM_DEVICE int batch() const {
@@ -153,6 +156,10 @@ class SplitScheduler {
     }
   }
   TANDEM_DEVICE core::SequenceUnits units_of(const Lengths& lengths) const {
+    if constexpr (kind == Queries::sharing) {
+      if (lengths.first_key == core::shared_prefix) return args_.units.of_prefix(lengths.keys);
+      return args_.units.behind(args_.units.of(lengths.keys, lengths.queries), lengths.first_key);
+    }
     return args_.units.of(lengths.keys, lengths.queries);
   }
 
@@ -175,10 +182,6 @@ class SplitScheduler {
   }
   TANDEM_DEVICE bool in_long_step() const { return long_steps && is_long_ != 0; }
 
-  TANDEM_DEVICE static int from_lane(int value, int lane) {
-    return static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(lane)));
-  }
-
   TANDEM_DEVICE WorkTile take_known_stream() {
     WorkTile work = known_stream();
     if (!work.exists()) return work;
@@ -199,7 +202,7 @@ class SplitScheduler {
     const int left = span.units - unit, mine = end_ - position_, unit_keys = args_.units.unit.value();
     const int count = args_.fixed_splits ? 1 : (left < mine ? left : mine);
     const auto [head, row_tile] = args_.row_tiles.divide(stream * team_blocks() + member_);
-    const int length = from_lane(own_.length, lane);
+    const int length = tile::of_lane(own_.length, lane);
     WorkTile work{window_ + lane,
                   head,
                   row_tile,
@@ -211,7 +214,7 @@ class SplitScheduler {
                   position_ + count,
                   position_ - unit,
                   position_ + left};
-    const int first_key = (from_lane(own_.first_unit, lane) + unit) * unit_keys;
+    const int first_key = (tile::of_lane(own_.first_unit, lane) + unit) * unit_keys;
     const int past_key = first_key + count * unit_keys;
     if constexpr (is_listed) work.listed = listed_from_lane(lane);
     work.begin = first_key;
@@ -222,9 +225,9 @@ class SplitScheduler {
 
   TANDEM_DEVICE core::ListedSequence listed_from_lane(int lane) const {
     const core::ListedSequence& own = own_listed_.sequence;
-    return {from_lane(own.keys, lane),        from_lane(own.queries, lane),
-            from_lane(own.key_entry, lane),   from_lane(own.first_key, lane),
-            from_lane(own.query_entry, lane), from_lane(own.first_query, lane)};
+    return {tile::of_lane(own.keys, lane),        tile::of_lane(own.queries, lane),
+            tile::of_lane(own.key_entry, lane),   tile::of_lane(own.first_key, lane),
+            tile::of_lane(own.query_entry, lane), tile::of_lane(own.first_query, lane)};
   }
 
   /// As the device says it; without lengths all sequences fill the cache.
@@ -232,7 +235,7 @@ class SplitScheduler {
     if constexpr (is_listed) {
       std::uint32_t words[4];
       read_listed(words, sequence, 0);
-      return {static_cast<int>(words[0]), static_cast<int>(words[1])};
+      return {static_cast<int>(words[0]), static_cast<int>(words[1]), static_cast<int>(words[3])};
     } else {
       return {args_.lengths == nullptr ? args_.units.capacity : hw::load_global(args_.lengths + sequence),
               args_.units.q_len};
@@ -259,7 +262,8 @@ class SplitScheduler {
     if constexpr (is_listed) {
       if (sequence < batch()) {
         own_listed_.sequence = read_listed(sequence);
-        own_ = units_of({own_listed_.sequence.keys, own_listed_.sequence.queries});
+        const core::ListedSequence& own = own_listed_.sequence;
+        own_ = units_of({own.keys, own.queries, own.first_key});
       }
     } else {
       if (sequence < batch()) own_ = units_of(lengths_of(sequence));
@@ -267,14 +271,9 @@ class SplitScheduler {
     hw::sync_warp();
     const int size =
         sequence < batch() ? core::StreamSpan{own_.units, overhead_}.size() * streams_per_block() : 0;
-    int sum = size;  // of the lanes up to this one
-    TANDEM_UNROLL
-    for (int distance = 1; distance < hw::warp_size; distance *= 2) {
-      const int before = from_lane(sum, lane < distance ? lane : lane - distance);
-      sum += lane < distance ? 0 : before;
-    }
+    const int sum = tile::warp_scan_sum(size);
     own_begin_ = window_end_ + sum - size;
-    window_end_ += from_lane(sum, hw::warp_size - 1);
+    window_end_ += tile::of_lane(sum, hw::warp_size - 1);
   }
 
   /// All positions, and whether there is overhead among them.
@@ -288,7 +287,8 @@ class SplitScheduler {
     choose_teams(window_end_);
     if (in_long_step())
       own_begin_ *= streams_per_block(), window_end_ *= streams_per_block();  // there was one stream in turn
-    const int units = window_end_, streams = batch() * streams_per_block(), first = from_lane(own_.units, 0);
+    const int units = window_end_, streams = batch() * streams_per_block(),
+              first = tile::of_lane(own_.units, 0);
     choose_overhead(hw::any_lane(own_.units != 0 && own_.units != first), first);
     own_begin_ += overhead_ * streams_per_block() *
                   static_cast<int>(hw::lane_index());  // as load_window would find it now
@@ -326,17 +326,13 @@ class SplitScheduler {
       TANDEM_UNROLL
       for (int i = 0; i < windows; ++i) {
         const int units = units_of(lengths[i]).units;
-        if (window == 0 && i == 0) first_units = from_lane(units, 0);
+        if (window == 0 && i == 0) first_units = tile::of_lane(units, 0);
         differs = differs || units != first_units;
         sum += first + i * hw::warp_size < batch() ? units : 0;
       }
     }
     choose_overhead(hw::any_lane(differs), first_units);
-    TANDEM_UNROLL
-    for (int distance = 1; distance < hw::warp_size; distance *= 2) {
-      sum += static_cast<int>(hw::shuffle_xor(static_cast<std::uint32_t>(sum), distance));
-    }
-    return sum;
+    return tile::warp_sum(sum);
   }
 
   /// Brings the window to the position.
@@ -346,13 +342,7 @@ class SplitScheduler {
 
   /// The lane whose sequence the position is in.
   TANDEM_DEVICE int lane_of_position() const {
-    int lane = own_.units > 0 && own_begin_ <= position_ ? static_cast<int>(hw::lane_index()) : 0;
-    TANDEM_UNROLL
-    for (int distance = 1; distance < hw::warp_size; distance *= 2) {
-      const auto other = static_cast<int>(hw::shuffle_xor(static_cast<std::uint32_t>(lane), distance));
-      lane = other > lane ? other : lane;
-    }
-    return lane;
+    return tile::warp_max(own_.units > 0 && own_begin_ <= position_ ? static_cast<int>(hw::lane_index()) : 0);
   }
 
   const DecodeArguments& args_;
@@ -374,7 +364,7 @@ using SplitSchedulerOf = SplitScheduler<V.has_long_steps(), V.queries, V.knows_s
 /// Query rows of a tile that exist.
 template <auto V>
 TANDEM_DEVICE int rows_of_tile(const DecodeArguments& args, const WorkTile& work) {
-  const int rows = V.queries == Queries::listed ? args.group.value() * work.listed.queries : args.rows;
+  const int rows = V.queries != Queries::uniform ? args.group.value() * work.listed.queries : args.rows;
   const int left = rows - work.row_tile * V.query_rows;
   return left < V.query_rows ? left : V.query_rows;
 }
@@ -383,7 +373,7 @@ TANDEM_DEVICE int rows_of_tile(const DecodeArguments& args, const WorkTile& work
 template <auto V>
 TANDEM_DEVICE std::int64_t row_of_query(const core::TensorView& view, const WorkTile& work, int token,
                                         int head) {
-  if constexpr (V.queries == Queries::listed) {
+  if constexpr (V.queries != Queries::uniform) {
     return view.at(work.listed.query_entry, work.listed.first_query + token, head);
   } else {
     return view.at(work.sequence, token, head);

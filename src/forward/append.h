@@ -12,6 +12,7 @@
 #include "forward/variant.h"
 #include "hw/hw.h"
 #include "tile/rotary.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::forward {
 
@@ -26,7 +27,7 @@ struct SequenceRow {
 /// Warp: how many of the lanes' numbers, which ascend, are at most `row`.
 TANDEM_DEVICE int count_begun(const std::int32_t* cu_seqlens, int first, int step, int past, int row) {
   const int own = first + static_cast<int>(hw::lane_index()) * step;
-  return sum_of_lanes(own < past && hw::load_global(cu_seqlens + own) <= row ? 1 : 0);
+  return tile::warp_sum(own < past && hw::load_global(cu_seqlens + own) <= row ? 1 : 0);
 }
 
 /// Warp: whose the row of packed ones is, of the last sequence that begins at it or before. 32 numbers are

@@ -91,7 +91,7 @@ struct BlockListArguments {
 struct ForwardArguments {
   hw::TensorMap q, k, v;  ///< boxes of 64 columns: 64 rows of a tile, block_n keys
   hw::TensorMap o_boxes;  ///< 64 columns x output_rows; where the variant stages its output
-  core::TensorView o;     ///< 16-bit
+  core::TensorView o;     ///< 16-bit, or fp32 parts
   core::TensorView lse;   ///< fp32; data == nullptr: not wanted
   core::BasicMask<std::int32_t> mask;
   core::TileScheduler schedule;  ///< its heads are packs of query heads

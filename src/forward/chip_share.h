@@ -12,26 +12,9 @@
 
 #include "forward/few_list.h"
 #include "forward/tile_order.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::forward {
-
-/// Warp: the sum of all lanes' values.
-TANDEM_DEVICE float sum_of_lanes(float value) {
-  TANDEM_UNROLL
-  for (std::uint32_t mask = hw::warp_size / 2; mask > 0; mask /= 2)
-    value += std::bit_cast<float>(hw::shuffle_xor(std::bit_cast<std::uint32_t>(value), mask));
-  return value;
-}
-
-/// Warp: the least of all lanes' values, which are not negative, by their bits.
-TANDEM_DEVICE std::uint32_t least_of_lanes(std::uint32_t value) {
-  TANDEM_UNROLL
-  for (std::uint32_t mask = hw::warp_size / 2; mask > 0; mask /= 2) {
-    const std::uint32_t other = hw::shuffle_xor(value, mask);
-    value = other < value ? other : value;
-  }
-  return value;
-}
 
 /// Tiles take longer beside the step, by so much of memory's rate as it has: at all of it, by this much.
 inline constexpr float slower_beside = 0.35f;
@@ -91,10 +74,10 @@ TANDEM_DEVICE ChipWork work_of_chip(const ListArguments& args) {
     }
   }
   const auto packs = static_cast<float>(varlen.packs);
-  tiles = packs * sum_of_lanes(tiles), keys = packs * sum_of_lanes(keys);
-  const auto longest = static_cast<float>(~least_of_lanes(~static_cast<std::uint32_t>(most_keys)));
+  tiles = packs * tile::warp_sum(tiles), keys = packs * tile::warp_sum(keys);
+  const auto longest = static_cast<float>(tile::warp_max(most_keys));
   return {tiles, tiles * share.tile_us + keys * share.key_us, share.tile_us + longest * share.key_us,
-          sum_of_lanes(listed) * share.listed_us + sum_of_lanes(listed_keys) * share.listed_key_us};
+          tile::warp_sum(listed) * share.listed_us + tile::warp_sum(listed_keys) * share.listed_key_us};
 }
 
 /// Warp: says how many blocks the step and the forward have. One lane tries every 32nd share of the step; of
@@ -113,9 +96,9 @@ TANDEM_DEVICE void share_chip(const ListArguments& args) {
       const float us = work.us_with(share, own * share.team_blocks);
       if (us <= least) least = us, teams = own;
     }
-    const std::uint32_t best = least_of_lanes(std::bit_cast<std::uint32_t>(least));
+    const std::uint32_t best = tile::warp_min(std::bit_cast<std::uint32_t>(least));  // of numbers from 0 on
     const bool has_best = std::bit_cast<std::uint32_t>(least) == best;
-    teams = static_cast<int>(~least_of_lanes(~static_cast<std::uint32_t>(has_best ? teams : 0)));
+    teams = tile::warp_max(has_best ? teams : 0);
   }
   if (lane != 0) return;
   const int blocks = teams * share.team_blocks, room = (share.multiprocessors - blocks) * share.resident;

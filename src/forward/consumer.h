@@ -211,8 +211,7 @@ TANDEM_DEVICE void skip_blocks(ConsumerState<V>& state, int count) {
   }
 }
 
-/// Blocks whose scores all count, and blocks that need the mask: the two kinds of a peeled loop.
-enum class BlockKind { full, masked };
+using core::BlockKind;
 
 template <ForwardVariant V>
 inline constexpr tile::Maximum maximum_of =

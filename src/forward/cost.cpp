@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/dtype.h"
+#include "core/hopper.h"
 #include "forward/plan.h"
 
 namespace tandem::forward {
@@ -153,10 +154,10 @@ CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& varia
 }
 
 CostEstimate estimate_to_choose(const ForwardProblem& problem, const ForwardVariant& variant) {
-  if (!problem.varlen.keeps_bits()) return estimate(problem, variant, usual_sm_count);
+  if (!problem.varlen.keeps_bits()) return estimate(problem, variant, core::hopper_sm_count);
   ForwardProblem usual = problem;
   usual.varlen.sequences = 8, usual.varlen.max_seqlen_q = usual.varlen.max_seqlen_k = 2048;
-  return estimate(usual, variant, usual_sm_count);
+  return estimate(usual, variant, core::hopper_sm_count);
 }
 
 TileCost tile_cost(const ForwardVariant& variant) {
@@ -165,7 +166,7 @@ TileCost tile_cost(const ForwardVariant& variant) {
 }
 
 CostEstimate estimate_chosen(const core::ForwardProblem& problem) {
-  return estimate(problem, *choose_variant(problem), usual_sm_count);
+  return estimate(problem, *choose_variant(problem), core::hopper_sm_count);
 }
 
 }  // namespace tandem::forward

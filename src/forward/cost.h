@@ -40,7 +40,4 @@ struct TileCost {
 };
 TileCost tile_cost(const ForwardVariant& variant);
 
-/// Of an H100 or H200, for decisions that are made where there may be no device.
-inline constexpr int usual_sm_count = 132;
-
 }  // namespace tandem::forward

@@ -181,38 +181,40 @@ TANDEM_DEVICE void add_sinks(const ForwardArguments& args, const OutputRows& row
   }
 }
 
-/// Gives the output of 8-bit values back what they lack: as a row's probabilities add up to 1, their shift.
-/// Rows that see no key stay 0.
+/// Line 24 for O. Gives the output of 8-bit values back what they lack, as a row's probabilities add up to 1:
+/// their shift. Rows that see no key stay 0. All columns are read before the first is added, so that no read
+/// waits for another; those that don't exist are read as the last that do, so that there is no branch.
 template <ForwardVariant V>
-TANDEM_DEVICE void add_v_shift(const ForwardArguments& args, const Work& work, const float (&normalise)[2],
-                               float (&output)[V.value_dim / 2]) {
-  if (args.v_shift.data == nullptr) return;
-  const float* shift =
-      args.v_shift.row(work.tile.batch, static_cast<int>(args.group.divide(work.tile.head).quotient));
-  const int own_column = 2 * static_cast<int>(hw::lane_index() % 4);
+TANDEM_DEVICE void normalise_output(const ForwardArguments& args, const Work& work,
+                                    const float (&normalise)[2], float (&output)[V.value_dim / 2]) {
+  if (!V.adds_shifts() || args.v_shift.data == nullptr) return tile::scale_rows(output, normalise);
+  const int kv_head = static_cast<int>(args.group.divide(work.tile.head).quotient);
+  const float* own = args.v_shift.row(work.tile.batch, kv_head) + 2 * (hw::lane_index() % 4);
+  const auto last = static_cast<std::uint32_t>(args.value_dim) - 8;
+  float shift[V.value_dim / 8][2];
   TANDEM_UNROLL
   for (int j = 0; j < V.value_dim / 8; ++j) {
-    const int column = 8 * j + own_column;
-    if (column >= args.value_dim) continue;
+    const std::uint32_t column = 8u * j < last ? 8u * j : last;
     TANDEM_UNROLL
-    for (int c = 0; c < 2; ++c) {
-      const float own = hw::load_global(shift + column + c);
-      TANDEM_UNROLL
-      for (int i = 0; i < 2; ++i) output[4 * j + 2 * i + c] += normalise[i] == 0.f ? 0.f : own;
-    }
+    for (int c = 0; c < 2; ++c) shift[j][c] = hw::load_global(own + column + c);
+  }
+  TANDEM_UNROLL
+  for (int j = 0; j < V.value_dim / 2; ++j) {
+    const float by = normalise[tile::row_of_accumulator(j)];
+    output[j] = hw::fma(output[j], by, by == 0.f ? 0.f : shift[j / 4][j % 2]);
   }
 }
 
-/// Gives lse of 8-bit keys back what their shift has taken off each score of a row.
-TANDEM_DEVICE void add_k_shift(const ForwardArguments& args, const OutputRows& rows, int row,
-                               float (&lse)[2]) {
+/// What the shift of 8-bit keys has taken off each score of the thread's rows, before scale: 0 without one.
+/// Rows that don't exist take the tile's first, so that there is no branch.
+TANDEM_DEVICE void read_k_shift(const ForwardArguments& args, const OutputRows& rows, int row,
+                                float (&of_scores)[2]) {
+  of_scores[0] = of_scores[1] = 0.f;
   if (args.q_dot_k_shift.data == nullptr) return;
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {
-    const int at = row + 8 * i;
-    if (rows.exists(at))
-      lse[i] =
-          hw::fma(args.scale, hw::load_global(address_of<const float>(args.q_dot_k_shift, rows, at)), lse[i]);
+    const int own = row + 8 * i, at = rows.exists(own) ? own : rows.first_row;
+    of_scores[i] = hw::load_global(address_of<const float>(args.q_dot_k_shift, rows, at));
   }
 }
 
@@ -225,10 +227,14 @@ TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& sh
   const auto rows = OutputRows::of<V>(args, work);
   const int row = rows.first_row + own_row;
   if constexpr (V.lengths == Lengths::varlen) add_sinks(args, rows, row, lse, normalise);
-  tile::scale_rows(output, normalise);
   if constexpr (V.adds_shifts()) {
-    add_v_shift<V>(args, work, normalise, output);
-    add_k_shift(args, rows, row, lse);
+    float of_scores[2];
+    read_k_shift(args, rows, row, of_scores);  // on its way while the output is at work
+    normalise_output<V>(args, work, normalise, output);
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) lse[i] = hw::fma(args.scale, of_scores[i], lse[i]);
+  } else {
+    normalise_output<V>(args, work, normalise, output);
   }
   if (when == Stores::alone && stores_parts<V>(args)) {  // line 25
     store_part<V>(args, rows, row, output);

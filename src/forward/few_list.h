@@ -5,6 +5,7 @@
 #include "forward/arguments.h"
 #include "forward/sequence.h"
 #include "forward/tile_order.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::forward {
 
@@ -32,7 +33,7 @@ TANDEM_DEVICE int few_before(const VarlenArguments& varlen, const FewArguments& 
     const SequenceRows q = rows_of_sequence(varlen.cu_seqlens_q, i, varlen.q_rows, varlen.max_seqlen_q);
     before += is_few(few, q.span.length) ? 1 : 0;
   }
-  return sum_of_lanes(before);
+  return tile::warp_sum(before);
 }
 
 /// Warp number `warp` lists those of 32 sequences, in their order. The first clears the counters, and says
@@ -51,7 +52,7 @@ TANDEM_DEVICE void list_few(const VarlenArguments& varlen, const CacheArguments&
   Sequence s{};
   if (first + lane < sequences) s = read_sequence(varlen, cache, first + lane);
   const int own = is_few(few, s.q_len) ? 1 : 0;
-  const int past = few_before(varlen, few, first) + sum_up_to_lane(own);
+  const int past = few_before(varlen, few, first) + tile::warp_scan_sum(own);
   if (own == 1) write_few(few, past - 1, s);
   if (first + hw::warp_size >= sequences && lane == hw::warp_size - 1)
     hw::store_global(header, static_cast<std::uint32_t>(past));

@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "core/dtype.h"
+#include "core/hopper.h"
 #include "core/remembered.h"
 #include "forward/check_eight_bit.h"
 #include "forward/cost.h"
+#include "hw/operand.h"
 
 namespace tandem::forward {
 namespace {
@@ -49,14 +51,12 @@ ScaleView scale_view(const core::Scales& scales, std::int64_t token_heads) {
           core::Divisor(static_cast<int>(sharing))};
 }
 
-/// What L2 (50 MB on an H100 or H200) keeps of keys and values beside queries and outputs.
-constexpr std::int64_t cached_bytes = std::int64_t{32} << 20;
-
 /// Packs of query heads whose keys and values stay in L2.
 int cached_packs(const core::ForwardProblem& problem, const Packing& packing) {
   const std::int64_t of_kv_head = std::max<std::int64_t>(
       1, problem.k_len() * problem.kv_columns() * static_cast<std::int64_t>(sizeof(std::uint16_t)));
-  const std::int64_t kv_heads = std::min(cached_bytes / of_kv_head, problem.kv_heads() * problem.batch());
+  const std::int64_t kv_heads =
+      std::min(core::hopper_cached_bytes / of_kv_head, problem.kv_heads() * problem.batch());
   return static_cast<int>(kv_heads * (problem.group() >> packing.log2_heads));
 }
 
@@ -124,11 +124,6 @@ BlockListArguments block_list_arguments(const core::ForwardProblem& problem, con
           core::Divisor(static_cast<int>(list.k_block / variant.block_n))};
 }
 
-bool is_free(const core::ForwardProblem& problem) {
-  return problem.overlap == TANDEM_OVERLAP_AUTO && problem.turn == TANDEM_TURN_AUTO && problem.block_m == 0 &&
-         problem.block_n == 0;
-}
-
 bool is_asked_for(const ForwardVariant& variant, const core::ForwardProblem& problem) {
   static constexpr tandem_overlap overlaps[] = {TANDEM_OVERLAP_SERIAL, TANDEM_OVERLAP_TWO_STAGE,
                                                 TANDEM_OVERLAP_THREE_STAGE};
@@ -155,13 +150,6 @@ bool needs_band(const core::ForwardProblem& problem) {
          problem.tree != nullptr;
 }
 
-hw::Operand operand_of(tandem_dtype dtype) {
-  return dtype == TANDEM_BF16   ? hw::Operand::bf16
-         : dtype == TANDEM_FP16 ? hw::Operand::fp16
-         : dtype == TANDEM_INT8 ? hw::Operand::int8
-                                : hw::Operand::e4m3;
-}
-
 ValueLayout layout_of_values(const core::ForwardProblem& problem) {
   if (!core::is_8_bit(problem.dtype())) return ValueLayout::rows;
   return problem.quantisation.v_transposed ? ValueLayout::columns : ValueLayout::rows_transposed;
@@ -171,8 +159,8 @@ ValueLayout layout_of_values(const core::ForwardProblem& problem) {
 bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) {
   const ForwardVariant& variant = candidate.variant;
   const auto lengths = problem.varlen.given ? Lengths::varlen : Lengths::uniform;
-  return variant.operand == operand_of(problem.dtype()) &&
-         (!variant.is_8_bit() || variant.output == operand_of(problem.o.dtype)) &&
+  return variant.operand == hw::operand_of(problem.dtype()) &&
+         (!variant.is_8_bit() || variant.output == hw::operand_of(problem.o.dtype)) &&
          variant.values == layout_of_values(problem) && variant.value_terms == problem.quantisation.v_terms &&
          (!variant.fp16_scores || problem.quantisation.scores_fit_fp16(problem.head_dim())) &&
          variant.lengths == lengths && variant.block_sparse == problem.blocks.given() &&
@@ -182,7 +170,7 @@ bool can_serve(const Candidate& candidate, const core::ForwardProblem& problem) 
          (variant.knows_chunks() || problem.mask.chunk == 0) &&
          (variant.knows_slopes() || !problem.slopes.given()) &&
          (variant.knows_trees() || problem.tree == nullptr) &&
-         (is_free(problem) ? !candidate.on_request : is_asked_for(variant, problem));
+         (problem.is_free() ? !candidate.on_request : is_asked_for(variant, problem));
 }
 
 /// A candidate with what it costs.
@@ -203,11 +191,16 @@ struct Judged {
   }
 };
 
+/// One table, so that a candidate has one address.
+const auto& candidates() {
+  static constexpr auto all = all_candidates();
+  return all;
+}
+
 const Candidate* find_candidate(const core::ForwardProblem& problem) {
-  static constexpr auto table = all_candidates();
   if (problem.dtype() == TANDEM_FP32) return nullptr;
   Judged best;
-  for (const Candidate& candidate : table) {
+  for (const Candidate& candidate : candidates()) {
     // Head dims ascend: those behind what was found only pad more.
     if (best.candidate != nullptr && candidate.variant.head_dim > best.candidate->variant.head_dim) break;
     if (!can_serve(candidate, problem)) continue;
@@ -299,10 +292,9 @@ const Candidate* choose_candidate(const core::ForwardProblem& problem) {
 }
 
 std::vector<const Candidate*> candidates_of(const core::ForwardProblem& problem) {
-  static constexpr auto table = all_candidates();
   const Candidate* chosen = choose_candidate(problem);
   std::vector<const Candidate*> weighed;
-  for (const Candidate& candidate : table)
+  for (const Candidate& candidate : candidates())
     if (chosen != nullptr && can_serve(candidate, problem) &&
         candidate.variant.head_dim == chosen->variant.head_dim &&
         candidate.variant.value_dim == chosen->variant.value_dim &&
@@ -464,8 +456,7 @@ core::TensorList memory_of(const core::ForwardProblem& problem, void* workspace,
                            core::Role role_of_workspace) {
   core::TensorList list = tensors_of(problem);
   if (problem.varlen.given)
-    list.add_array("workspace", role_of_workspace,
-                   core::Region::of(workspace, 1, 1, static_cast<std::int64_t>(workspace_bytes(problem)), 0));
+    list.add_array("workspace", role_of_workspace, core::Region::of(workspace, workspace_bytes(problem)));
   return list;
 }
 

@@ -49,15 +49,7 @@ struct Producer {
 
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int i) {
-    TANDEM_UNROLL
-    for (int part = 0; part < V.block_parts(); ++part) {
-      hw::BoxOrigin origin = keys(work, i);
-      origin.d += part * KeyTile::columns;
-      tile::producer_acquire(shared.k_pipeline, k_at, KeyTile::bytes);
-      tile::load_tile(shared.k[k_at.stage], args.k, shared.k_pipeline.full[k_at.stage], origin,
-                      hw::CachePolicy::evict_last);
-      k_at.advance();
-    }
+    load_parts<KeyTile::columns, 0>(args.k, shared.k_pipeline, k_at, shared.k, keys(work, i));
   }
 
   /// Lines 7-9 for V.
@@ -67,15 +59,20 @@ struct Producer {
     } else if constexpr (V.is_8_bit()) {
       load_8_bit_v(shared.v_pipeline, v_at, shared.v, values(work, i));
     } else {
-      TANDEM_UNROLL
-      for (int part = 0; part < V.block_parts(); ++part) {
-        hw::BoxOrigin origin = values(work, i);
-        origin.s += part * ValueTile::rows;
-        tile::producer_acquire(shared.v_pipeline, v_at, ValueTile::bytes);
-        tile::load_tile(shared.v[v_at.stage], args.v, shared.v_pipeline.full[v_at.stage], origin,
-                        hw::CachePolicy::evict_last);
-        v_at.advance();
-      }
+      load_parts<0, ValueTile::rows>(args.v, shared.v_pipeline, v_at, shared.v, values(work, i));
+    }
+  }
+  /// All parts of a block, which lie so many columns, or rows, apart.
+  template <int columns, int rows, typename Tile>
+  TANDEM_DEVICE void load_parts(const hw::TensorMap& map, tile::Pipeline<V.kv_stages>& pipeline,
+                                tile::PipelineState<V.kv_stages>& at, Tile (&tiles)[V.kv_stages],
+                                hw::BoxOrigin origin) {
+    TANDEM_UNROLL
+    for (int part = 0; part < V.block_parts(); ++part) {
+      tile::producer_acquire(pipeline, at, Tile::bytes);
+      tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
+      origin.d += columns, origin.s += rows;
+      at.advance();
     }
   }
   template <int stages>

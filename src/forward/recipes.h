@@ -124,8 +124,8 @@ template <int head_dim>
 inline constexpr bool has_narrow_value_kernels = head_dim == 192;
 inline constexpr int narrow_value_dim = 128;
 
-/// What serves those: of fixed lengths, blocks that leave no room to stage the output, and such that do; of
-/// variable ones, blocks that pages divide. Not measured yet.
+/// What serves those: of fixed lengths, blocks that leave no room to stage the output, and such that do
+/// (docs/varlen.md has their rates); of variable ones, blocks that pages divide, which are not measured.
 inline constexpr std::array narrow_value_recipes = {
     Recipe{MaskKind::prefix, false, 128, 128, 2, Overlap::two_stage, TurnPolicy::free, {1780, 3300}},
     Recipe{MaskKind::prefix, false, 128, 112, 2, Overlap::two_stage, TurnPolicy::pingpong, {1575, 3000}},

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/hopper.h"
+#include "core/integers.h"
+#include "core/workspace.h"
 #include "forward/cost.h"
 #include "forward/plan.h"
 
@@ -15,14 +18,11 @@ using core::Tensor;
 constexpr std::int64_t fewest_keys = 256;  ///< of a part, so that it is worth a tile's beginning and end
 constexpr std::int64_t most_splits = 128;
 constexpr std::int64_t key_unit = 128;
-constexpr std::size_t alignment = 256;
 /// Rounds of the grid that parts may take.
 constexpr std::int64_t most_rounds = 4;
 
-std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 std::int64_t keys_of_part(const ForwardProblem& p, std::int64_t splits) {
-  return round_up((p.k_len() + splits - 1) / splits, key_unit);
+  return core::round_up(core::ceil_div(p.k_len(), splits), key_unit);
 }
 
 /// Where the parts of the workspace lie.
@@ -39,8 +39,7 @@ struct Layout {
 
  private:
   static std::size_t bytes_of(std::int64_t floats) {
-    const auto bytes = static_cast<std::size_t>(floats) * sizeof(float);
-    return (bytes + alignment - 1) / alignment * alignment;
+    return core::part_bytes(static_cast<std::size_t>(floats) * sizeof(float));
   }
 };
 
@@ -75,10 +74,8 @@ SplitForward split_over(const ForwardProblem& p, int splits, std::byte* memory) 
 }
 
 bool can_split(const ForwardProblem& p) {
-  const bool by_name =
-      p.overlap != TANDEM_OVERLAP_AUTO || p.turn != TANDEM_TURN_AUTO || p.block_m != 0 || p.block_n != 0;
   return !p.needs_list() && !p.blocks.given() && !core::is_8_bit(p.dtype()) && p.dtype() != TANDEM_FP32 &&
-         !by_name && p.mask.left == core::Mask::unlimited && p.k_len() >= 2 * fewest_keys;
+         p.is_free() && p.mask.left == core::Mask::unlimited && p.k_len() >= 2 * fewest_keys;
 }
 
 /// Of so many parts, by what the kernels of variable lengths measure: docs/performance/forward.md.
@@ -90,8 +87,8 @@ double parts_us(const ForwardProblem& p, const ForwardVariant& variant, std::int
   const double block_us = 1.25 * static_cast<double>(variant.block_m * variant.block_n) / (128 * 128) *
                           (0.55 + 0.95 * head_part),
                tile_us = 2 + head_part;
-  const auto rounds = static_cast<double>((tiles * splits + usual_sm_count - 1) / usual_sm_count);
-  const auto blocks = static_cast<double>((keys_of_part(p, splits) + variant.block_n - 1) / variant.block_n);
+  const auto rounds = static_cast<double>(core::ceil_div(tiles * splits, core::hopper_sm_count));
+  const auto blocks = static_cast<double>(core::ceil_div(keys_of_part(p, splits), variant.block_n));
   const double part_bytes =
       8.0 * static_cast<double>(splits * p.batch() * p.q_len() * p.q_heads() * p.value_dim());
   const double key_bytes = 2.0 * static_cast<double>(p.batch() * p.k_len() * p.kv_heads() * p.kv_columns());
@@ -111,7 +108,7 @@ SplitChoice choose_splits(const ForwardProblem& p) {
   SplitChoice best;
   for (std::int64_t round = 1; round <= most_rounds; ++round) {
     const std::int64_t wanted =
-        std::min({round * usual_sm_count / tiles, p.k_len() / fewest_keys, most_splits});
+        std::min({round * core::hopper_sm_count / tiles, p.k_len() / fewest_keys, most_splits});
     if (wanted < 2) continue;
     const std::int64_t keys = keys_of_part(p, wanted), splits = (p.k_len() + keys - 1) / keys;
     const double us = parts_us(p, *variant, tiles, splits);

@@ -9,6 +9,7 @@
 #include "core/tile_scheduler.h"
 #include "forward/arguments.h"
 #include "forward/sequence.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::forward {
 
@@ -58,25 +59,6 @@ struct LengthRange {
   }
   static constexpr int steps_of_octave = 64;
 };
-
-/// Warp: the sum of all lanes' values.
-TANDEM_DEVICE int sum_of_lanes(int value) {
-  auto sum = static_cast<std::uint32_t>(value);
-  TANDEM_UNROLL
-  for (std::uint32_t mask = hw::warp_size / 2; mask > 0; mask /= 2) sum += hw::shuffle_xor(sum, mask);
-  return static_cast<int>(sum);
-}
-/// Warp: the sum of the values of the lanes before the own one, and of the own.
-TANDEM_DEVICE int sum_up_to_lane(int value) {
-  auto sum = static_cast<std::uint32_t>(value);
-  const std::uint32_t lane = hw::lane_index();
-  TANDEM_UNROLL
-  for (std::uint32_t distance = 1; distance < hw::warp_size; distance *= 2) {
-    const std::uint32_t before = hw::shuffle(sum, lane < distance ? lane : lane - distance);
-    if (lane >= distance) sum += before;
-  }
-  return static_cast<int>(sum);
-}
 
 /// Classes of sequences: 0 has those of 16k keys and more, each next one those of half as many.
 inline constexpr int length_classes = 6;
@@ -128,17 +110,17 @@ TANDEM_DEVICE CountedTile count_tiles(const SequencesOfWarp& sequences, int own)
   int past_sequence = 0, number = 0;  // of the only lane that finds it; else 0
   CountedTile tile{};
   sequences.for_each([&](int index, const SequenceTiles& tiles) {
-    const int past = sum_up_to_lane(tiles.count), begin = tile.total + past - tiles.count;
+    const int past = tile::warp_scan_sum(tiles.count), begin = tile.total + past - tiles.count;
     if (own >= begin && own < begin + tiles.count) past_sequence = index + 1, number = own - begin;
-    tile.total += sum_of_lanes(tiles.count);
+    tile.total += tile::warp_sum(tiles.count);
     const int own_class = class_of(tiles);
     TANDEM_UNROLL
     for (int i = 0; i < length_classes; ++i) tile.classes.of[i] += i == own_class ? tiles.count : 0;
   });
-  tile.sequence = sum_of_lanes(past_sequence) - 1;
-  tile.number = sum_of_lanes(number);
+  tile.sequence = tile::warp_sum(past_sequence) - 1;
+  tile.number = tile::warp_sum(number);
   TANDEM_UNROLL
-  for (int i = 0; i < length_classes; ++i) tile.classes.of[i] = sum_of_lanes(tile.classes.of[i]);
+  for (int i = 0; i < length_classes; ++i) tile.classes.of[i] = tile::warp_sum(tile.classes.of[i]);
   return tile;
 }
 
@@ -156,9 +138,9 @@ TANDEM_DEVICE void for_each_in_row(const SequencesOfWarp& sequences, const Class
     TANDEM_UNROLL
     for (int i = 0; i < length_classes; ++i) {
       if (classes.of[i] == 0) continue;
-      const int count = i == own_class ? tiles.count : 0, past = sum_up_to_lane(count);
+      const int count = i == own_class ? tiles.count : 0, past = tile::warp_scan_sum(count);
       if (i == own_class) start = next.of[i] + past - count;
-      next.of[i] += static_cast<int>(hw::shuffle(static_cast<std::uint32_t>(past), hw::warp_size - 1));
+      next.of[i] += tile::of_lane(past, hw::warp_size - 1);
     }
     visit(index, tiles, start);
   });
@@ -192,7 +174,7 @@ TANDEM_DEVICE int start_in_row(const SequencesOfWarp& sequences, int sequence, c
     const int its_class = class_of(other);
     before += its_class < own_class || (its_class == own_class && index < sequence) ? other.count : 0;
   });
-  return sum_of_lanes(before);
+  return tile::warp_sum(before);
 }
 
 /// A tile of the warp's: of every head the same one of its sequence.
@@ -219,7 +201,7 @@ struct TileInRow {
       const auto piece = RowPiece::of(section_begin, section_tiles, its_start * packs, other.count * packs);
       if (piece.begin < piece.end) before += piece.among_first(longer(other, its_start < start), other.count);
     });
-    return sum_of_lanes(before);
+    return tile::warp_sum(before);
   }
   /// How many of its own sequence do.
   TANDEM_DEVICE int own_before(int pack, int section_begin, int section_tiles) const {

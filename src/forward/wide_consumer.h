@@ -137,22 +137,22 @@ TANDEM_DEVICE void take_common_maximum(WideConsumer<V>& own, float (&scores)[V.b
 /// other consumer's products have read P before it comes to the first barrier of the next block.
 template <ForwardVariant V, BlockKind kind>
 TANDEM_DEVICE void wide_blocks(WideConsumer<V>& own, int begin, int end) {
-  for (int j = begin; j < end; ++j) {
+  for (int j = begin; j < end; ++j) {  // line 15
     float scores[V.block_n / 4];
-    compute_own_scores(own, scores);
+    compute_own_scores(own, scores);  // lines 16, 17, 22 (K)
     if (j + 1 == own.loop.count) own.give_queries_back();
 
-    take_common_maximum<V, kind>(own, scores, j);
+    take_common_maximum<V, kind>(own, scores, j);  // line 18
     const tile::Rescale by = own.softmax.template rebase<kind == BlockKind::masked>(own.args.scale_log2);
     const bool rescales = by.needed();
-    own.softmax.exponentiate(scores, own.args.scale_log2);
+    own.softmax.exponentiate(scores, own.args.scale_log2);  // line 19
     tile::store_rounded<V.operand>(own.shared.both.p, own.first_tile_row(), scores,
                                    V.block_n / 2 * own.number);
     hw::fence_async_proxy();
-    if (rescales) tile::scale_rows(own.output, by.factor);
+    if (rescales) tile::scale_rows(own.output, by.factor);  // line 21
     own.sync();
 
-    add_own_columns(own);
+    add_own_columns(own);  // lines 20, 21, 22 (V)
   }
 }
 

@@ -26,12 +26,18 @@ namespace tandem::hw {
 
 // ---- Who am I
 
-TANDEM_DEVICE std::uint32_t thread_index();     ///< in the block
+TANDEM_DEVICE std::uint32_t thread_index();  ///< in the block
+/// The same, found out where it is asked for: the compiler keeps nothing that follows from it. PTX mov %tid.
+TANDEM_DEVICE std::uint32_t thread_index_anew();
 TANDEM_DEVICE std::uint32_t lane_index();       ///< in the warp
 TANDEM_DEVICE std::uint32_t warp_index();       ///< in the block; the compiler sees it as warp-uniform
 TANDEM_DEVICE std::uint32_t warpgroup_index();  ///< in the block; warp-uniform
-TANDEM_DEVICE std::uint32_t block_index();      ///< in the grid (one-dimensional)
-TANDEM_DEVICE std::uint32_t grid_size();        ///< blocks in the grid
+/// Warp: the same, found out where it is asked for: the compiler keeps nothing that follows from it, and yet
+/// knows that the warp agrees. Without the shuffle of warpgroup_index(), which queues for shared memory. PTX
+/// redux.sync.min.
+TANDEM_DEVICE std::uint32_t warpgroup_index_anew();
+TANDEM_DEVICE std::uint32_t block_index();  ///< in the grid (one-dimensional)
+TANDEM_DEVICE std::uint32_t grid_size();    ///< blocks in the grid
 /// Warp: true in exactly one lane. PTX elect.sync.
 TANDEM_DEVICE bool elect_one();
 /// Names the calling thread's role in reports and timelines of the simulator; nothing on the chip.
@@ -58,6 +64,9 @@ TANDEM_DEVICE std::uint32_t shared_address(const void* object);
 /// Orders the thread's ordinary shared-memory accesses before later ones of TMA and WGMMA (the async proxy).
 /// PTX fence.proxy.async.shared::cta.
 TANDEM_DEVICE void fence_async_proxy();
+/// The same of global memory: what the thread knows of it is ordered before the asynchronous copies, stores
+/// and reductions that it starts from here on. PTX fence.proxy.async.global.
+TANDEM_DEVICE void fence_async_proxy_global();
 
 // ---- Barriers
 
@@ -124,12 +133,11 @@ TANDEM_DEVICE void wait_stores();
 // ---- WGMMA
 
 // D (64 x n, fp32 in registers) = A (64 x 16) B (16 x n) [+ D]. PTX wgmma.mma_async, m64nNk16. Thread t of
-// the warpgroup (warp w = t / 32, lane l = t % 32) holds in accumulators[4 * j + 2 * i + c] row 16 * w + l /
-// 4
-// + 8 * i, column 8 * j + 2 * (l % 4) + c; and in the A fragment register 2 * h + i the columns 8 * h + 2 *
-// (l % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i. Of 8-bit types K is 32, both operands are
-// K-major, and that register holds columns 16 * h + 4 * (l % 4) + {0 ... 3}. Of int8 D is s32, exact but for
-// what leaves 32 bits, in the bits of the floats; A is in shared memory.
+// the warpgroup (warp w = t / 32, lane l = t % 32) holds in accumulators[4 * j + 2 * i + c] the row
+// 16 * w + l / 4 + 8 * i, column 8 * j + 2 * (l % 4) + c; and in the A fragment register 2 * h + i the
+// columns 8 * h + 2 * (l % 4) + {0, 1} (low half first) of row 16 * w + l / 4 + 8 * i. Of 8-bit types K is
+// 32, both operands are K-major, and that register holds columns 16 * h + 4 * (l % 4) + {0 ... 3}. Of int8 D
+// is s32, exact but for what leaves 32 bits, in the bits of the floats; A is in shared memory.
 
 /// Warpgroup: orders register accesses before later WGMMAs. Needed before the first and whenever registers
 /// that a WGMMA reads or writes were touched. PTX wgmma.fence.
@@ -267,6 +275,16 @@ TANDEM_DEVICE void load_global(std::uint32_t (&words)[4], const void* address);
 /// Adds and returns the old value. Release of all that the thread knows, acquire of what earlier ones at the
 /// address released, between all blocks. PTX atom.acq_rel.gpu.
 TANDEM_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value);
+/// Adds 1 and returns the old value, and orders nothing else. PTX atom.relaxed.gpu.
+TANDEM_DEVICE std::uint32_t take_number(std::uint32_t* counter);
+/// Adds 1. Release of all that the thread knows, asynchronous stores that it has waited for (wait_stores)
+/// too, for whoever waits for the counter. It takes as long as all that the multiprocessor has under way.
+/// PTX red.release.gpu.
+TANDEM_DEVICE void signal_counter(std::uint32_t* counter);
+/// Waits until signal_counter has brought the counter to `value` or beyond. Acquire of what was released
+/// there. Whoever adds must not need this block to end, for it may hold the multiprocessor until then. PTX
+/// ld.acquire.gpu.
+TANDEM_DEVICE void wait_counter(const std::uint32_t* counter, std::uint32_t value);
 
 // ---- Neighbouring grids
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "core/dtype.h"
 
@@ -19,15 +20,17 @@ core::Status unsupported(const std::string& what, int dimension, std::int64_t va
                                   "; the Hopper backend takes " + allowed};
 }
 
+std::string not_aligned(const std::string& name, std::uintptr_t address) {
+  return name + " is not aligned: its address modulo 16 is " + std::to_string(address % alignment) +
+         "; the Hopper backend needs addresses that are multiples of 16 bytes";
+}
+
 }  // namespace
 
 core::Status check_tensor(const char* name, const core::Tensor& tensor) {
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
   if (address % alignment != 0) {
-    return {TANDEM_INVALID_ARGUMENT,
-            std::string(name) + ".data is not aligned: its address modulo 16 is " +
-                std::to_string(address % alignment) +
-                "; the Hopper backend needs addresses that are multiples of 16 bytes"};
+    return {TANDEM_INVALID_ARGUMENT, not_aligned(std::string(name) + ".data", address)};
   }
   // Nothing is loaded from an empty tensor, so that it may have any strides.
   for (const std::int64_t size : tensor.shape)
@@ -43,6 +46,15 @@ core::Status check_tensor(const char* name, const core::Tensor& tensor) {
                          "non-negative multiples of " + std::to_string(alignment / element) +
                              " elements below 2^40 bytes (a limit of TMA)");
     }
+  }
+  return {};
+}
+
+core::Status check_rotary(const char* name, const core::Rotary& rotary) {
+  for (auto [table, data] : {std::pair{".cos", rotary.cos}, {".sin", rotary.sin}}) {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    if (address % alignment != 0)
+      return {TANDEM_INVALID_ARGUMENT, not_aligned(std::string(name) + table, address)};
   }
   return {};
 }

@@ -2,14 +2,18 @@
 #pragma once
 
 #include "core/problem.h"
+#include "core/rotary.h"
 #include "core/status.h"
 #include "hw/types.h"
 
 namespace tandem::hw {
 
 /// OK if TMA can address the tensor: strides that are multiples of 16 bytes, not negative and below 2^40,
-/// dimensions below 2^31, an address aligned to 16. `name` is the argument's.
+/// dimensions of at most 2^28, an address aligned to 16. `name` is the argument's.
 core::Status check_tensor(const char* name, const core::Tensor& tensor);
+
+/// OK if the tables, if there are any, are aligned to 16 bytes, which kernels read at once.
+core::Status check_rotary(const char* name, const core::Rotary& rotary);
 
 /// Rows of 64 columns that one box has: consecutive positions of one head; or, of several heads (powers of
 /// two, both numbers), all these heads at each position before the next position. A box of fewer rows than

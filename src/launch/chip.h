@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "core/status.h"
 #include "core/tensor_list.h"
@@ -58,6 +59,13 @@ class Chip {
     if (recording != nullptr)
       recording->add(Family::name, launch, &record.arguments, sizeof record.arguments);
     return hw::enqueue(Family::name, launch, &record.arguments, stream_);
+  }
+  /// Several, one after another, until one fails.
+  template <typename... Families>
+  core::Status run_all(Record<Families>&&... records) const {
+    core::Status status;
+    static_cast<void>(((status = run(std::move(records))).ok() && ...));
+    return status;
   }
 
  private:

@@ -6,9 +6,8 @@
 //     using Arguments;  // what it is told at run time
 //     static constexpr const char* name;   // for errors
 //     static constexpr bool starts_early;  // may begin before the grid ahead has ended: it waits by itself
-//     static constexpr int min_blocks;     // of a multiprocessor, for __launch_bounds__; 0: not said. A
-//     variant's resident
-//                                      // goes first
+//     static constexpr int min_blocks;     // of a multiprocessor, for __launch_bounds__; 0: not said.
+//                                          // A variant's `resident` goes first
 //     static constexpr void for_each_group(visit);  // visit.operator()<Group>() for each; as Groups has it
 //   };
 // A group of it is compiled in one file, which the build makes for either machine (cmake/kernels.cmake):

@@ -10,17 +10,13 @@
 #include <limits>
 #include <numbers>
 
+#include "core/dtype.h"
 #include "hw/hw.h"
+#include "hw/operand.h"
 #include "merge/arguments.h"
 #include "merge/table.h"
 
 namespace tandem::merge {
-
-inline constexpr float log2_e = std::numbers::log2e_v<float>, ln_2 = std::numbers::ln2_v<float>;
-
-constexpr hw::Operand operand_of(tandem_dtype dtype) {
-  return dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
-}
 
 /// The logarithms of one row's parts, and what each part counts for.
 struct PartWeights {
@@ -36,19 +32,18 @@ struct PartWeights {
     for (int part = 0; part < parts; ++part) sum += of(part);
   }
   TANDEM_DEVICE float of(int part) const {
-    return hw::exp2((hw::load_global(lse + part * stride) - base) * log2_e);
+    return hw::exp2((hw::load_global(lse + part * stride) - base) * std::numbers::log2e_v<float>);
   }
   TANDEM_DEVICE float merged_lse() const {
-    return sum == 0.f ? -std::numeric_limits<float>::infinity() : base + hw::log2(sum) * ln_2;
+    return sum == 0.f ? -std::numeric_limits<float>::infinity()
+                      : base + hw::log2(sum) * std::numbers::ln2_v<float>;
   }
 };
-
-constexpr int size_of(tandem_dtype dtype) { return dtype == TANDEM_FP32 ? 4 : 2; }
 
 /// Eight neighbouring elements of a part; zeros until they are loaded.
 template <tandem_dtype dtype>
 struct Chunk {
-  static constexpr int quads = chunk_columns * size_of(dtype) / 16;
+  static constexpr int quads = chunk_columns * static_cast<int>(core::size_of(dtype)) / 16;
   std::uint32_t words[quads][4] = {};
 
   TANDEM_DEVICE void load(const char* from) {
@@ -63,8 +58,8 @@ struct Chunk {
       if constexpr (dtype == TANDEM_FP32) {
         sums[i] = hw::fma(weight, std::bit_cast<float>(word), sums[i]);
       } else {
-        sums[2 * i] = hw::fma(weight, hw::unpack_low<operand_of(dtype)>(word), sums[2 * i]);
-        sums[2 * i + 1] = hw::fma(weight, hw::unpack_high<operand_of(dtype)>(word), sums[2 * i + 1]);
+        sums[2 * i] = hw::fma(weight, hw::unpack_low<hw::operand_of(dtype)>(word), sums[2 * i]);
+        sums[2 * i + 1] = hw::fma(weight, hw::unpack_high<hw::operand_of(dtype)>(word), sums[2 * i + 1]);
       }
     }
   }
@@ -83,7 +78,9 @@ TANDEM_DEVICE void sum_parts(float (&sums)[chunk_columns], const PartWeights& we
     for (int i = 0; i < together; ++i) weight[i] = first + i < args.parts ? weights.of(first + i) : 0.f;
     TANDEM_UNROLL
     for (int i = 0; i < together; ++i)
-      if (weight[i] != 0.f) chunks[i].load(from + (first + i) * args.o_parts.part_stride * size_of(dtype));
+      if (weight[i] != 0.f)
+        chunks[i].load(from + (first + i) * args.o_parts.part_stride *
+                                  static_cast<std::int64_t>(core::size_of(dtype)));
     TANDEM_UNROLL
     for (int i = 0; i < together; ++i) chunks[i].add_to(sums, weight[i]);
   }
@@ -102,7 +99,7 @@ TANDEM_DEVICE void store_chunk(void* to, float factor, const float (&sums)[chunk
   } else {
     TANDEM_UNROLL
     for (int i = 0; i < 4; ++i)
-      words[i] = hw::pack<operand_of(dtype)>(factor * sums[2 * i], factor * sums[2 * i + 1]);
+      words[i] = hw::pack<hw::operand_of(dtype)>(factor * sums[2 * i], factor * sums[2 * i + 1]);
     hw::store_global(to, words);
   }
 }
@@ -110,7 +107,7 @@ TANDEM_DEVICE void store_chunk(void* to, float factor, const float (&sums)[chunk
 /// The address of an element.
 template <tandem_dtype dtype>
 TANDEM_DEVICE char* address(const PartsView& view, std::int64_t offset) {
-  return static_cast<char*>(view.data) + offset * size_of(dtype);
+  return static_cast<char*>(view.data) + offset * static_cast<std::int64_t>(core::size_of(dtype));
 }
 
 template <MergeVariant V>

@@ -18,6 +18,7 @@
 #include "tile/inverse.h"
 #include "tile/pipeline.h"
 #include "tile/rotary.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::quantize {
 
@@ -127,17 +128,11 @@ struct Rows {
   TANDEM_DEVICE void subtract_shift(const QuantizeArguments& args, const QuantizeShared<V>& shared,
                                     const Place& place) {
     const float* shift = args.shift.row(place.batch, place.head);
-    TANDEM_UNROLL
-    for (int panel = 0; panel < V.panels(); ++panel) {
-      float own[chunk_columns];
-      load_signed(own, shared, shift, panel);
+    visit_beside(shift, shared, [&](int i, int panel, const float(&own)[chunk_columns]) {
+      const bool exists = place.first() + row(i) < args.length;
       TANDEM_UNROLL
-      for (int i = 0; i < count; ++i) {
-        const bool exists = place.first() + row(i) < args.length;
-        TANDEM_UNROLL
-        for (int c = 0; c < chunk_columns; ++c) value[i][panel][c] -= exists ? own[c] : 0.f;
-      }
-    }
+      for (int c = 0; c < chunk_columns; ++c) value[i][panel][c] -= exists ? own[c] : 0.f;
+    });
   }
 
   /// Writes each row's product with the keys' shift.
@@ -145,21 +140,13 @@ struct Rows {
                                 const Place& place) const {
     const float* shift = args.k_shift.row(place.batch, place.head);
     float dot[count] = {};
-    TANDEM_UNROLL
-    for (int panel = 0; panel < V.panels(); ++panel) {
-      float own[chunk_columns];
-      load_signed(own, shared, shift, panel);
+    visit_beside(shift, shared, [&](int i, int panel, const float(&own)[chunk_columns]) {
       TANDEM_UNROLL
-      for (int i = 0; i < count; ++i) {
-        TANDEM_UNROLL
-        for (int c = 0; c < chunk_columns; ++c) dot[i] = hw::fma(value[i][panel][c], own[c], dot[i]);
-      }
-    }
+      for (int c = 0; c < chunk_columns; ++c) dot[i] = hw::fma(value[i][panel][c], own[c], dot[i]);
+    });
     TANDEM_UNROLL
     for (int i = 0; i < count; ++i) {
-      TANDEM_UNROLL
-      for (std::uint32_t distance = 1; distance < lanes; distance *= 2)
-        dot[i] += hw::shuffle_xor(dot[i], distance);
+      dot[i] = tile::warp_sum<lanes>(dot[i]);
       const int at = place.first() + row(i);
       if (lane == 0 && at < args.length)
         hw::store_global(args.q_dot_k_shift.row<float>(place.batch, at, place.head), dot[i]);
@@ -183,7 +170,7 @@ struct Rows {
         for (const float x : chunk) own = hw::max(own, std::fabs(x));
       }
     }
-    return largest_of_lanes<hw::warp_size>(own);
+    return tile::warp_max(own);
   }
 
   TANDEM_DEVICE void store_rows(const QuantizeArguments& args, const Place& place, float inverse) const {
@@ -220,13 +207,21 @@ struct Rows {
   }
 
  private:
-  /// A panel's columns of a vector, with signs as rows have them.
-  TANDEM_DEVICE void load_signed(float (&own)[chunk_columns], const QuantizeShared<V>& shared,
-                                 const float* vector, int panel) const {
-    hw::sync_warp();  // so that ptxas has no registers taken for the panels behind it
+  /// Visits the chunks of all rows as (row, panel, the vector's numbers of their columns, with signs as rows
+  /// have them).
+  template <typename Visit>
+  TANDEM_DEVICE void visit_beside(const float* vector, const QuantizeShared<V>& shared,
+                                  const Visit& visit) const {
     TANDEM_UNROLL
-    for (int c = 0; c < chunk_columns; ++c) own[c] = hw::load_global(vector + column(panel) + c);
-    tile::flip_signs(own, shared.signs[panel * lanes + lane]);
+    for (int panel = 0; panel < V.panels(); ++panel) {
+      float own[chunk_columns];
+      hw::sync_warp();  // so that ptxas has no registers taken for the panels behind it
+      TANDEM_UNROLL
+      for (int c = 0; c < chunk_columns; ++c) own[c] = hw::load_global(vector + column(panel) + c);
+      tile::flip_signs(own, shared.signs[panel * lanes + lane]);
+      TANDEM_UNROLL
+      for (int i = 0; i < count; ++i) visit(i, panel, own);
+    }
   }
   /// From elements times `inverse` what `taken` has of them.
   TANDEM_DEVICE static void subtract(float (&x)[chunk_columns], float inverse, const Pair& taken) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/dtype.h"
+#include "hw/operand.h"
 #include "hw/tensor_map.h"
 
 namespace tandem::quantize {
@@ -45,7 +46,7 @@ Status check_scales(const QuantizeProblem& problem) {
 }
 
 QuantizeVariant variant_of(const QuantizeProblem& problem) {
-  return {problem.x.dtype == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16,
+  return {hw::operand_of(problem.x.dtype),
           static_cast<int>(problem.head_dim()),
           problem.by_column,
           problem.to_integers() ? hw::Operand::int8 : hw::Operand::e4m3,
@@ -77,13 +78,6 @@ QuantizeArguments make_arguments(const QuantizeProblem& problem) {
   return args;
 }
 
-Status check_tables(const core::Rotary& rotary) {
-  for (auto [name, table] : {std::pair{"rotary.cos", rotary.cos}, {"rotary.sin", rotary.sin}})
-    if (reinterpret_cast<std::uintptr_t>(table) % 16 != 0)
-      return {TANDEM_INVALID_ARGUMENT, std::string(name) + " is not aligned to 16 bytes"};
-  return {};
-}
-
 }  // namespace
 
 Status supported(const QuantizeProblem& problem) {
@@ -94,7 +88,7 @@ Status supported(const QuantizeProblem& problem) {
   if (Status s = hw::check_tensor("x", problem.x); !s.ok()) return s;
   if (Status s = hw::check_tensor("out", problem.out); !s.ok()) return s;
   if (Status s = check_scales(problem); !s.ok()) return s;
-  if (Status s = check_tables(problem.rotary); !s.ok()) return s;
+  if (Status s = hw::check_rotary("rotary", problem.rotary); !s.ok()) return s;
   if (tiles_of(problem) > std::numeric_limits<int>::max())
     return refuse("batch * heads * ceil(s / 128) is more than 2^31", "takes less: quantise in pieces");
   return {};

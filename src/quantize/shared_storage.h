@@ -8,6 +8,7 @@
 #include "hw/hw.h"
 #include "quantize/variant.h"
 #include "tile/shared_tile.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::quantize {
 
@@ -43,14 +44,6 @@ struct alignas(16) PackedRows {
 };
 struct NoRows {};
 
-template <int count>
-TANDEM_DEVICE float largest_of_lanes(float own) {
-  TANDEM_UNROLL
-  for (std::uint32_t distance = 1; distance < count; distance *= 2)
-    own = hw::max(own, hw::shuffle_xor(own, distance));
-  return own;
-}
-
 template <QuantizeVariant V>
 struct QuantizeShared {
   static constexpr int warps = V.threads() / hw::warp_size;
@@ -67,7 +60,7 @@ struct QuantizeShared {
     if (hw::lane_index() == 0) of_warp[turn][warp] = largest;
   }
   TANDEM_DEVICE float largest(int turn) const {
-    return largest_of_lanes<warps>(of_warp[turn][hw::lane_index() % warps]);
+    return tile::warp_max<warps>(of_warp[turn][hw::lane_index() % warps]);
   }
 };
 

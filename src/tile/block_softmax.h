@@ -11,6 +11,7 @@
 #include "hw/hw.h"
 #include "tile/gemm.h"
 #include "tile/softmax.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::tile {
 
@@ -169,8 +170,7 @@ struct BlockSoftmax : BlockStatistics {
  private:
   /// Codes have no NaN: a row's maximum has to carry it.
   TANDEM_DEVICE static float quad_max_or_nan(float x) {
-    x = hw::max_or_nan(x, hw::shuffle_xor(x, 1));
-    return hw::max_or_nan(x, hw::shuffle_xor(x, 2));
+    return warp_reduce<4>(x, [](float a, float b) { return hw::max_or_nan(a, b); });
   }
   /// The offset that the line has once it was rounded where the float is 0: as weights go by that one number,
   /// its rounding cancels. An infinite one stays.

@@ -8,6 +8,7 @@
 
 #include "hw/hw.h"
 #include "tile/block_softmax.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::tile {
 
@@ -79,10 +80,8 @@ struct Fp16Softmax : BlockStatistics {
   /// that two shuffles do.
   template <typename Max>
   TANDEM_DEVICE static std::uint32_t quad_max(const std::uint32_t (&top)[2], const Max& max) {
-    std::uint32_t both =
-        max(hw::select_bytes<0x5410>(top[0], top[1]), hw::select_bytes<0x7632>(top[0], top[1]));
-    both = max(both, hw::shuffle_xor(both, 1));
-    return max(both, hw::shuffle_xor(both, 2));
+    return warp_reduce<4>(
+        max(hw::select_bytes<0x5410>(top[0], top[1]), hw::select_bytes<0x7632>(top[0], top[1])), max);
   }
 };
 

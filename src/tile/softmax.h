@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "hw/hw.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::tile {
 
@@ -22,14 +23,8 @@ constexpr int row_of_accumulator(int j) { return (j / 2) % 2; }
 constexpr int column_of_accumulator(int j) { return j / 4 * 8 + j % 2; }
 
 /// max or sum over the four lanes that share a row.
-TANDEM_DEVICE float quad_max(float x) {
-  x = hw::max(x, hw::shuffle_xor(x, 1));
-  return hw::max(x, hw::shuffle_xor(x, 2));
-}
-TANDEM_DEVICE float quad_sum(float x) {
-  x += hw::shuffle_xor(x, 1);
-  return x + hw::shuffle_xor(x, 2);
-}
+TANDEM_DEVICE float quad_max(float x) { return warp_max<4>(x); }
+TANDEM_DEVICE float quad_sum(float x) { return warp_sum<4>(x); }
 
 /// Factors by which the output has to be multiplied before a block is added.
 struct Rescale {

@@ -163,6 +163,15 @@ TEST(CppDecode, PassesEveryOptionOn) {
   }
 }
 
+TEST(CppDecode, PrefixesReachTheLibrary) {
+  DecodeRequest request;
+  const std::int64_t groups = request.args.q.shape[0] + 1;
+  const Status status = attention_decode(
+      typed<const float>(request.args.q), typed_cache(request.cache), typed<float>(request.args.o),
+      {.prefixes = SharedPrefixes(groups, request.cache.lengths, request.cache.lengths)});
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("prefixes.groups is " + std::to_string(groups)));
+}
+
 TEST(CppDecode, SplitSizeKernelAndStepReachTheLibrary) {
   DecodeRequest request;
   const auto q = typed<const float>(request.args.q);

@@ -54,16 +54,18 @@ struct Decode {
   tandem_rotary rotary{};
   tandem_mask mask{};
   tandem_cache_scales scales{};
+  tandem_shared_prefixes prefixes{};
 
   Decode() {
     args.struct_size = sizeof(args), args.backend = TANDEM_BACKEND_HOPPER;
     cache.struct_size = sizeof(cache), rotary.struct_size = sizeof(rotary), mask.struct_size = sizeof(mask);
-    scales.struct_size = sizeof(scales);
+    scales.struct_size = sizeof(scales), prefixes.struct_size = sizeof(prefixes);
     args.cache = &cache, args.rotary = &rotary, args.mask = &mask, args.scales = &scales;
+    args.prefixes = &prefixes;
   }
   template <typename Visit>
   void for_each_struct(Visit visit) {
-    visit(args), visit(cache), visit(rotary), visit(mask), visit(scales);
+    visit(args), visit(cache), visit(rotary), visit(mask), visit(scales), visit(prefixes);
   }
 };
 

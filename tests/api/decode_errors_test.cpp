@@ -297,6 +297,28 @@ T* moved(T* address, std::ptrdiff_t bytes) {
   return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(address) + static_cast<std::uintptr_t>(bytes));
 }
 
+/// Groups of sequences that share prefixes, which a test may change.
+tandem_shared_prefixes& share_prefixes(DecodeRequest& r, std::int64_t groups) {
+  static constexpr std::int32_t sequences[] = {0, 1, 1}, lengths[] = {3, 0, 0};
+  r.prefixes = {sizeof(r.prefixes), groups, sequences, lengths};
+  r.args.prefixes = &r.prefixes;
+  return r.prefixes;
+}
+
+std::vector<Mistake> prefix_mistakes() {
+  return {
+      {"FewerThanNoGroups",
+       [](DecodeRequest& r) { share_prefixes(r, -1); },
+       {"prefixes.groups is -1", "0 to q.shape[0] (batch)"}},
+      {"MoreGroupsThanSequences",
+       [](DecodeRequest& r) { share_prefixes(r, r.args.q.shape[0] + 1); },
+       {"prefixes.groups is ", "0 to q.shape[0] (batch)"}},
+      {"SizeOfPrefixes",
+       [](DecodeRequest& r) { share_prefixes(r, 1).struct_size = 3; },
+       {"prefixes->struct_size is 3", "sizeof"}},
+  };
+}
+
 std::vector<Mistake> memory_mistakes() {
   return {
       {"LastStrideOfKeys",
@@ -336,6 +358,18 @@ std::vector<Mistake> memory_mistakes() {
       {"MisalignedCosines",
        [](DecodeRequest& r) { r.rotary.cos = moved(r.rotary.cos, 1); },
        {"rotary.cos is 0x", "not aligned"}},
+      {"NullPrefixGroups",
+       [](DecodeRequest& r) { share_prefixes(r, 1).cu_sequences = nullptr; },
+       {"prefixes.cu_sequences is NULL"}},
+      {"NullPrefixLengths",
+       [](DecodeRequest& r) { share_prefixes(r, 1).lengths = nullptr; },
+       {"prefixes.lengths is NULL"}},
+      {"MisalignedPrefixLengths",
+       [](DecodeRequest& r) {
+         tandem_shared_prefixes& prefixes = share_prefixes(r, 1);
+         prefixes.lengths = moved(prefixes.lengths, 2);
+       },
+       {"prefixes.lengths is 0x", "not aligned", "4 bytes"}},
       {"MisalignedSinks",
        [](DecodeRequest& r) { r.args.sinks = moved(r.args.sinks, 2); },
        {"sinks is 0x", "not aligned", "4 bytes"}},
@@ -371,6 +405,7 @@ INSTANTIATE_TEST_SUITE_P(Option, DecodeMistakes, ::testing::ValuesIn(option_mist
 INSTANTIATE_TEST_SUITE_P(Dtype, DecodeMistakes, ::testing::ValuesIn(dtype_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Scales, DecodeMistakes, ::testing::ValuesIn(scale_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(SecondPart, DecodeMistakes, ::testing::ValuesIn(second_part_mistakes()), by_name);
+INSTANTIATE_TEST_SUITE_P(Prefixes, DecodeMistakes, ::testing::ValuesIn(prefix_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(HeadDim, DecodeMistakes, ::testing::ValuesIn(head_dim_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Shape, DecodeMistakes, ::testing::ValuesIn(shape_mistakes()), by_name);
 INSTANTIATE_TEST_SUITE_P(Cache, DecodeMistakes, ::testing::ValuesIn(cache_mistakes()), by_name);

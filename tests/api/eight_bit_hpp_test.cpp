@@ -33,6 +33,17 @@ struct Quantised {
   Tensor<float> scales() { return Tensor<float>::bshd(scale.data(), scale_shape); }
 };
 
+/// Of blocks of 128 tokens, and of values by column.
+Scales scales_of(Quantised& q, Quantised& k, Quantised& v) {
+  return {.q = q.scales(),
+          .k = k.scales(),
+          .v = v.scales(),
+          .q_block = 128,
+          .k_block = 128,
+          .v_block = 128,
+          .v_layout = TANDEM_VALUES_BY_COLUMN};
+}
+
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
@@ -54,14 +65,7 @@ TEST(CppEightBit, QuantisedInputsGiveTheOutputOfTheirOriginalsButForRounding) {
     ASSERT_TRUE(status) << status.message();
 
   std::vector<float> o(count(shape), NAN), expected(count(shape));
-  const Scales scales{.q = q.scales(),
-                      .k = k.scales(),
-                      .v = v.scales(),
-                      .q_block = 128,
-                      .k_block = 128,
-                      .v_block = 128,
-                      .v_layout = TANDEM_VALUES_BY_COLUMN};
-  const EightBitInputs inputs{q8, k8, v8, scales};
+  const EightBitInputs inputs{q8, k8, v8, scales_of(q, k, v)};
   const ForwardOptions options{.mask = Mask::causal()};
   std::size_t bytes = 0;
   ASSERT_TRUE(attention_forward_workspace(inputs, Tensor<float>::bshd(o.data(), shape), options, bytes));
@@ -76,6 +80,56 @@ TEST(CppEightBit, QuantisedInputsGiveTheOutputOfTheirOriginalsButForRounding) {
   ASSERT_TRUE(of_originals) << of_originals.message();
   EXPECT_LT(largest_difference(o, expected), 0.5);
   EXPECT_GT(largest_difference(o, expected), 1e-3);
+}
+
+/// Of each column over the tokens: batch, 1, heads, d.
+std::vector<float> means(const std::vector<float>& x) {
+  const auto of_entry = static_cast<std::size_t>(shape.heads * shape.head_dim);
+  std::vector<float> mean(of_entry * static_cast<std::size_t>(shape.batch));
+  const std::size_t tokens = x.size() / mean.size();
+  for (std::size_t i = 0; i < x.size(); ++i)
+    mean[i / (tokens * of_entry) * of_entry + i % of_entry] += x[i] / static_cast<float>(tokens);
+  return mean;
+}
+
+TEST(CppEightBit, MeansThatAreTakenOffComeBackInOutputAndLse) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Quantised q(random, shape), k(random, shape), v(random, column_shape);
+  for (std::size_t i = 0; i < count(shape); i += 2) k.x[i] += 10, v.x[i] -= 10;
+  const std::vector<float> k_mean = means(k.x), v_mean = means(v.x);
+  constexpr Shape mean_shape{.batch = 2, .sequence = 1, .heads = 3, .head_dim = 64};
+  constexpr Shape row_shape{.batch = 2, .sequence = 200, .heads = 3, .head_dim = 1};
+  std::vector<float> dots(count(row_shape), NAN);
+  const auto k_shift = Tensor<const float>::bshd(k_mean.data(), mean_shape),
+             v_shift = Tensor<const float>::bshd(v_mean.data(), mean_shape);
+  const auto of_rows = Tensor<float>::bshd(dots.data(), row_shape);
+  const auto q8 = Tensor<E4m3>::bshd(q.bits.data(), shape), k8 = Tensor<E4m3>::bshd(k.bits.data(), shape);
+  const auto v8 = Tensor<E4m3>::bshd(v.bits.data(), column_shape);
+  for (const Status& status :
+       {attention_quantize(q.values(), q8, q.scales(),
+                           {.hadamard_seed = 7, .k_shift = k_shift, .q_dot_k_shift = of_rows}),
+        attention_quantize(k.values(), k8, k.scales(), {.hadamard_seed = 7, .shift = k_shift}),
+        attention_quantize(v.values(), v8, v.scales(),
+                           {.layout = TANDEM_VALUES_BY_COLUMN, .shift = v_shift})})
+    ASSERT_TRUE(status) << status.message();
+
+  std::vector<float> o(count(shape), NAN), lse(count(row_shape), NAN), expected(o), expected_lse(lse);
+  Scales scales = scales_of(q, k, v);
+  scales.v_shift = v_shift;
+  scales.q_dot_k_shift = Tensor<const float>(of_rows);
+  const EightBitInputs inputs{q8, k8, v8, scales};
+  const auto options = [&](std::vector<float>& to) {
+    return ForwardOptions{.lse = Tensor<float>::bshd(to.data(), row_shape),
+                          .backend = TANDEM_BACKEND_REFERENCE};
+  };
+  const Status status = attention_forward(inputs, Tensor<float>::bshd(o.data(), shape), options(lse));
+  ASSERT_TRUE(status) << status.message();
+  ASSERT_TRUE(attention_forward(q.values(), k.values(), v.values(),
+                                Tensor<float>::bshd(expected.data(), shape), options(expected_lse)));
+  EXPECT_LT(largest_difference(o, expected), 0.3);
+  EXPECT_LT(largest_difference(lse, expected_lse), 0.3);
 }
 
 TEST(CppEightBit, ScoreAmplitudesAreNumbersOfE4m3WithWhichFp16HoldsEveryScore) {
@@ -102,17 +156,9 @@ TEST(CppEightBit, IntegersAndTwoTermsAreFiner) {
                                attention_quantize(k.values(), k8, k.scales(), rows),
                                attention_quantize(v.values(), v8, v.scales(), columns)})
     ASSERT_TRUE(status) << status.message();
-  const Int8Inputs inputs{q8,
-                          k8,
-                          v8,
-                          {.q = q.scales(),
-                           .k = k.scales(),
-                           .v = v.scales(),
-                           .q_block = 128,
-                           .k_block = 128,
-                           .v_block = 128,
-                           .v_layout = TANDEM_VALUES_BY_COLUMN,
-                           .v_terms = 2}};
+  Scales scales = scales_of(q, k, v);
+  scales.v_terms = 2;
+  const Int8Inputs inputs{q8, k8, v8, scales};
   const ForwardOptions options{.backend = TANDEM_BACKEND_REFERENCE};
   std::vector<float> o(count(shape), NAN), expected(count(shape));
   const Status status = attention_forward(inputs, Tensor<float>::bshd(o.data(), shape), options);

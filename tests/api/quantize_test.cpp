@@ -229,6 +229,10 @@ TEST(Quantize, OfNothingWritesNothing) {
     if (dimension != 1) args.scale.shape[dimension] = 0;
     if (dimension == 1) args.block = 0, args.scale.shape[1] = 1;
     EXPECT_EQ(tandem_quantize(&args, nullptr), TANDEM_OK) << tandem_last_error();
+    std::vector<float> shift(64);  // whose products with nothing have no address
+    args.k_shift = {shift.data(), TANDEM_FP32, {1, 1, 1, args.x.shape[3]}, {0, 0, 0, 1}};
+    args.k_shift.shape[2] = args.x.shape[2];
+    EXPECT_EQ(tandem_quantize(&args, nullptr), TANDEM_OK) << tandem_last_error();
     EXPECT_TRUE(t.out.untouched());
   }
 }

@@ -1,6 +1,7 @@
 // What a call that asks for a kernel for study gets from the library that has none of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <string>
 
 #include "tests/api/request.h"
 
@@ -35,6 +36,31 @@ TEST(Study, TheWordsNameTheLibraryThatHasTheKernel) {
   EXPECT_THAT(tandem_last_error(), HasSubstr(hopper_built() ? "libtandem_study" : "cmake --preset hopper"));
   request.study.overlap = TANDEM_OVERLAP_AUTO;
   EXPECT_EQ(tandem_forward_workspace(&request.args, &bytes), hopper_built() ? TANDEM_OK : TANDEM_UNSUPPORTED);
+}
+
+// The words are of the call that would run, whatever it asks for.
+TEST(Study, WhatTheForwardServesIsExplained) {
+  static const float slopes[2] = {0.5f, 0.25f}, sinks[2] = {};
+  static const std::uint64_t tree[64] = {1};
+  const auto statuses = [](const auto& ask) {
+    Request request(served_case(), TANDEM_BACKEND_HOPPER);
+    ask(request);
+    std::size_t bytes = 0;
+    char text[4096] = "";
+    const tandem_status served = tandem_forward_workspace(&request.args, &bytes);
+    EXPECT_EQ(tandem_explain_forward(&request.args, text, sizeof text), served) << tandem_last_error();
+    if (served == TANDEM_OK) {
+      EXPECT_THAT(std::string(text), HasSubstr("* d64")) << "the kernel that is taken";
+    }
+  };
+  statuses([](Request&) {});
+  statuses([](Request& r) { r.args.alibi_slopes = slopes; });
+  statuses([](Request& r) { r.args.sinks = sinks; });
+  statuses([](Request& r) { r.args.tree = tree; });
+  statuses([](Request& r) {
+    r.mask.struct_size = sizeof r.mask, r.mask.kind = TANDEM_MASK_CAUSAL, r.mask.chunk = 16;
+    r.args.mask = &r.mask;
+  });
 }
 
 TEST(Study, TheSameForAStep) {

@@ -45,6 +45,16 @@ TEST(ValidateDecode, PassesEverythingOn) {
   EXPECT_EQ(p.kernel, TANDEM_DECODE_SHARED_P);
 }
 
+TEST(ValidateDecode, PassesPrefixesOn) {
+  DecodeCase c = small_step();
+  c.prefix_sequences = {0, 2}, c.prefix_lengths = {1};
+  const DecodeRequest request(c);
+  const core::SharedPrefixes shared = validated(request.args).prefixes;
+  EXPECT_EQ(shared.groups, 1);
+  EXPECT_EQ(shared.cu_sequences, request.tensors.setup.prefix_sequences.data());
+  EXPECT_EQ(shared.lengths, request.tensors.setup.prefix_lengths.data());
+}
+
 TEST(ValidateDecode, DropsWhatIsNotThere) {
   DecodeCase c = small_step();
   c.page_size = 0, c.new_len = 0, c.rotary_dim = 0, c.lse = false, c.batch_index = false;

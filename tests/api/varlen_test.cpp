@@ -138,6 +138,8 @@ TEST(Varlen, MistakesOfAppendingAreNamed) {
       {"varlen.k_new.shape[0] (batch) is 1; it has to be 2",
        [](Call& call) { call.varlen.cu_seqlens_k_new = nullptr; }},
       {"overlap", [](Call& call) { call.varlen.k_new.data = call.args.k.data; }},
+      {"q.shape[2] (heads) is 0, less than k.shape[2] (heads)",
+       [](Call& call) { call.args.q.shape[2] = call.args.o.shape[2] = call.args.lse.shape[2] = 0; }},
       {"varlen.leftpad_k",
        [](Call& call) {
          call.varlen.leftpad_k =
@@ -264,6 +266,28 @@ TEST(Varlen, NoSequencesAreNoError) {
   call.varlen.batch = 0;
   EXPECT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
   EXPECT_TRUE(tensors.o.untouched());
+}
+
+// Frameworks give NULL as the address of an array without elements: page tables, lengths and indices.
+TEST(Varlen, NoSequencesNeedNoArraysOfThem) {
+  VarlenCase c = two_sequences();
+  c.keys = KeyLayout::paged;
+  const VarlenTensors tensors(c);
+  for (const bool appends : {false, true}) {
+    Call call(tensors, TANDEM_BACKEND_CPU);
+    call.varlen.batch = 0;
+    call.varlen.page_table = nullptr;
+    call.varlen.seqused_k = nullptr;
+    if (appends) {
+      static const std::int32_t none[1] = {};
+      call.varlen.cu_seqlens_k_new = none;
+      call.varlen.k_new = call.varlen.v_new = call.args.k;
+      call.varlen.k_new.shape[0] = call.varlen.v_new.shape[0] = 1;
+      call.varlen.k_new.shape[1] = call.varlen.v_new.shape[1] = 0;
+    }
+    EXPECT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
+    EXPECT_TRUE(tensors.o.untouched());
+  }
 }
 
 TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {

@@ -2,7 +2,9 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits>
 #include <random>
+#include <sstream>
 
 #include "element.h"
 #include "safetensors.h"
@@ -16,6 +18,7 @@ using cli::HostTensor;
 using cli::Layout;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 using Tensors = std::vector<std::pair<std::string, HostTensor>>;
 
@@ -106,6 +109,72 @@ TEST_F(Attend, FinerModesOfEightBitsAreNearer) {
   EXPECT_EQ(attend({"-o", out, "--fp8=best"}).exit_code, 2);
 }
 
+/// What the table of a call with --check and one layer has as the RMSE against the oracle.
+double rmse_of_oracle(const Outcome& outcome) {
+  std::istringstream row(outcome.out.substr(outcome.out.find("\n-") + 1));
+  std::vector<std::string> cells(7);  // layer, shape, keys, dtype, backend, largest error, RMSE
+  for (std::string& cell : cells) row >> cell;
+  return std::stod(cells[6]);
+}
+
+TEST_F(Attend, CheckShowsWhatEightBitsCostAndDoesNotJudgeIt) {
+  save(in, {{"q", normal({1, 70, 2, 64}, TANDEM_BF16, 1)},
+            {"k", normal({1, 150, 1, 64}, TANDEM_BF16, 2)},
+            {"v", normal({1, 150, 1, 64}, TANDEM_BF16, 3)}});
+  const Outcome whole = attend({"--check"}), fast = attend({"--check", "--fp8"}),
+                accurate = attend({"--check", "--fp8=accurate"});
+  for (const Outcome& outcome : {whole, fast, accurate}) ASSERT_EQ(outcome.exit_code, 0) << outcome;
+  EXPECT_GT(rmse_of_oracle(fast), 2 * rmse_of_oracle(accurate)) << fast << accurate;
+  EXPECT_GT(rmse_of_oracle(accurate), 1.2 * rmse_of_oracle(whole)) << accurate << whole;
+  EXPECT_THAT(whole.out, AllOf(HasSubstr("ok"), Not(HasSubstr("not judged"))));
+  EXPECT_THAT(fast.out, AllOf(HasSubstr("not judged"), Not(HasSubstr("ok"))));
+}
+
+/// Every other column has a mean, of which 8 bits would be lost.
+HostTensor biased(HostTensor x) {
+  std::vector<float> values = x.to_dense();
+  for (std::size_t i = 0; i < values.size(); i += 2) values[i] += 8;
+  x.assign_dense(values);
+  return x;
+}
+
+TEST_F(Attend, MeansAreTakenOff8BitsAndComeBackInBothOutputs) {
+  save(in, {{"q", normal({2, 70, 2, 64}, TANDEM_FP32, 1)},
+            {"k", biased(normal({2, 150, 1, 64}, TANDEM_FP32, 2))},
+            {"v", biased(normal({2, 150, 1, 64}, TANDEM_FP32, 3))}});
+  ASSERT_EQ(attend({"-o", out, "--lse"}).exit_code, 0);
+  const std::vector<float> o = loaded(out, "o", TANDEM_FP32), lse = loaded(out, "lse", TANDEM_FP32);
+  const auto errors_of = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"-o", out, "--lse", "--fp8"});
+    const Outcome rounded = attend(options);
+    EXPECT_EQ(rounded.exit_code, 0) << rounded;
+    const auto largest = [&](const std::vector<float>& expected, const char* name) {
+      const std::vector<float> own = loaded(out, name, TANDEM_FP32);
+      float error = 0;
+      for (std::size_t i = 0; i < own.size(); ++i) error = std::max(error, std::fabs(own[i] - expected[i]));
+      return error;
+    };
+    return std::pair(largest(o, "o"), largest(lse, "lse"));
+  };
+  const auto [of_o, of_lse] = errors_of({"--means"});
+  EXPECT_LT(of_o, 0.2f);
+  EXPECT_LT(of_lse, 0.2f);
+  EXPECT_GT(errors_of({}).first, 2 * of_o) << "bits of v go to its mean";
+}
+
+TEST_F(Attend, WithACapOnlyTheMeanOfValuesIsTakenOff) {
+  save(in, {{"q", normal({1, 30, 1, 64}, TANDEM_FP32, 1)},
+            {"k", normal({1, 40, 1, 64}, TANDEM_FP32, 2)},
+            {"v", biased(normal({1, 40, 1, 64}, TANDEM_FP32, 3))}});
+  ASSERT_EQ(attend({"-o", out, "--softcap", "5"}).exit_code, 0);
+  const std::vector<float> expected = loaded(out, "o", TANDEM_FP32);
+  const Outcome rounded = attend({"-o", out, "--softcap", "5", "--fp8", "--means"});
+  ASSERT_EQ(rounded.exit_code, 0) << rounded;
+  const std::vector<float> o = loaded(out, "o", TANDEM_FP32);
+  for (std::size_t i = 0; i < o.size(); ++i) ASSERT_NEAR(o[i], expected[i], 0.2) << i;
+  EXPECT_EQ(attend({"-o", out, "--means"}).exit_code, 2) << "of 8 bits only";
+}
+
 TEST_F(Attend, OneKeyGivesItsValue) {
   const HostTensor v = normal({1, 1, 1, 8}, TANDEM_FP32, 3);
   save(in,
@@ -188,6 +257,45 @@ TEST_F(Attend, CheckFindsAWrongResult) {
   const Outcome outcome = run_tool_with_wrong_backend({"attend", in, "--backend", "cpu", "--check"});
   EXPECT_EQ(outcome.exit_code, 1) << outcome;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("FAILED"), HasSubstr("oracle")));
+}
+
+TEST_F(Attend, BesideNaNInTheInputTheOtherRowsAreJudged) {
+  Tensors tensors = small();
+  std::vector<float> q = tensors[0].second.to_dense();
+  q.back() = std::numeric_limits<float>::quiet_NaN();
+  tensors[0].second.assign_dense(q);
+  save(in, tensors);
+  const Outcome right = attend({"--backend", "cpu", "--check"});
+  EXPECT_EQ(right.exit_code, 0) << right;
+  EXPECT_LT(rmse_of_oracle(right), 1e-6) << right;
+  // The first element is wrong there, the last row NaN.
+  const Outcome wrong = run_tool_with_wrong_backend({"attend", in, "--backend", "cpu", "--check"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong;
+}
+
+TEST_F(Attend, AnInfiniteValueDoesNotMakeEverythingAsExpected) {
+  Tensors tensors = small();
+  std::vector<float> v = tensors[2].second.to_dense();
+  v.back() = std::numeric_limits<float>::infinity();
+  tensors[2].second.assign_dense(v);
+  tensors.emplace_back("wrong", normal({1, 2, 2, 8}, TANDEM_FP32, 9));
+  save(in, tensors);
+  EXPECT_EQ(attend({"--expect", "wrong"}).exit_code, 1);
+}
+
+TEST_F(Attend, ServesValuesOfAnotherHeadDim) {
+  save(in, {{"q", normal({2, 20, 4, 16}, TANDEM_FP32, 1)},
+            {"k", normal({2, 33, 2, 16}, TANDEM_FP32, 2)},
+            {"v", normal({2, 33, 2, 24}, TANDEM_FP32, 3)}});
+  const Outcome outcome = attend({"-o", out, "--lse", "--check", "--mask", "causal"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome;
+  const cli::SafetensorsFile written(out);
+  EXPECT_EQ(written.header().tensors.at("o").shape, (std::vector<std::int64_t>{2, 20, 4, 24}));
+  EXPECT_EQ(written.header().tensors.at("lse").shape, (std::vector<std::int64_t>{2, 20, 4}));
+  const Outcome eight_bit = attend({"--fp8"});
+  EXPECT_EQ(eight_bit.exit_code, 4) << eight_bit;
+  EXPECT_THAT(eight_bit.err,
+              AllOf(HasSubstr("--fp8"), HasSubstr("head dim of --v is 24 and that of --q 16")));
 }
 
 TEST_F(Attend, RunsEveryLayerOfARealModelWithinRoundingOfItsOwnOutput) {

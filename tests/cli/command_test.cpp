@@ -70,8 +70,18 @@ TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
       {{"attend", "f", "--scale", "3e38"}, "scale is 3e+38"},
       {{"attend", "f", "--softcap", "nan"}, "--softcap"},
       {{"attend", "f", "--tolerance", "nan"}, "--tolerance"},
-      {{"attend", "f", "--o-name", "\xff"}, "UTF-8"},
-      {{"attend", "f", "--o-name", "__metadata__"}, "__metadata__"},
+      {{"attend", "f", "-o", "g", "--o-name", "\xff"}, "UTF-8"},
+      {{"attend", "f", "-o", "g", "--o-name", "__metadata__"}, "__metadata__"},
+      {{"attend", "f", "--o-name", "o"}, "--o-name requires --output"},
+      {{"attend", "f", "--lse"}, "--lse requires --output"},
+      {{"attend", "f", "-o", "g", "--lse-name", "lse"}, "--lse-name requires --lse"},
+      {{"attend", "f", "--tolerance", "1"}, "--tolerance requires --expect"},
+      {{"attend", "f", "--chunk", "0"}, "--chunk: '0' is not a whole number from 1 to 2^60"},
+      {{"attend", "f", "--chunk", "1.5"}, "whole number"},
+      {{"attend", "f", "--chunk", "1152921504606846977"}, "2^60"},
+      {{"attend", "f", "--fp8", "--alibi"}, "--alibi excludes --fp8"},
+      {{"attend", "f", "--fp8=accurate", "--chunk", "8"}, "--chunk excludes --fp8"},
+      {{"quantize", "f", "-o", "g", "--block", "-1"}, "--block: '-1' is not a whole number from 0 to 2^60"},
   };
   for (const auto& [arguments, word] : mistakes) {
     const Outcome outcome = run_tool(arguments);
@@ -79,6 +89,13 @@ TEST(Usage, MistakesEndWithTwoAndNameTheMistake) {
     EXPECT_THAT(outcome.err, AllOf(testing::StartsWith("tandem: "), HasSubstr(word)));
     EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << "one line: " << outcome;
   }
+}
+
+TEST(Help, DeterministicPromisesNoMoreThanEveryBackwardCallKeeps) {
+  const std::string help = run_tool({"bench", "--help"}).out;
+  const std::size_t option = help.find("--deterministic");
+  ASSERT_NE(option, std::string::npos);
+  EXPECT_NE(help.find("with it or", option), std::string::npos) << help;
 }
 
 TEST(Usage, OutputThatStdoutDoesNotTakeEndsWithFive) {

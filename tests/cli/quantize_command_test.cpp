@@ -110,6 +110,33 @@ TEST_F(Quantize, IntegersAndTwoTerms) {
   EXPECT_EQ(quantize({"--terms", "2"}).exit_code, 2) << "by key there is one";
 }
 
+TEST_F(Quantize, MeansOfKeysAndValuesAreTakenOffAndWritten) {
+  const std::vector<float> x = save(in, {"l.0.q", "l.0.k", "l.0.v"});
+  const Outcome done = quantize({"--q", "l.{}.q", "--k", "l.{}.k", "--v", "l.{}.v", "--int8", "--means"});
+  ASSERT_EQ(done.exit_code, 0) << done;
+  const SafetensorsFile file(out);
+  EXPECT_EQ(file.header().tensors.size(), 9u);
+  EXPECT_NE(file.header().metadata.at("means"), "none");
+  EXPECT_EQ(file.header().tensors.at("l.0.v_shift").shape, (std::vector<std::int64_t>{1, heads, columns}));
+  EXPECT_EQ(file.header().tensors.at("l.0.q_dot_k_shift").shape,
+            (std::vector<std::int64_t>{1, tokens, heads}));
+  const std::vector<float> mean = loaded(file, "l.0.k_shift"), dots = loaded(file, "l.0.q_dot_k_shift");
+  EXPECT_EQ(loaded(file, "l.0.v_shift"), mean) << "of the same numbers";
+  const std::vector<std::byte> bits = file.read(file.header().tensors.at("l.0.k"));
+  const std::vector<float> scale = loaded(file, "l.0.k_scale");
+  std::vector<double> sum(mean.size()), dot(dots.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t token = i / (heads * columns), head = i / columns % heads, of_entry = i % sum.size();
+    const float unit = scale[token / 128 * heads + head];
+    const float back = static_cast<float>(std::to_integer<std::int8_t>(bits[i])) * unit + mean[of_entry];
+    ASSERT_NEAR(back, x[i], 0.501f * unit) << "element " << i;
+    sum[of_entry] += static_cast<double>(x[i]);
+    dot[token * heads + head] += static_cast<double>(x[i]) * static_cast<double>(mean[of_entry]);
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i] / tokens, mean[i], 1e-6) << i;
+  for (std::size_t i = 0; i < dot.size(); ++i) ASSERT_NEAR(dot[i], dots[i], 1e-5) << i;
+}
+
 TEST_F(Quantize, NamesWhatIsMissing) {
   save(in, {"q", "k"});
   const Outcome refused = quantize({});

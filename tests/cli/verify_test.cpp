@@ -53,6 +53,14 @@ TEST(Compare, NaNAndMisplacedInfinityAreInfinitelyWrong) {
   EXPECT_EQ(compare(std::vector{1.0f}, std::vector{1.0f, 2.0f}).max_abs, infinity);
 }
 
+TEST(Compare, NaNIsRightWhereItIsExpectedAndCountsForNothing) {
+  const Error error = compare(std::vector{nan, infinity, 3.0f}, std::vector{nan, infinity, 1.0f});
+  EXPECT_DOUBLE_EQ(error.max_abs, 2);
+  EXPECT_DOUBLE_EQ(error.rmse, 2);
+  EXPECT_EQ(compare(std::vector{1.0f, 1.0f}, std::vector{nan, 1.0f}).max_abs, infinity);
+  EXPECT_EQ(compare(std::vector{1.0f, 1.0f}, std::vector{nan, 1.0f}).rmse, infinity);
+}
+
 TEST(VisibleKeys, FollowTheHeader) {
   Call call;
   call.q.shape = {1, 4, 1, 8};
@@ -95,6 +103,98 @@ TEST(Verify, AcceptsTheCpuBackend) {
     const Call call = usual_call(dtype);
     EXPECT_EQ(verify(call, computed(call)).complaint, "") << described(call);
   }
+}
+
+TEST(Verify, AcceptsValuesOfAnotherHeadDim) {
+  for (const std::int64_t columns : {8, 24, 48}) {
+    Call call = usual_call(TANDEM_BF16);
+    call.v = normal(TANDEM_BF16, {2, 40, 2, columns}, 3);
+    const Output output = computed(call);
+    EXPECT_EQ(output.o.shape, (Shape{2, 24, 4, columns}));
+    const Verdict verdict = verify(call, output);
+    EXPECT_EQ(verdict.complaint, "");
+    EXPECT_GT(verdict.standard.rmse, 0);
+  }
+}
+
+TEST(Verify, MeasuresEightBitsAgainstTheOriginals) {
+  Call call = usual_call(TANDEM_FP32);
+  const double whole = verify(call, computed(call)).error.rmse;
+  call.eight_bit.emplace();
+  EXPECT_GT(verify(call, computed(call)).error.rmse, 1000 * whole);
+}
+
+/// Some numbers, a standard implementation's with an error of 1e-3 each, and a result with half of it.
+class Judge : public testing::Test {
+ protected:
+  Judge() {
+    for (int i = 0; i < 1000; ++i) {
+      const float exact = 1 + 0.01f * static_cast<float>(i % 7), error = i % 2 == 0 ? 1e-3f : -1e-3f;
+      judged.exact.o.push_back(exact);
+      judged.standard.o.push_back(exact + error);
+      judged.result.o.push_back(exact + error / 2);
+    }
+    judged.exact.lse = judged.standard.lse = judged.result.lse = std::vector<float>(10, 3.0f);
+  }
+  void set_all(std::size_t i, float value) {
+    for (Values* values : {&judged.exact, &judged.standard, &judged.result}) values->o[i] = value;
+  }
+  std::string complaint() const { return judge(judged).complaint; }
+
+  Judged judged;
+};
+
+TEST_F(Judge, NaNAndInfinityOfTheOracleAreRight) {
+  set_all(3, nan);
+  set_all(4, -infinity);
+  judged.exact.lse[0] = judged.standard.lse[0] = judged.result.lse[0] = nan;
+  const Verdict verdict = judge(judged);
+  EXPECT_EQ(verdict.complaint, "");
+  EXPECT_NEAR(verdict.error.max_abs, 5e-4, 1e-6);
+  EXPECT_NEAR(verdict.error.rmse, 5e-4, 1e-6);
+  for (std::size_t i = 0; i < judged.exact.o.size(); ++i) set_all(i, nan);
+  EXPECT_EQ(complaint(), "");
+}
+
+TEST_F(Judge, BesideNaNAWrongValueIsFound) {
+  set_all(3, nan);
+  judged.result.o[5] += 0.1f;
+  EXPECT_NE(complaint().find("largest error"), std::string::npos);
+  judged.result.o = judged.exact.o;
+  for (std::size_t i = 0; i < 1000; ++i) judged.result.o[i] += 1.5e-3f;
+  EXPECT_NE(complaint().find("RMSE"), std::string::npos);
+}
+
+TEST_F(Judge, BesideNaNAWrongLseIsFound) {
+  judged.exact.lse[0] = judged.standard.lse[0] = judged.result.lse[0] = nan;
+  judged.result.lse[1] += 0.1f;
+  EXPECT_NE(complaint().find("lse"), std::string::npos);
+}
+
+TEST_F(Judge, NaNIsWrongWhereTheOracleHasANumberOrAnInfinity) {
+  judged.result.o[3] = nan;
+  EXPECT_NE(complaint(), "");
+  judged.standard.o[3] = nan;
+  EXPECT_NE(complaint(), "") << "also where the standard implementation has it";
+  judged.exact.o[3] = infinity;
+  EXPECT_NE(complaint(), "");
+  judged.result.o[3] = -infinity;
+  EXPECT_NE(complaint(), "");
+}
+
+TEST_F(Judge, ANumberIsWrongWhereTheOracleHasNaN) {
+  judged.exact.o[3] = judged.standard.o[3] = nan;
+  EXPECT_NE(complaint(), "");
+}
+
+TEST_F(Judge, OfAStandardBeyondItsRangeTheOtherElementsAreTheYardstick) {
+  judged.standard.o[3] = nan;
+  judged.standard.lse[0] = infinity;
+  EXPECT_EQ(complaint(), "");
+  judged.result.o[5] += 0.1f;
+  EXPECT_NE(complaint().find("largest error"), std::string::npos);
+  judged.result.lse[0] += 0.1f;
+  EXPECT_NE(complaint().find("lse"), std::string::npos);
 }
 
 class VerifyRefuses : public testing::Test {

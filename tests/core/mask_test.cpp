@@ -1,5 +1,6 @@
 #include "core/mask.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <ostream>
 #include <random>
@@ -210,6 +211,29 @@ TEST(BlockRanges, CoverExactlyWhatIsVisible) {
           sight_of(s, q_begin, q_end, std::int64_t{block} * block_n, std::int64_t{block + 1} * block_n);
       ASSERT_EQ(block >= r.begin && block < r.end, sight.any) << where(block);
       ASSERT_EQ(block >= r.full_begin && block < r.full_end, sight.all) << where(block);
+    }
+  }
+}
+
+/// A block of queries sees the tiles of keys that see it: the backward's tiles count on it when they take
+/// turns.
+TEST(BlockRanges, AreTheSameFromBothSides) {
+  std::mt19937 random(15);
+  for (int repeat = 0; repeat < 4000; ++repeat) {
+    Shape s = random_shape(random);
+    s.mask.chunk = 0;  // which the backward does not have
+    const auto block_m = static_cast<std::int64_t>(1 + random() % 12),
+               block_n = static_cast<std::int64_t>(1 + random() % 12);
+    for (std::int64_t m = 0; m * block_m < s.q_len; ++m) {
+      const auto tiles = block_ranges(s.mask, m * block_m, std::min((m + 1) * block_m, s.q_len), s.q_len,
+                                      s.k_len, static_cast<int>(block_n));
+      for (std::int64_t n = 0; n * block_n < s.k_len; ++n) {
+        const auto blocks =
+            block_ranges(s.mask.transposed(), n * block_n, std::min((n + 1) * block_n, s.k_len), s.k_len,
+                         s.q_len, static_cast<int>(block_m));
+        ASSERT_EQ(tiles.begin <= n && n < tiles.end, blocks.begin <= m && m < blocks.end)
+            << s << " tile " << n << " of " << block_n << ", block " << m << " of " << block_m;
+      }
     }
   }
 }

@@ -17,12 +17,13 @@ namespace tandem::fuzz {
 struct DecodeCall {
   static constexpr std::size_t most_changes = 2;
   Arena arena = Arena(arena_bytes);
-  std::vector<std::int32_t> lengths, page_table, batch_index;
+  std::vector<std::int32_t> lengths, page_table, batch_index, cu_prefix_groups, prefix_lengths;
   ScoreOptions options;
   tandem_mask mask{};
   Angles angles;
   tandem_cache cache{};
   tandem_cache_scales scales{};
+  tandem_shared_prefixes prefixes{};
   bool planned = false, poisoned = false, inline_scales = false, appends_zeros = false;
   tandem_decode_args args{};
 

@@ -115,6 +115,19 @@ void draw_options(DecodeCall& call, Draws& draws, const Sizes& s, Noise& noise) 
   call.planned = draws.below(4) == 0;
 }
 
+/// Groups of sequences, whose numbers are anything: the backends of the host read each sequence's own keys.
+void draw_prefixes(DecodeCall& call, Draws& draws, const Sizes& s) {
+  call.prefixes.struct_size = sizeof call.prefixes;
+  if (draws.below(4) != 0) return;
+  call.args.prefixes = &call.prefixes;
+  call.prefixes.groups = draws.between(0, s.batch);
+  for (std::int64_t i = 0; i < call.prefixes.groups; ++i)
+    call.prefix_lengths.push_back(mostly(draws, draws.between(0, s.capacity())));
+  for (std::int64_t i = 0; i <= call.prefixes.groups; ++i) call.cu_prefix_groups.push_back(mostly(draws, i));
+  call.prefixes.cu_sequences = call.cu_prefix_groups.data();
+  call.prefixes.lengths = call.prefix_lengths.data();
+}
+
 /// What no sequence reads becomes NaN: tokens beyond the lengths, pages and entries of nobody, their scales.
 void poison(DecodeCall& call) {
   std::vector<const std::byte*> read;
@@ -185,6 +198,7 @@ void make_valid(DecodeCall& call, Draws& draws) {
   if (draws.below(4) == 0) args.qv = placer.input(s.dtype, {s.batch, s.q_len, s.heads, s.columns});
   place_outputs(args, placer, draws, s.dtype, {s.batch, s.q_len, s.heads, s.columns});
   draw_options(call, draws, s, placer.noise());
+  draw_prefixes(call, draws, s);
   poison_some(call, draws, poison);
 }
 
@@ -193,9 +207,11 @@ void change(DecodeCall& call, Draws& draws) {
   tandem_cache& cache = call.cache;
   std::int64_t* const numbers[] = {&args.split_size,         &cache.pages_per_sequence,
                                    &cache.page_table_stride, &call.angles.rotary.positions,
-                                   &call.angles.rotary.dim,  &args.alibi_stride};
-  std::size_t* const sizes[] = {&args.struct_size, &cache.struct_size, &call.scales.struct_size,
-                                &call.angles.rotary.struct_size, &call.mask.struct_size};
+                                   &call.angles.rotary.dim,  &args.alibi_stride,
+                                   &call.prefixes.groups};
+  std::size_t* const sizes[] = {&args.struct_size,        &cache.struct_size,
+                                &call.scales.struct_size, &call.angles.rotary.struct_size,
+                                &call.mask.struct_size,   &call.prefixes.struct_size};
   switch (change_one({call.tensors(), args.backend, call.arena}, 8, draws)) {
     case 0:
       return change_mask(call.mask, draws);
@@ -224,7 +240,9 @@ void change(DecodeCall& call, Draws& draws) {
                                        reinterpret_cast<const void**>(&cache.batch_index),
                                        &call.angles.rotary.cos,
                                        &call.angles.rotary.sin,
-                                       reinterpret_cast<const void**>(&args.scales)};
+                                       reinterpret_cast<const void**>(&args.scales),
+                                       reinterpret_cast<const void**>(&call.prefixes.cu_sequences),
+                                       reinterpret_cast<const void**>(&call.prefixes.lengths)};
       *draws.one_of(pointers) = nullptr;
     }
   }
@@ -244,6 +262,9 @@ bool may_run(const DecodeCall& call) {
   if (cache.batch_index != nullptr && !fits(call.batch_index, batch)) return false;
   const auto rows = static_cast<Wide>(call.lengths.size());
   if (call.paged() && !fits(call.page_table, (rows - 1) * cache.page_table_stride + cache.pages_per_sequence))
+    return false;
+  if (args.prefixes != nullptr && (!fits(call.cu_prefix_groups, Wide{call.prefixes.groups} + 1) ||
+                                   !fits(call.prefix_lengths, call.prefixes.groups)))
     return false;
   if (!call.options.fit(args, batch, Wide{batch} * q[1])) return false;
   return args.rotary == nullptr || call.angles.fit();

@@ -179,6 +179,7 @@ void count_features(const DecodeCall& call) {
   count_feature("sinks, slopes, tree and 8 bits", eight_bit && args.sinks && args.alibi_slopes && args.tree);
   count_feature("fixed splits", args.split_size > 0);
   count_feature("plan", call.planned);
+  count_feature("groups that share prefixes", args.prefixes != nullptr && call.prefixes.groups > 0);
   count_feature("NaN where nobody reads", call.poisoned);
 }
 

@@ -67,6 +67,17 @@ void draw_eight_bit(ForwardCall& call, Draws& draws, const Sizes& s, Placer& pla
   scales.qk_amplitude = static_cast<float>(draws.between(0, 448));
 }
 
+/// What quantising has taken off values, and off scores where no cap has changed them since.
+void draw_shifts(ForwardCall& call, Draws& draws, const Sizes& s, Placer& placer) {
+  tandem_scales& scales = call.scales;
+  if (call.args.scales == nullptr) return;
+  if (draws.below(2) == 0)
+    scales.v_shift = placer.input(
+        TANDEM_FP32, {draws.below(2) == 0 ? 1 : s.b, 1, draws.below(2) == 0 ? 1 : s.kv_heads, s.d});
+  if (call.args.softcap == 0 && draws.below(2) == 0)
+    scales.q_dot_k_shift = placer.input(TANDEM_FP32, {s.b, s.sq, s.heads, 1});
+}
+
 /// Lists of some of the key blocks for each block of queries, shared by entries or heads or not.
 void draw_block_list(ForwardCall& call, Draws& draws, const Sizes& s, Noise& noise) {
   tandem_block_list& list = call.block_list;
@@ -108,7 +119,7 @@ bool lists_fit(const ForwardCall& call) {
 
 std::vector<tandem_tensor*> ForwardCall::tensors() {
   std::vector<tandem_tensor*> all = {&args.q, &args.k, &args.v, &args.o, &args.lse};
-  for (tandem_tensor* t : {&scales.q, &scales.k, &scales.v})
+  for (tandem_tensor* t : {&scales.q, &scales.k, &scales.v, &scales.v_shift, &scales.q_dot_k_shift})
     if (t->data != nullptr) all.push_back(t);
   return all;
 }
@@ -130,7 +141,7 @@ void make_valid(ForwardCall& call, Draws& draws) {
   args.softcap = draws.one_of({0.0f, 0.0f, 0.5f, 20.0f});
   call.mask = draw_mask(draws, 150);
   args.mask = draws.below(4) == 0 ? nullptr : &call.mask;
-  if (s.eight_bit) return;  // which have nothing else
+  if (s.eight_bit) return draw_shifts(call, draws, s, placer);  // which have nothing else
   call.mask.chunk = draws.below(4) == 0 ? draws.between(1, 40) : 0;
   call.options.draw(args, draws, placer.noise(), {s.b, s.heads, s.b * s.sq, s.sq});
   if (draws.below(3) == 0) draw_block_list(call, draws, s, placer.noise());
@@ -178,7 +189,9 @@ bool may_run(const ForwardCall& call) {
   const tandem_forward_args& args = call.args;
   for (const tandem_tensor* t : {&args.q, &args.k, &args.v, &args.o})
     if (!lies_within(call.arena, *t)) return false;
-  for (const tandem_tensor* t : {&args.lse, &call.scales.q, &call.scales.k, &call.scales.v})
+  const tandem_scales& scales = call.scales;
+  for (const tandem_tensor* t :
+       {&args.lse, &scales.q, &scales.k, &scales.v, &scales.v_shift, &scales.q_dot_k_shift})
     if (t->data != nullptr && !lies_within(call.arena, *t)) return false;
   const std::int64_t* q = args.q.shape;
   if (!call.options.fit(args, q[0], Wide{q[0]} * q[1]) || !lists_fit(call)) return false;

@@ -1,6 +1,7 @@
 // Hostile calls of tandem_forward, compared with an oracle of their own (oracle_*.h): what is valid gives its
 // result and touches nothing else, what is not is refused and touches nothing.
 #include <algorithm>
+#include <cmath>
 
 #include "tests/fuzz/forward_call.h"
 #include "tests/fuzz/oracle_eight_bit.h"
@@ -41,6 +42,28 @@ ReadRow scaled(ReadRow rows, const tandem_tensor& scales, std::int64_t block, st
   };
 }
 
+/// A reader of values that stand for a vector besides.
+ReadRow shifted(ReadRow rows, const tandem_tensor& shift, std::int64_t b, std::int64_t heads) {
+  if (shift.data == nullptr) return rows;
+  return [=, &shift](std::int64_t token, std::int64_t head) {
+    Numbers row = rows(token, head);
+    const Numbers own = shift_at(shift, b, head, heads);
+    for (std::size_t e = 0; e < row.size(); ++e) row[e] += own[e];
+    return row;
+  };
+}
+
+/// Gives lse back what a shift has taken off all scores of a row.
+void add_dot(Result& result, const tandem_forward_args& args, std::int64_t b, std::int64_t i,
+             std::int64_t h) {
+  if (args.scales == nullptr || args.scales->q_dot_k_shift.data == nullptr) return;
+  const tandem_tensor& dots = args.scales->q_dot_k_shift;
+  const double scale = args.scale > 0 ? args.scale : 1 / std::sqrt(static_cast<double>(args.q.shape[3])),
+               more = scale * value(dots, row_at(dots, b, i, h), 0);
+  result.lse += more;
+  if (std::isfinite(more)) result.score_reach = std::max(result.score_reach, std::abs(more));
+}
+
 Sequence sequence_of(const ForwardCall& call, std::int64_t b) {
   const tandem_forward_args& args = call.args;
   Sequence all = entry_of(args.q, args.k, args.v, b);
@@ -60,7 +83,7 @@ Sequence sequence_of(const ForwardCall& call, std::int64_t b) {
   const bool grouped = scales.q.shape[2] == args.k.shape[2];
   all.q = scaled(all.q, scales.q, scales.q_block, b, grouped ? all.group : 1);
   all.k = scaled(all.k, scales.k, scales.k_block, b, 1);
-  all.v = scaled(all.v, scales.v, scales.v_block, b, 1);
+  all.v = shifted(scaled(all.v, scales.v, scales.v_block, b, 1), scales.v_shift, b, args.k.shape[2]);
   return all;
 }
 
@@ -78,6 +101,11 @@ void count_features_of_eight_bit(const ForwardCall& call) {
   count_feature("blocks of v", scaled && scales.v.data != nullptr && scales.v.shape[1] > 1);
   count_feature("scales of q for each head", scaled && scales.q.data != nullptr && scales.q.shape[2] > 2);
   count_feature("scales of k for each entry", scaled && scales.k.data != nullptr && scales.k.shape[0] > 1);
+  const tandem_tensor &v_shift = scales.v_shift, &dots = scales.q_dot_k_shift;
+  count_feature("a shift of v", scaled && v_shift.data != nullptr);
+  count_feature("a shift of v for each entry", scaled && v_shift.data != nullptr && v_shift.shape[0] > 1);
+  count_feature("a shift of v for each head", scaled && v_shift.data != nullptr && v_shift.shape[2] > 1);
+  count_feature("a shift of k", scaled && dots.data != nullptr && call.args.lse.data != nullptr);
   const bool integers = scaled && number(call.args.q.dtype) == TANDEM_INT8;
   count_feature("integers", integers);
   count_feature("integers, values of two terms", integers && call.by_column() && call.terms() == 2);
@@ -113,7 +141,11 @@ void compare(const ForwardCall& call) {
   for (std::int64_t b = 0; any && b < args.o.shape[0]; ++b) {
     const Sequence sequence = sequence_of(call, b);
     for (std::int64_t i = 0; i < args.o.shape[1]; ++i)
-      for (std::int64_t h = 0; h < args.o.shape[2]; ++h) compared.row(b, i, h, attend(sequence, i, h));
+      for (std::int64_t h = 0; h < args.o.shape[2]; ++h) {
+        Result expected = attend(sequence, i, h);
+        add_dot(expected, args, b, i, h);
+        compared.row(b, i, h, expected);
+      }
   }
   count_features(call);
 }

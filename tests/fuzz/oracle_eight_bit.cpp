@@ -83,6 +83,25 @@ std::int64_t place_of_key(std::int64_t key) {
   return key / 16 * 16 + (std::find(std::begin(order), std::end(order), key % 16) - std::begin(order));
 }
 
+Numbers shift_at(const tandem_tensor& shift, std::int64_t b, std::int64_t h, std::int64_t heads) {
+  return read_row(shift, shift.shape[0] == 1 ? 0 : b, 0, h / (heads / shift.shape[2]));
+}
+
+bool shift_holds(const tandem_tensor& shift, const tandem_tensor& of, bool any_divisor) {
+  if (shift.data == nullptr) return true;
+  const std::int64_t *own = shift.shape, heads = of.shape[2];
+  if (number(shift.dtype) != TANDEM_FP32 || own[1] != 1 || own[3] != of.shape[3]) return false;
+  if (own[0] != 1 && own[0] != of.shape[0]) return false;
+  if (own[2] != 1 && own[2] != heads && !(any_divisor && own[2] > 0 && heads % own[2] == 0)) return false;
+  return memory_holds(shift);
+}
+
+bool dots_hold(const tandem_tensor& dots, const tandem_tensor& q) {
+  if (dots.data == nullptr) return true;
+  return number(dots.dtype) == TANDEM_FP32 && std::equal(dots.shape, dots.shape + 3, q.shape) &&
+         dots.shape[3] == 1 && memory_holds(dots);
+}
+
 bool scales_hold(const tandem_tensor& scales, std::int64_t block, const tandem_tensor& tokens,
                  std::initializer_list<std::int64_t> heads) {
   if (block < 0) return false;

@@ -38,6 +38,15 @@ double scale_at(const tandem_tensor& scales, std::int64_t b, std::int64_t s, std
 /// Where a row of values by column has a key.
 std::int64_t place_of_key(std::int64_t key);
 
+/// The vector that a shift has for a row of entry b and head h of `heads`, each of which may be shared.
+Numbers shift_at(const tandem_tensor& shift, std::int64_t b, std::int64_t h, std::int64_t heads);
+
+/// Whether a shift of a tensor's rows is what tandem.h allows; `any_divisor`: of its heads, or else all or 1.
+bool shift_holds(const tandem_tensor& shift, const tandem_tensor& of, bool any_divisor);
+
+/// Whether there is a number of fp32 for each row of q.
+bool dots_hold(const tandem_tensor& dots, const tandem_tensor& q);
+
 /// Whether scales of blocks of a tensor's tokens are what tandem.h allows. `heads`: how many there may be,
 /// beside 1.
 bool scales_hold(const tandem_tensor& scales, std::int64_t block, const tandem_tensor& tokens,

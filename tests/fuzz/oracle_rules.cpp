@@ -106,7 +106,9 @@ bool eight_bit_holds(const tandem_forward_args& args) {
          (by_column || number(scales.v_layout) == TANDEM_VALUES_BY_KEY) &&
          scales_hold(scales.q, scales.q_block, args.q, {q_heads, kv_heads}) &&
          scales_hold(scales.k, scales.k_block, args.k, {kv_heads}) &&
-         scales_hold(scales.v, scales.v_block, args.k, {kv_heads});
+         scales_hold(scales.v, scales.v_block, args.k, {kv_heads}) &&
+         shift_holds(scales.v_shift, args.k, false) && dots_hold(scales.q_dot_k_shift, args.q) &&
+         (scales.q_dot_k_shift.data == nullptr || args.softcap == 0);
 }
 
 /// What a call reads beside q, k and v, as tensors.
@@ -126,7 +128,8 @@ std::vector<tandem_tensor> other_inputs(const tandem_forward_args& args) {
     all.push_back(blocks_of(args));
   }
   if (args.scales == nullptr) return all;
-  for (const tandem_tensor* t : {&args.scales->q, &args.scales->k, &args.scales->v})
+  const tandem_scales& scales = *args.scales;
+  for (const tandem_tensor* t : {&scales.q, &scales.k, &scales.v, &scales.v_shift, &scales.q_dot_k_shift})
     if (t->data != nullptr) all.push_back(*t);
   return all;
 }

@@ -23,11 +23,17 @@ struct Call {
   std::int64_t terms() const { return args.terms == 2 ? 2 : 1; }
   bool to_integers() const { return number(args.out.dtype) == TANDEM_INT8; }
   bool by_column() const { return number(args.layout) == TANDEM_VALUES_BY_COLUMN; }
-  std::vector<tandem_tensor*> tensors() { return {&args.x, &args.out, &args.scale}; }
+  std::vector<tandem_tensor*> tensors() {
+    std::vector<tandem_tensor*> all = {&args.x, &args.out, &args.scale};
+    for (tandem_tensor* t : {&args.shift, &args.k_shift, &args.q_dot_k_shift})
+      if (t->data != nullptr) all.push_back(t);
+    return all;
+  }
   std::vector<tandem_tensor> outputs() const {
     if (!has_elements(args.x)) return {};
-    if (args.scale_given == 1) return {args.out};
-    return {args.out, args.scale};
+    std::vector<tandem_tensor> all = {args.out, args.q_dot_k_shift};
+    if (args.scale_given != 1) all.push_back(args.scale);
+    return all;
   }
 };
 
@@ -40,6 +46,22 @@ void draw_rotary(Call& call, Draws& draws, Noise& noise) {
   for (std::int64_t i = 0; i < args.x.shape[0]; ++i)
     call.first_positions.push_back(mostly(draws, draws.between(-5, 40)));
   args.first_positions = call.first_positions.data();
+}
+
+/// Entries and heads of x, or any divisor of these, may be shared.
+tandem_tensor draw_shift(const tandem_tensor& x, Draws& draws, Placer& placer) {
+  const std::int64_t heads = std::max<std::int64_t>(1, draws.between(1, x.shape[2]));
+  return placer.input(TANDEM_FP32, {draws.below(2) == 0 ? 1 : x.shape[0], 1,
+                                    x.shape[2] % heads == 0 ? heads : 1, x.shape[3]});
+}
+
+void draw_shifts(Call& call, Draws& draws, Placer& placer) {
+  tandem_quantize_args& args = call.args;
+  const std::int64_t* x = args.x.shape;
+  if (draws.below(3) == 0) args.shift = draw_shift(args.x, draws, placer);
+  if (call.by_column() || draws.below(2) == 0) return;
+  args.k_shift = draw_shift(args.x, draws, placer);
+  args.q_dot_k_shift = placer.output(TANDEM_FP32, {x[0], x[1], x[2], 1});
 }
 
 void make_valid(Call& call, Draws& draws) {
@@ -68,6 +90,7 @@ void make_valid(Call& call, Draws& draws) {
   if (args.scale_given == 0 && !call.to_integers())
     args.amplitude = draws.one_of({0.f, 1.f, 15.f, 22.f, 240.f});
   if (!call.by_column() && d % 16 == 0 && draws.below(2) == 0) draw_rotary(call, draws, placer.noise());
+  draw_shifts(call, draws, placer);
   if (draws.below(4) == 0 && placer.fits(args.x))  // a block of zeros, maybe
     for_each_row(args.x, [&](std::int64_t, std::int64_t token, std::int64_t, std::byte* row) {
       if (token < 20) std::memset(row, 0, row_bytes(args.x));
@@ -125,6 +148,14 @@ tandem_tensor positions_of(const tandem_quantize_args& args) {
       const_cast<std::int32_t*>(args.first_positions), TANDEM_FP32, {1, 1, 1, args.x.shape[0]}, {0, 0, 0, 1}};
 }
 
+bool shifts_hold(const Call& call) {
+  const tandem_quantize_args& args = call.args;
+  const bool dots = args.q_dot_k_shift.data != nullptr;
+  return ((args.k_shift.data != nullptr) == dots || !has_elements(args.x)) && !(dots && call.by_column()) &&
+         shift_holds(args.shift, args.x, true) && shift_holds(args.k_shift, args.x, true) &&
+         dots_hold(args.q_dot_k_shift, args.x);
+}
+
 Verdict judge(const Call& call) {
   const tandem_quantize_args& args = call.args;
   if (args.struct_size != sizeof args || !is_host_backend(args.backend)) return Verdict::invalid;
@@ -140,6 +171,7 @@ Verdict judge(const Call& call) {
     return Verdict::invalid;
   if (call.by_column() && call.to_integers()) return Verdict::invalid;
   if (!shapes_hold(call)) return Verdict::invalid;
+  if (!shifts_hold(call)) return Verdict::invalid;
   if (args.scale.data == nullptr) return has_elements(args.x) ? Verdict::invalid : Verdict::unknown;
   if (!scales_hold(args.scale, args.block, args.x, {args.x.shape[2]})) return Verdict::invalid;
   std::vector<tandem_tensor> others;
@@ -151,6 +183,9 @@ Verdict judge(const Call& call) {
   }
   std::vector<const tandem_tensor*> inputs = {&args.x}, outputs = {&args.out};
   (args.scale_given == 1 ? inputs : outputs).push_back(&args.scale);
+  for (const tandem_tensor* shift : {&args.shift, &args.k_shift})
+    if (shift->data != nullptr) inputs.push_back(shift);
+  if (args.q_dot_k_shift.data != nullptr) outputs.push_back(&args.q_dot_k_shift);
   for (const tandem_tensor& other : others) inputs.push_back(&other);
   for (const auto& some : {inputs, outputs})
     for (const tandem_tensor* t : some)
@@ -163,6 +198,8 @@ bool may_run(const Call& call) {
     const Wide rows = Wide{t->shape[0]} * t->shape[1] * t->shape[2];  // of which many may be the same
     if (!lies_within(call.arena, *t) || (has_elements(*t) && rows > 20'000)) return false;
   }
+  for (const tandem_tensor* t : {&call.args.shift, &call.args.k_shift, &call.args.q_dot_k_shift})
+    if (t->data != nullptr && !lies_within(call.arena, *t)) return false;
   if (call.args.rotary == nullptr) return true;
   const auto positions = static_cast<std::int64_t>(call.first_positions.size());
   return call.angles.fit() &&
@@ -174,7 +211,21 @@ bool may_run(const Call& call) {
 struct Prepared {
   Numbers row;
   double error = 0;
+  double dot = 0, dot_error = 0;  ///< with the shift of k
 };
+
+void subtract_shift(Prepared& prepared, const Numbers& shift) {
+  prepared.error += error_of_scores * (largest_of(prepared.row) + largest_of(shift));
+  for (std::size_t e = 0; e < shift.size(); ++e) prepared.row[e] -= shift[e];
+}
+
+void multiply_by_shift(Prepared& prepared, const Numbers& shift) {
+  for (std::size_t e = 0; e < shift.size(); ++e) {
+    const double product = prepared.row[e] * shift[e];
+    prepared.dot += product;
+    prepared.dot_error += error_of_scores * std::abs(product) + prepared.error * std::abs(shift[e]);
+  }
+}
 
 Prepared prepare(const tandem_quantize_args& args, std::int64_t b, std::int64_t s, std::int64_t h) {
   Prepared result{read_row(args.x, b, s, h)};
@@ -183,6 +234,9 @@ Prepared prepare(const tandem_quantize_args& args, std::int64_t b, std::int64_t 
     result.row =
         turned(result.row, *args.rotary, (args.first_positions == nullptr ? 0 : args.first_positions[b]) + s);
   }
+  const auto own = [&](const tandem_tensor& shift) { return shift_at(shift, b, h, args.x.shape[2]); };
+  if (args.shift.data != nullptr) subtract_shift(result, own(args.shift));
+  if (args.k_shift.data != nullptr) multiply_by_shift(result, own(args.k_shift));
   if (args.hadamard == 0) return result;
   double sum = 0;
   for (const double each : result.row) sum += std::abs(each);
@@ -207,9 +261,13 @@ void compare_row(const Call& call, std::int64_t b, std::int64_t s, std::int64_t 
   const tandem_quantize_args& args = call.args;
   const double scale = scale_at(args.scale, b, block_of(args, s), h);
   const Prepared prepared = prepare(args, b, s, h);
-  // What rotations and the transform make of infinities depends on their order.
-  const bool as_given = args.hadamard == 0 && args.rotary == nullptr;
+  // What rotations, shifts and the transform make of infinities depends on their order.
+  const bool as_given = args.hadamard == 0 && args.rotary == nullptr && args.shift.data == nullptr;
   if (!as_given && !(largest_of(prepared.row) < largest_sum)) return;
+  if (args.k_shift.data != nullptr && prepared.dot_error < largest_sum)
+    if (!near(value(args.q_dot_k_shift, row_at(args.q_dot_k_shift, b, s, h), 0), prepared.dot, 0,
+              prepared.dot_error))
+      fail("a product with the shift of k is wrong");
   const tandem_dtype dtype = args.out.dtype;
   const auto d = static_cast<std::int64_t>(prepared.row.size());
   for (std::int64_t e = 0; e < d; ++e) {
@@ -280,6 +338,15 @@ void count_features(const Call& call) {
                 rows && call.terms() == 2 && found && args.scale.shape[1] > 1);
   count_feature("integers", rows && found && call.to_integers());
   count_feature("integers by given scales", rows && !found && call.to_integers());
+  const bool shift = rows && args.shift.data != nullptr, k_shift = rows && args.k_shift.data != nullptr;
+  count_feature("a shift", shift);
+  count_feature("a shift for each entry", shift && args.shift.shape[0] > 1);
+  count_feature("a shift for some heads", shift && args.shift.shape[2] > 1);
+  count_feature("a shift of k", k_shift);
+  count_feature("a shift of k for each entry", k_shift && args.k_shift.shape[0] > 1);
+  count_feature("a shift of k for some heads", k_shift && args.k_shift.shape[2] > 1);
+  count_feature("a shift by column", shift && call.by_column());
+  count_feature("a shift and hadamard", shift && args.hadamard == 1);
   const bool rotary = rows && args.rotary != nullptr;
   call.angles.count_features(rotary, args.x.dtype);
   count_feature("rotary at first positions", rotary && args.first_positions != nullptr);

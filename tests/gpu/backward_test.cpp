@@ -23,7 +23,7 @@ void limit_work(ForwardCase& f) {
   if (work() > limit) f.q_heads = f.kv_heads = 1;
 }
 
-/// A problem for the choice that `deterministic`, dtype, head dim and cap lead to.
+/// A problem for the choice that dtype, head dim and cap lead to.
 BackwardCase random_case(std::uint64_t seed) {
   BackwardCase c = random_tma_backward_case(seed, seed % 2 == 0 ? TANDEM_BF16 : TANDEM_FP16, 420);
   limit_work(c.forward);
@@ -81,8 +81,7 @@ std::string variant_name(const testing::TestParamInfo<BackwardVariant>& info) {
   const BackwardVariant& v = info.param;
   static constexpr const char* kernels[] = {"keys_serial", "keys_pipelined", "keys_in_roles", "queries"};
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         (v.softcap ? "_softcap_" : "_") + kernels[static_cast<int>(v.kernel)] +
-         (v.dq_sums == backward::DqSums::added ? "_added" : "");
+         (v.softcap ? "_softcap_" : "_") + kernels[static_cast<int>(v.kernel)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Built, EveryBackwardVariant, testing::ValuesIn(backward::all_variants()),
@@ -100,17 +99,17 @@ TEST_P(EveryBackwardVariant, MatchesTheOracle) {
 /// Lengths of several tiles of every kernel, which do not fill the last.
 BackwardCase long_case(std::int64_t head_dim) {
   BackwardCase c;
+  c.sinks = true;
   c.forward.q_heads = 2;
   c.forward.q_len = 700, c.forward.k_len = 900, c.forward.head_dim = head_dim;
   c.forward.mask = core::Mask::causal();
   return c;
 }
 
-TEST_F(HopperBackward, DeterministicResultsAreTheSameBitsUnderLoad) {
+TEST_F(HopperBackward, ResultsAreTheSameBitsUnderLoad) {
   constexpr int runs = 1000;
   for (const std::int64_t head_dim : {64, 96, 128, 192, 256}) {
-    BackwardCase c = long_case(head_dim);
-    c.deterministic = true;
+    const BackwardCase c = long_case(head_dim);
     const BackwardTensors tensors(c);
     const DeviceBackward device(tensors, backward::choose(tensors.problem()));
     const DeviceBackward load(tensors, backward::choose(tensors.problem()));
@@ -129,14 +128,44 @@ TEST_F(HopperBackward, DeterministicResultsAreTheSameBitsUnderLoad) {
   }
 }
 
-TEST_F(HopperBackward, DeterministicModeNeedsNoSumsInMemory) {
-  BackwardCase c = long_case(128);
-  const std::size_t free = backward::workspace_bytes(shapes_of(c));
-  c.deterministic = true;
-  const std::size_t deterministic = backward::workspace_bytes(shapes_of(c));
-  constexpr std::size_t rows = 2 * 768;
-  EXPECT_EQ(deterministic, rows * 8);
-  EXPECT_EQ(free, rows * (8 + 128 * 4));
+/// More heads than the ring of sums has room for.
+BackwardCase case_of_many_heads(std::int64_t head_dim, const core::Mask& mask) {
+  BackwardCase c;
+  c.forward.batch = 4, c.forward.q_heads = c.forward.kv_heads = 16;
+  c.forward.q_len = 180, c.forward.k_len = 1000, c.forward.head_dim = head_dim;
+  c.forward.mask = mask;
+  return c;
+}
+
+int heads_of_ring(const BackwardCase& c, const backward::Choice& choice) {
+  return backward::ring_plan(backward::crop(shapes_of(c)), choice).heads;
+}
+
+TEST_F(HopperBackward, HeadsWhoseSumsTakeTurnsInTheRingMatchTheOracle) {
+  static constexpr std::int64_t head_dims[] = {64, 96, 128};
+  const core::Mask masks[] = {core::Mask::full(), core::Mask::causal(), core::Mask{900, 20}};
+  EXPECT_EQ(failures_among(9,
+                           [&](int i) {
+                             const BackwardCase c = case_of_many_heads(head_dims[i % 3], masks[i / 3]);
+                             const backward::Choice choice = backward::choose(shapes_of(c));
+                             EXPECT_LT(heads_of_ring(c, choice), 4 * 16);
+                             return described(c, failure_of(c, choice));
+                           }),
+            "");
+}
+
+TEST_F(HopperBackward, SectionsOfHeadsThatOverlapMatchTheOracle) {
+  const BackwardCase c = case_of_many_heads(64, core::Mask::causal());
+  backward::Choice choice = backward::choose(shapes_of(c));
+  choice.cached_bytes = 1;  // so a head is a section
+  EXPECT_LT(heads_of_ring(c, choice), 4 * 16);
+  EXPECT_EQ(described(c, failure_of(c, choice)), "");
+}
+
+TEST_F(HopperBackward, SumsAreOfTheHeadsThatAreWorkedOnTogether) {
+  const BackwardCase c = case_of_many_heads(128, core::Mask::full());
+  constexpr std::size_t heads = 4 * 16, rows = 256, statistics = heads * rows * 8;
+  EXPECT_LT(backward::workspace_bytes(shapes_of(c)), statistics + heads * rows * 128 * 4 * 6 / 10);
 }
 
 }  // namespace

@@ -276,6 +276,56 @@ bool same_outputs(const DecodeTensors& a, const DecodeTensors& b) {
          std::ranges::equal(a.lse.storage(), b.lse.storage());
 }
 
+/// 24 sequences in groups of several tiles, of a few, of one and of none, whose prefixes end anywhere.
+DecodeCase sharing_case(std::int64_t head_dim) {
+  DecodeCase c;
+  c.head_dim = head_dim, c.q_heads = 8, c.kv_heads = 2, c.capacity = 4096, c.page_size = 16;
+  for (std::int32_t i = 0; i < 24; ++i) c.lengths.push_back(1500 + 77 * i);
+  c.lengths.erase(c.lengths.begin());
+  c.prefix_sequences = {1, 18, 18, 22, 23}, c.prefix_lengths = {1490, 64, 2000, 300};
+  c.mask = core::Mask::causal();
+  return c;
+}
+
+TEST_F(HopperDecode, StepsThatShareAPrefixMatchTheOracle) {
+  std::vector<DecodeCase> cases;
+  for (const std::int64_t head_dim : {64, 128, 256, 80})
+    for (const bool rotated : {false, true}) {
+      DecodeCase c = sharing_case(head_dim);
+      if (rotated) c.rotary_dim = 32, c.new_len = c.q_len = 2, c.sinks = true;
+      cases.push_back(c);
+    }
+  expect_all_match(cases);
+}
+
+/// Captures three layers of a step while the device has other lengths, and replays them with the case's.
+void check_replays(const DecodeCase& c, const DecodeTensors& before,
+                   const std::vector<std::int32_t>& captured) {
+  DeviceDecode device(before);
+  DecodeWorkspace workspace;
+  ASSERT_EQ(device.run(workspace), TANDEM_OK)
+      << tandem_last_error();  // the workspace has its size from here on
+  const Stream stream;
+  device.write_lengths(captured);
+  const Graph graph(stream, [&](cudaStream_t s) {
+    for (int layer = 0; layer < 3; ++layer) EXPECT_EQ(device.run(workspace, s), TANDEM_OK);
+  });
+  for (int replay = 0; replay < 5; ++replay) {
+    device.write(before);
+    graph.replay();
+    DecodeTensors after(c);
+    device.read(after);
+    EXPECT_EQ(difference(after, before), "") << "replay " << replay;
+  }
+}
+
+/// Every replay finds groups and lengths anew.
+TEST_F(HopperDecode, AGraphOfStepsThatShareAPrefixIsReplayed) {
+  DecodeCase c = sharing_case(128);
+  const DecodeTensors before(c);
+  check_replays(c, before, std::vector<std::int32_t>(c.lengths.size(), 3));
+}
+
 TEST_F(HopperDecode, APlanChangesNoBit) {
   DecodeWorkspace workspace;
   const DecodeTensors before(full_case());
@@ -354,28 +404,7 @@ TEST_F(HopperDecode, AGraphOfShortSequencesIsReplayedWithLongOnes) {
   DecodeCase c = full_case();
   c.new_len = 0;
   const DecodeTensors before(c);
-  DeviceDecode device(before);
-  DecodeWorkspace workspace;
-  ASSERT_EQ(device.run(workspace), TANDEM_OK)
-      << tandem_last_error();  // the workspace has its size from here on
-  const Stream stream;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  device.write_lengths({1, 0, 0, 5});
-  check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  for (int layer = 0; layer < 3; ++layer) ASSERT_EQ(device.run(workspace, stream.get()), TANDEM_OK);
-  check_cuda(cudaStreamEndCapture(stream.get(), &graph), "end of the capture");
-  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiation of the graph");
-  for (int replay = 0; replay < 5; ++replay) {
-    device.write(before);
-    check_cuda(cudaGraphLaunch(executable, stream.get()), "launch of the graph");
-    stream.wait();
-    DecodeTensors after(c);
-    device.read(after);
-    EXPECT_EQ(difference(after, before), "") << "replay " << replay;
-  }
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
+  check_replays(c, before, {1, 0, 0, 5});
 }
 
 }  // namespace

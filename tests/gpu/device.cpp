@@ -45,4 +45,19 @@ Stream::Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonB
 Stream::~Stream() { cudaStreamDestroy(stream_); }
 void Stream::wait() const { check_cuda(cudaStreamSynchronize(stream_), "work on a stream"); }
 
+Graph::~Graph() {
+  if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+  if (graph_ != nullptr) cudaGraphDestroy(graph_);
+}
+
+void Graph::finish() {
+  check_cuda(cudaStreamEndCapture(stream_.get(), &graph_), "end of the capture");
+  check_cuda(cudaGraphInstantiate(&executable_, graph_, 0), "instantiation of the graph");
+}
+
+void Graph::replay() const {
+  check_cuda(cudaGraphLaunch(executable_, stream_.get()), "launch of the graph");
+  stream_.wait();
+}
+
 }  // namespace tandem::test

@@ -52,4 +52,28 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+/// Work on a stream, captured in the mode that forbids most: run(stream) is to start it.
+class Graph {
+ public:
+  template <typename Run>
+  Graph(const Stream& stream, const Run& run) : stream_(stream) {
+    check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal), "begin of the capture");
+    run(stream.get());
+    finish();
+  }
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  /// Does the work once and waits for it.
+  void replay() const;
+
+ private:
+  void finish();
+
+  const Stream& stream_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
 }  // namespace tandem::test

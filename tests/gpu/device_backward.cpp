@@ -65,7 +65,7 @@ DeviceBackward::DeviceBackward(const BackwardTensors& host, const backward::Choi
       dv_(host.dv.storage()),
       sinks_(host.sinks.storage()),
       dsinks_(host.dsinks.storage()),
-      workspace_(poisoned(backward::workspace_layout(backward::crop(host.problem()), choice).end)),
+      workspace_(poisoned(backward::layout_of(host.problem(), choice).end)),
       problem_(host.problem()),
       choice_(choice) {
   problem_.q = host.q.view_at(q_.data());
@@ -96,11 +96,11 @@ void DeviceBackward::read_outputs(BackwardTensors& host) const {
 }
 
 std::vector<std::byte> DeviceBackward::output_bytes() const {
-  std::vector<std::byte> bytes(dq_.bytes() + dk_.bytes() + dv_.bytes());
-  const std::span<std::byte> all(bytes);
-  dq_.read(all.first(dq_.bytes()));
-  dk_.read(all.subspan(dq_.bytes(), dk_.bytes()));
-  dv_.read(all.last(dv_.bytes()));
+  std::vector<std::byte> bytes;
+  for (const DeviceMemory* memory : {&dq_, &dk_, &dv_, &dsinks_}) {
+    bytes.resize(bytes.size() + memory->bytes());
+    memory->read(std::span(bytes).last(memory->bytes()));
+  }
   return bytes;
 }
 

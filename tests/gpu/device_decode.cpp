@@ -67,6 +67,8 @@ DeviceDecode::DeviceDecode(const DecodeTensors& host)
       sinks_(std::as_bytes(std::span(host.sinks))),
       k_scale_(host.k_scale.storage()),
       v_scale_(host.v_scale.storage()),
+      prefix_sequences_(bytes_of(host.setup.prefix_sequences)),
+      prefix_lengths_(bytes_of(host.setup.prefix_lengths)),
       call_(host) {
   const auto words = [](const DeviceMemory& memory) {
     return reinterpret_cast<const std::int32_t*>(memory.data());
@@ -90,6 +92,10 @@ DeviceDecode::DeviceDecode(const DecodeTensors& host)
   if (args.rotary != nullptr) {
     call_.rotary.cos = host.cos.view_at(cos_.data()).data;
     call_.rotary.sin = host.sin.view_at(sin_.data()).data;
+  }
+  if (args.prefixes != nullptr) {
+    call_.prefixes.cu_sequences = words(prefix_sequences_);
+    call_.prefixes.lengths = words(prefix_lengths_);
   }
   if (args.sinks != nullptr) args.sinks = reinterpret_cast<const float*>(sinks_.data());
   if (call_.scales.k.data != nullptr) {

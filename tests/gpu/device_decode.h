@@ -51,6 +51,7 @@ class DeviceDecode {
  private:
   DeviceMemory q_, qv_, k_cache_, v_cache_, k_new_, v_new_, o_, lse_, cos_, sin_;
   DeviceMemory page_table_, lengths_, batch_index_, sinks_, k_scale_, v_scale_;
+  DeviceMemory prefix_sequences_, prefix_lengths_;
   std::optional<DeviceMemory> plan_;
   DecodeArgs call_;
 };

@@ -195,45 +195,19 @@ TEST_F(HopperForward, ASequenceDoesNotDependOnItsNeighboursInTheBatch) {
 
 // ---- Graphs, streams, threads
 
-class Graph {
- public:
-  /// Captures one call, in the mode that forbids most.
-  Graph(const DeviceForward& device, const Stream& stream) {
-    check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal), "begin of the capture");
-    device.run(stream.get());
-    check_cuda(cudaStreamEndCapture(stream.get(), &graph_), "end of the capture");
-    check_cuda(cudaGraphInstantiate(&executable_, graph_, 0), "instantiation of the graph");
-  }
-  ~Graph() {
-    cudaGraphExecDestroy(executable_);
-    cudaGraphDestroy(graph_);
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-
-  void replay(const Stream& stream) const {
-    check_cuda(cudaGraphLaunch(executable_, stream.get()), "launch of the graph");
-    stream.wait();
-  }
-
- private:
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t executable_ = nullptr;
-};
-
 TEST_F(HopperForward, IsCapturedInAGraphAndReplayedWithOtherInputs) {
   ForwardCase c = medium_case(core::Mask::causal());
   ForwardTensors tensors(c);
   DeviceForward device(tensors);
   const Stream stream;
-  const Graph graph(device, stream);
+  const Graph graph(stream, [&](cudaStream_t s) { device.run(s); });
   device.read_outputs(tensors);
   EXPECT_TRUE(tensors.o.untouched()) << "a captured call runs only when it is replayed";
   for (c.seed = 1; c.seed < 4; ++c.seed) {
     ForwardTensors other(c);
     device.write_inputs(other);
     device.write_outputs(other);
-    graph.replay(stream);
+    graph.replay();
     device.read_outputs(other);
     std::vector<std::byte> bytes(other.o.storage().begin(), other.o.storage().end());
     bytes.insert(bytes.end(), other.lse.storage().begin(), other.lse.storage().end());

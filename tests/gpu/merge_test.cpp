@@ -86,20 +86,13 @@ TEST_F(HopperMerge, AReplayedGraphReadsThePartsAnew) {
   MergeTensors t({.parts = 4, .length = 33, .heads = 5, .head_dim = 64});
   DeviceMerge device(t);
   const Stream stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t replay;
-  check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  device.run(stream.get());
-  check_cuda(cudaStreamEndCapture(stream.get(), &graph), "capture");
-  check_cuda(cudaGraphInstantiate(&replay, graph, 0), "instantiation");
+  const Graph graph(stream, [&](cudaStream_t s) { device.run(s); });
   t.o_parts.fill_normal(8);
   t.lse_parts.fill_normal(9, 4);
   device.write(t);
-  check_cuda(cudaGraphLaunch(replay, stream.get()), "replay");
+  graph.replay();
   device.read(t);
   EXPECT_EQ(failure_of(t), "");
-  check_cuda(cudaGraphExecDestroy(replay), "end of the replay");
-  check_cuda(cudaGraphDestroy(graph), "end of the graph");
 }
 
 }  // namespace

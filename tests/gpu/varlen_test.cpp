@@ -206,21 +206,12 @@ TEST_F(HopperVarlen, AGraphReadsLengthsAnewAtEveryReplay) {
   DeviceVarlen device(long_ones);
   device.write_lengths(short_ones);
   const Stream stream;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t replay = nullptr;
-  check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capture");
-  device.run(stream.get());
-  check_cuda(cudaStreamEndCapture(stream.get(), &graph), "end of capture");
-  check_cuda(cudaGraphInstantiate(&replay, graph, 0), "instantiate");
-  check_cuda(cudaGraphLaunch(replay, stream.get()), "launch");
-  stream.wait();
+  const Graph graph(stream, [&](cudaStream_t s) { device.run(s); });
+  graph.replay();
   device.write_lengths(long_ones);
-  check_cuda(cudaGraphLaunch(replay, stream.get()), "launch");
-  stream.wait();
+  graph.replay();
   device.read(long_ones);
   EXPECT_EQ(failure_of(long_ones), "");
-  cudaGraphExecDestroy(replay);
-  cudaGraphDestroy(graph);
 }
 
 TEST_F(HopperVarlen, ManySequencesAndALongOneEqualTheirOracle) {

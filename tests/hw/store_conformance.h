@@ -249,4 +249,85 @@ TEST_P(StoreVerbs, AddsOfManyBlocksToTheSameTileAllCount) {
   }
 }
 
+/// Blocks add their tiles in the order of the numbers that they take; the first one stores, and the last one
+/// copies the sums back. Terms are such that another order gives other bits.
+struct AddInTurn {
+  static constexpr int threads = 32, rows = 8, columns = 32, count = rows * columns;
+  struct Shared {
+    alignas(128) float tile[count];
+    alignas(128) float sums[count];
+    hw::Barrier full;
+  };
+  hw::TensorMap map;
+  const float* sums;
+  std::uint32_t *next, *turns;
+  float* copied;
+
+  TANDEM_DEVICE static constexpr float term(int number, int i) {
+    constexpr float large = 1 << 24;
+    const auto own = static_cast<float>(i + 1);
+    return number % 3 == 0 ? large * own : number % 3 == 1 ? own + 0.5f : -large * own;
+  }
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    const std::uint32_t lane = hw::lane_index(), blocks = hw::grid_size();
+    std::uint32_t number = 0;
+    if (lane == 0) number = hw::take_number(next);
+    number = hw::shuffle(number, 0);
+    for (int i = static_cast<int>(hw::thread_index_anew()); i < count; i += threads)
+      shared.tile[i] = term(static_cast<int>(number), i);
+    hw::fence_async_proxy();
+    hw::sync_warp();
+    if (lane == 0) {
+      if (number > 0) {
+        hw::wait_counter(turns, number);
+        hw::fence_async_proxy_global();
+        hw::reduce_add_box(map, {0, 0, 0, 0}, shared.tile);
+      } else {
+        hw::store_box(map, {0, 0, 0, 0}, shared.tile);
+      }
+      hw::commit_stores();
+      hw::wait_stores<0>();
+      hw::signal_counter(turns);
+    }
+    if (number + 1 < blocks) return;
+    if (lane == 0) {
+      hw::barrier_init(shared.full, 1);
+      hw::fence_barrier_init();
+      hw::wait_counter(turns, blocks);
+      hw::fence_async_proxy_global();
+      hw::barrier_arrive_expecting(shared.full, sizeof shared.sums);
+      hw::copy_in(shared.sums, sums, sizeof shared.sums, shared.full);
+    }
+    hw::sync_warp();
+    hw::barrier_wait(shared.full, 0);
+    for (int i = static_cast<int>(lane); i < count; i += threads)
+      hw::store_global(copied + i, shared.sums[i]);
+  }
+};
+
+TEST_P(StoreVerbs, AddsOfBlocksThatWaitForOneAnotherComeInTheirOrder) {
+  using Body = AddInTurn;
+  for (const std::uint32_t blocks : {1u, 2u, 7u, 300u}) {
+    SCOPED_TRACE(std::to_string(blocks) + " blocks");
+    const machine::Buffer sums(poisoned<float>(Body::count)), copied(poisoned<float>(Body::count));
+    const machine::Buffer next(std::vector<std::uint32_t>{0}), turns(std::vector<std::uint32_t>{0});
+    std::vector<float> expected(Body::count);
+    for (std::uint32_t number = 0; number < blocks; ++number) {
+      for (int i = 0; i < Body::count; ++i) expected[i] += Body::term(static_cast<int>(number), i);
+    }
+    run(Body{machine::encode({sums.data(),
+                              {Body::columns, Body::rows, 1, 1},
+                              {4 * Body::columns, 16, 16},
+                              {Body::columns, Body::rows, 1, 1},
+                              hw::Swizzle::none,
+                              4}),
+             sums.data(), next.data(), turns.data(), copied.data()},
+        blocks);
+    expect_equal(sums.read(), expected, Body::columns);
+    expect_equal(copied.read(), expected, Body::columns);
+    EXPECT_EQ(turns.read()[0], blocks);
+  }
+}
+
 }  // namespace tandem::test

@@ -105,6 +105,33 @@ class DecodeTest(unittest.TestCase):
             with self.subTest(q=step.q.shape, lengths=step.lengths, new=step.new, page_size=step.page_size):
                 self.check(step, causal=bool(self.rng.integers(2)), backend=backend)
 
+    def test_sequences_that_share_a_prefix_have_the_results_that_they_have_alone(self):
+        sizes, page_size, shared, own = self.rng.integers(1, 4, 3), 8, 3, 2  # pages of a prefix, of a sequence
+        b = int(sizes.sum())
+        pages = self.rng.permutation(shared * len(sizes) + own * b).astype(np.int32)
+        tables = [np.concatenate([pages[shared * g:shared * (g + 1)], pages[shared * len(sizes) + own * i:][:own]])
+                  for i, g in enumerate(np.repeat(range(len(sizes)), sizes))]
+        k, v = self.rng.standard_normal((2, len(pages), page_size, 2, 16), np.float32)
+        q = self.rng.standard_normal((b, 2, 4, 16), np.float32)
+        lengths = self.rng.integers(shared * page_size, (shared + own) * page_size + 1, b).astype(np.int32)
+        options = {"page_table": np.stack(tables), "causal": True}
+        alone = tandem.decode(q, k, v, lengths, **options)
+        prefixes = {"cu_prefix_groups": np.concatenate([[0], sizes.cumsum()]).astype(np.int32),
+                    "prefix_lengths": self.rng.integers(0, shared * page_size + 1, len(sizes)).astype(np.int32)}
+        for backend in ("auto", "cpu", "reference"):
+            out = tandem.decode(q, k, v, lengths, backend=backend, **options, **prefixes)
+            np.testing.assert_allclose(out, alone, rtol=0, atol=1e-5)
+
+    def test_says_what_is_wrong_with_prefixes(self):
+        step = Step(self.rng, np.float32)
+        cu, lengths = np.array([0, 1], np.int32), np.array([0], np.int32)
+        for given, words in (({"prefix_lengths": lengths}, "belong together"),
+                             ({"cu_prefix_groups": cu}, "belong together"),
+                             ({"cu_prefix_groups": cu[:1], "prefix_lengths": lengths}, "one more than there are groups"),
+                             ({"cu_prefix_groups": cu.astype(np.int64), "prefix_lengths": lengths}, "is int64")):
+            with self.assertRaisesRegex(tandem.TandemError, words):
+                tandem.decode(step.q, step.k_cache, step.v_cache, step.lengths, **step.options(), **given)
+
     def test_values_may_be_the_first_columns_of_the_keys(self):
         for _ in range(10):
             step = LatentStep(self.rng, self.rng.choice([np.float32, np.float16]))
@@ -155,9 +182,9 @@ class DecodeTest(unittest.TestCase):
     def test_refuses_a_matrix_that_there_is_not(self):
         q, lengths = np.zeros((1, 1, 1, 24), np.float32), np.zeros(1, np.int32)
         cache = np.zeros((1, 8, 1, 24), np.int8)
-        self.assert_refused("hadamard is 1, which needs a power of two", q, cache, cache.copy(), lengths, hadamard=3)
+        self.assert_refused("hadamard is given, which needs a power of two", q, cache, cache.copy(), lengths, hadamard=3)
         wide = np.zeros((1, 8, 1, 24), np.float32)
-        self.assert_refused("only an 8-bit cache has descales", q, wide, wide.copy(), lengths, hadamard=3)
+        self.assert_refused("hadamard is given, but k_cache is float32", q, wide, wide.copy(), lengths, hadamard=3)
 
     def test_refuses_to_rotate_values(self):
         step = LatentStep(self.rng, np.float32)
@@ -234,7 +261,8 @@ class DecodeTest(unittest.TestCase):
         self.assert_refused("split_size is 100", *step, split_size=100)
         self.assert_refused("sinks has 3 numbers; 2 are needed", *step, sinks=np.zeros(3, np.float32))
         self.assert_refused("sinks is float16", *step, sinks=np.zeros(2, np.float16))
-        self.assert_refused("v_new.data is NULL", *step, k_new=k[:, :1])
+        self.assert_refused("k_new is given, but v_new is not", *step, k_new=k[:, :1])
+        self.assert_refused("v_new is given, but k_new is not", *step, v_new=k[:, :1])
         angles = np.zeros((8, 8), np.float32)
         self.assert_refused("of one shape and dtype", *step, rotary=(angles, angles[:4]))
         self.assert_refused("and contiguous", *step, rotary=(angles[::2], angles[::2]))
@@ -243,6 +271,11 @@ class DecodeTest(unittest.TestCase):
         k.flags.writeable = False
         tandem.decode(q, k, v, lengths)
         self.assert_refused("k_cache is read-only", *step, k_new=q, v_new=q)
+
+    def test_a_batch_of_nothing_has_a_page_table_too(self):
+        q, pages = np.zeros((0, 3, 2, 8), np.float32), np.zeros((4, 16, 2, 8), np.float32)
+        out = tandem.decode(q, pages, pages, np.zeros(0, np.int32), page_table=np.zeros((0, 3), np.int32))
+        self.assertEqual(out.shape, q.shape)
 
 
 if __name__ == "__main__":

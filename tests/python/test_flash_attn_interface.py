@@ -3,21 +3,15 @@
 tools/fa3_cases."""
 
 import functools
-import os
-import sys
 import unittest
 import unittest.mock
 
-try:
-    import torch
-except ImportError:
-    print("SKIPPED: the tests of tandem.flash_attn_interface need PyTorch 2.4 or newer")
-    sys.exit(77)
+from with_torch import SEED  # ends here without PyTorch
+
+import torch
 
 from tandem import _flash_cache
 from tandem import flash_attn_interface as flash
-
-SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
 
 
 def visible(sq, sk, causal=False, window=(-1, -1), chunk=0):

@@ -121,6 +121,21 @@ class ForwardTest(unittest.TestCase):
                 given = {"counts": counts, "blocks": blocks, "q_block": 16, "k_block": 16} | wrong
                 tandem.forward(q, k, k, block_list=tandem.BlockList(**given))
 
+    def test_arrays_without_elements_may_have_any_strides(self):
+        """NumPy's are 0."""
+        q, k = self.normal(0, 7, 4, 16), self.normal(0, 9, 2, 16)
+        counts, blocks = np.zeros((0, 4, 1), np.int32), np.zeros((0, 4, 1, 3), np.int32)
+        for options in ({"tree": np.zeros((0, 7), np.uint64)}, {"alibi_slopes": np.zeros((0, 4), np.float32)},
+                        {"block_list": tandem.BlockList(counts, blocks)}):
+            self.assertEqual(tandem.forward(q, k, k, **options).shape, q.shape)
+        q, k = self.normal(2, 7, 0, 16), self.normal(2, 9, 0, 16)
+        self.assertEqual(tandem.forward(q, k, k, alibi_slopes=np.zeros((2, 0), np.float32)).shape, q.shape)
+
+    def test_a_list_without_slots_hides_all_keys(self):
+        q, k = self.normal(1, 7, 4, 16), self.normal(1, 9, 2, 16)
+        block_list = tandem.BlockList(np.zeros((1, 1, 4), np.int32), np.zeros((1, 1, 4, 0), np.int32), 2, 2)
+        self.assertTrue((tandem.forward(q, k, k, block_list=block_list) == 0).all())
+
     def test_takes_any_strides_with_a_contiguous_last_dimension(self):
         packed = self.normal(2, 3, 40, 3, 16)  # b, heads, s, qkv, d
         q, k, v = (packed[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))
@@ -221,7 +236,7 @@ class ForwardTest(unittest.TestCase):
         self.assert_refused("heads", q, k[:, :, :3], v[:, :, :3], out=out)
         self.assert_refused("stride", q.transpose(0, 1, 3, 2), k, v, out=out)
         self.assert_refused(r"^TANDEM_INVALID_ARGUMENT: out\.shape\[1\]", q, k, v, out=np.zeros_like(q[:, :4]))
-        self.assert_refused(r"out\.data is .* overlap those of q \(q\.data", q, k, v, out=q)
+        self.assert_refused(r"out's address is .* overlap those of q \(q's address", q, k, v, out=q)
         self.assertTrue(np.isnan(out).all())
 
     def test_the_cpu_ignores_what_is_asked_of_a_kernel(self):

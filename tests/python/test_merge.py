@@ -91,7 +91,8 @@ class MergeTest(unittest.TestCase):
         for pattern, call in (("o_parts has 4 dimensions; 5", lambda: tandem.merge(o_parts[0], lse_parts)),
                               ("lse_parts has 3 dimensions; 4", lambda: tandem.merge(o_parts, lse_parts[0])),
                               ("o_parts has 3 parts, lse_parts 2", lambda: tandem.merge(o_parts, lse_parts[:2])),
-                              ("lse_parts.dtype is 2", lambda: tandem.merge(o_parts, lse_parts.astype(np.float16))),
+                              ("lse_parts is float16; allowed are float32",
+                               lambda: tandem.merge(o_parts, lse_parts.astype(np.float16))),
                               ("o_parts is float64", lambda: tandem.merge(o_parts.astype(float), lse_parts, dtype="f4"))):
             with self.assertRaisesRegex(tandem.TandemError, pattern):
                 call()

@@ -2,23 +2,17 @@
 """tandem.torch: its operators under torch.compile, autograd, autocast, streams and CUDA graphs; on the CPU, and on a
 Hopper GPU where there is one."""
 
-import os
-import sys
 import unittest
 import unittest.mock
 
-try:
-    import torch
-except ImportError:
-    print("SKIPPED: the tests of tandem.torch need PyTorch 2.4 or newer")
-    sys.exit(77)
+from with_torch import DEVICES, SEED  # ends here without PyTorch
+
+import torch
 
 import tandem
 import tandem.torch
 from tandem.torch import _call, _native, _ops, attention, decode, merge
 
-SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
-DEVICES = ["cpu"] + (["cuda"] if tandem.info()["hopper_usable"] and torch.cuda.is_available() else [])
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 

@@ -2,23 +2,16 @@
 """tandem.torch with chunks of positions, ALiBi slopes, trees of drafts and values of another head dim; on the CPU, and on a
 Hopper GPU where there is one. What they mean is said here in plain PyTorch."""
 
-import os
 import random
-import sys
 import unittest
 import unittest.mock
 
-try:
-    import torch
-except ImportError:
-    print("SKIPPED: the tests of tandem.torch need PyTorch 2.4 or newer")
-    sys.exit(77)
+from with_torch import DEVICES, SEED  # ends here without PyTorch
+
+import torch
 
 import tandem
 from tandem.torch import _native, attention, attention_varlen, decode
-
-SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
-DEVICES = ["cpu"] + (["cuda"] if tandem.info()["hopper_usable"] and torch.cuda.is_available() else [])
 
 
 def plain(q, k, v, *, causal=False, chunk=0, alibi_slopes=None, tree=None, sinks=None, softcap=0.0):
@@ -162,6 +155,15 @@ class Forward(OnEveryDevice):
         with self.assertRaisesRegex(NotImplementedError, "alibi_slopes"):
             attention(q.detach(), k.detach(), v.detach(), alibi_slopes=learnt).sum().backward()
 
+    def test_arrays_without_elements_are_contiguous(self):
+        q, k = self.tensor("cpu", 1, 7, 4, 16), self.tensor("cpu", 1, 9, 2, 16)
+        nothing = tandem.BlockList(torch.zeros(1, 1, 4, dtype=torch.int32), torch.zeros(1, 1, 4, 0, dtype=torch.int32), 2, 2)
+        self.assertTrue((tandem.forward(q, k, k, block_list=nothing) == 0).all())
+        words, slopes = torch.zeros(0, 7, dtype=torch.int64), torch.zeros(0, 4)
+        for call in (lambda **own: attention(q[:0], k[:0], k[:0], **own),
+                     lambda **own: decode(q[:0], k[:0], k[:0], self.numbers("cpu"), **own)):
+            self.assertEqual(call(tree=words, alibi_slopes=slopes).shape, (0, 7, 4, 16))
+
     def test_mistakes_are_named(self):
         q, k, v = (self.tensor("cpu", 2, 6, 4, 16) for _ in "qkv")
         words = torch.ones(2, 6, dtype=torch.int64)
@@ -171,7 +173,7 @@ class Forward(OnEveryDevice):
                                  (r"tree has shape \(6,\)|tree has 1 dimensions", {"tree": words[0]}),
                                  ("tree is int32", {"tree": words.int()}),
                                  ("tree has strides", {"tree": torch.ones(2, 9, dtype=torch.int64)[:, :6]}),
-                                 ("mask.chunk is -1", {"chunk": -1})):
+                                 ("chunk is -1", {"chunk": -1})):
             for call in (lambda: attention(q, k, v, **options),
                          lambda: decode(q, k, v, self.numbers("cpu", 6, 2), **options)):
                 with self.subTest(pattern), self.assertRaisesRegex(tandem.TandemError, pattern):

@@ -3,22 +3,16 @@
 on a Hopper GPU where there is one. What the calls mean is said by tandem.decode and tandem.forward_varlen, with whose
 bits they are compared."""
 
-import os
-import sys
 import unittest
 import unittest.mock
 
-try:
-    import torch
-except ImportError:
-    print("SKIPPED: the tests of tandem.torch need PyTorch 2.4 or newer")
-    sys.exit(77)
+from with_torch import DEVICES, SEED  # ends here without PyTorch
+
+import torch
 
 import tandem
 from tandem.torch import _native, attention_varlen, decode
 
-SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
-DEVICES = ["cpu"] + (["cuda"] if tandem.info()["hopper_usable"] and torch.cuda.is_available() else [])
 LENGTHS = (30, 7, 0)
 
 
@@ -78,6 +72,81 @@ class LatentStep(OnEveryDevice):
                 self.assertTrue(torch.equal(x, y))
 
 
+class SharedPrefixes(OnEveryDevice):
+    """Sequences in groups, whose page tables begin with the same pages."""
+    GROUPS, PAGES, PAGE, OWN = (3, 1, 2), (8, 4, 16), 16, 2
+
+    def step(self, device):
+        """q, the pages of keys and of values, and what else a step with groups is given."""
+        first_own = sum(self.PAGES)
+        tables, lengths, taken = [], [], 0
+        for group, pages in zip(self.GROUPS, self.PAGES):
+            for _ in range(group):
+                own = [first_own + self.OWN * len(tables) + i for i in range(self.OWN)]
+                tables.append(([*range(taken, taken + pages), *own] + [0] * max(self.PAGES))[:max(self.PAGES) + self.OWN])
+                lengths.append(pages * self.PAGE + 3 + 5 * len(tables))
+            taken += pages
+        q = torch.randn(len(tables), 1, 8, 64, dtype=torch.bfloat16, device=device)
+        pages = [torch.randn(first_own + self.OWN * len(tables), self.PAGE, 2, 64, dtype=torch.bfloat16, device=device) for _ in "kv"]
+        boundaries = [sum(self.GROUPS[:i]) for i in range(len(self.GROUPS) + 1)]
+        return q, pages, self.numbers(device, *lengths), {
+            "page_table": torch.tensor(tables, dtype=torch.int32, device=device),
+            "cu_prefix_groups": self.numbers(device, *boundaries),
+            "prefix_lengths": self.numbers(device, *(pages * self.PAGE for pages in self.PAGES))}
+
+    def test_have_the_bits_of_the_plain_call_and_the_results_of_sequences_alone(self):
+        for device in DEVICES:
+            q, pages, lengths, options = self.step(device)
+            with self.subTest(device=device):
+                self.check_two_ways("decode", lambda *own: decode(q, *own, lengths, return_lse=True, **options),
+                                    lambda *own: tandem.decode(q, *own, lengths, return_lse=True, **options),
+                                    lambda: [x.clone() for x in pages])
+                alone = decode(q, *pages, lengths, return_lse=True, page_table=options["page_table"])
+                for x, y in zip(decode(q, *pages, lengths, return_lse=True, **options), alone):
+                    torch.testing.assert_close(x, y, rtol=1e-2, atol=1e-2)
+
+    def test_may_change_from_step_to_step(self):
+        for device in DEVICES:
+            q, pages, lengths, options = self.step(device)
+            for change in (1, 2):
+                tokens = lengths - change
+                out = decode(q, *pages, tokens, **options | {"prefix_lengths": options["prefix_lengths"] - 16 * change})
+                alone = decode(q, *pages, tokens, page_table=options["page_table"])
+                torch.testing.assert_close(out, alone, rtol=1e-2, atol=1e-2)
+
+    def test_compile(self):
+        for device in DEVICES:
+            q, pages, lengths, options = self.step(device)
+            compiled = torch.compile(lambda q: decode(q, *pages, lengths, **options) * 1, fullgraph=True, backend="aot_eager")
+            self.assertTrue(torch.equal(compiled(q), decode(q, *pages, lengths, **options)))
+
+    def test_say_what_is_wrong(self):
+        q, pages, lengths, options = self.step("cpu")
+        cu, prefixes = options.pop("cu_prefix_groups"), options.pop("prefix_lengths")
+        for given, words in (({"prefix_lengths": prefixes}, "belong together"), ({"cu_prefix_groups": cu}, "belong together"),
+                             ({"cu_prefix_groups": cu[1:], "prefix_lengths": prefixes}, "one more than there are groups"),
+                             ({"cu_prefix_groups": cu, "prefix_lengths": prefixes.long()}, "prefix_lengths is int64")):
+            with self.assertRaisesRegex(tandem.TandemError, words):
+                decode(q, *pages, lengths, **options, **given)
+
+
+class WorkspaceOfSeveralKinds(OnEveryDevice):
+    def test_is_made_anew_for_arrays_of_another_kind_or_place(self):
+        workspace, kinds = tandem.DecodeWorkspace(), []
+        for device in (*DEVICES, "numpy", *DEVICES, "numpy"):
+            place = "cpu" if device == "numpy" else device
+            dtype = torch.float32 if place == "cpu" else torch.bfloat16
+            q, cache = (torch.randn(2, n, 2, 64, dtype=dtype, device=place) for n in (1, 300))
+            arrays = q, cache, cache, self.numbers(place, 300, 7)
+            expected = tandem.decode(*arrays)
+            if device == "numpy":
+                arrays = [x.numpy() for x in arrays]
+            out = tandem.decode(*arrays, workspace=workspace)
+            torch.testing.assert_close(torch.as_tensor(out), expected, rtol=0, atol=0)
+            kinds.append(type(workspace._memory))
+        self.assertGreater(len(set(kinds)), 1)
+
+
 class EightBitStep(OnEveryDevice):
     def step(self, device, per_token, sq=2):
         b, heads, d, capacity = len(LENGTHS), 2, 64, 40
@@ -130,7 +199,7 @@ class EightBitStep(OnEveryDevice):
                                  (r"k_descale.shape\[2\]", {"k_descale": torch.ones(3, 7)})):
             with self.assertRaisesRegex(tandem.TandemError, pattern):
                 decode(q, k, v, lengths, **options)
-        with self.assertRaisesRegex(tandem.TandemError, "only an 8-bit cache has descales"):
+        with self.assertRaisesRegex(tandem.TandemError, "k_descale is given, but k_cache is bfloat16"):
             decode(q, k.bfloat16(), v.bfloat16(), lengths, k_descale=scale)
 
 

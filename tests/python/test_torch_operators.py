@@ -2,24 +2,17 @@
 """The operators torch.ops.tandem.* where no gradients are recorded: they take a short way, and whoever looks on at PyTorch's
 dispatcher sees them all the same. And what calls remember of shapes."""
 
-import os
-import sys
 import unittest
 import unittest.mock
 
-try:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._python_dispatch import TorchDispatchMode
-except ImportError:
-    print("SKIPPED: the tests of tandem.torch need PyTorch 2.4 or newer")
-    sys.exit(77)
+from with_torch import DEVICES, SEED  # ends here without PyTorch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tandem
 from tandem.torch import _native, _ops, attention, attention_varlen, decode
-
-SEED = int(os.environ.get("TANDEM_SEED", torch.seed() % 2**32))
-DEVICES = ["cpu"] + (["cuda"] if tandem.info()["hopper_usable"] and torch.cuda.is_available() else [])
 
 
 def forward(q, k, v):

@@ -209,6 +209,24 @@ class ModelsTest(unittest.TestCase):
             places = torch.arange(21, device=DEVICE).remainder(9)[None].expand(3, -1)
             build("Llama4Text", "tandem")(self.ids, position_ids=places, use_cache=False)
 
+    @torch.no_grad()
+    def test_masks_with_a_row_for_each_query_are_refused_whatever_their_dtype(self):
+        model = build("Llama", "tandem")
+        below = torch.ones(1, 1, 21, 21, device=DEVICE).tril()
+        for mask in (below, below[:, :, -1:], below[:, :, :1, :1], below[:, :, :1, :2], below[:, :, :, :1]):
+            for dtype in (torch.int32, torch.int64, torch.bool, DTYPE):
+                with self.assertRaisesRegex(NotImplementedError, "other masks than causal.*attention_mask is torch"):
+                    model(self.ids, attention_mask=mask.to(dtype))
+        with self.assertRaisesRegex(NotImplementedError, "other masks"):
+            model(self.ids, attention_mask=below.to(torch.uint32))
+
+    def test_its_own_masks_stay_its_own_on_their_way_to_a_layer(self):
+        own = tandem_transformers._as_own(torch.tensor([[4, 11], [0, 11]], device=DEVICE)[:, None, None])
+        for mask in (own, own[:, :, :, :21], own.clone(), own.cpu().to(DEVICE), own.detach(), own[1:].expand(2, -1, -1, -1)):
+            found = tandem_transformers._ranges_in(mask)
+            self.assertEqual(found.dtype, torch.int32)
+            self.assertEqual(found.flatten().tolist()[-2:], [0, 11])
+
 
 if __name__ == "__main__":
     print(f"TANDEM_SEED={SEED}, {DEVICE}, transformers {transformers.__version__}")

@@ -164,6 +164,11 @@ class ForwardVarlen(unittest.TestCase):
                 tandem.forward_varlen(q, q, q, cu_seqlens_q=numbers, cu_seqlens_k=numbers, split_size=wrong)
             self.assertIn(message, str(raised.exception))
 
+    def test_a_batch_of_nothing_has_tables_too(self):
+        q, pages = np.zeros((0, 3, 2, 8), np.float32), np.zeros((4, 16, 2, 8), np.float32)
+        options = {"seqused_k": np.zeros(0, np.int32), "page_table": np.zeros((0, 3), np.int32)}
+        self.assertEqual(tandem.forward_varlen(q, pages, pages, **options).shape, q.shape)
+
     def test_lengths_that_do_not_fit_are_named(self):
         q = np.zeros((4, 1, 8), np.float32)
         numbers = np.array([0, 4], np.int32)

@@ -20,6 +20,14 @@ inline std::int64_t draw_backward_length(Random& random, int block, std::uint64_
   return 1 + static_cast<std::int64_t>(random() % (most_blocks * static_cast<std::uint64_t>(block)));
 }
 
+/// From `least` on, of a few blocks; every other one around a block's end.
+inline std::int64_t draw_long_length(Random& random, int block, std::int64_t least) {
+  const std::uint64_t kind = random() % 6;
+  const std::int64_t length = least + static_cast<std::int64_t>(random() % 64);
+  if (kind > 2) return length;
+  return (length + block - 1) / block * block + static_cast<std::int64_t>(kind) - 1;
+}
+
 /// A problem that the variant serves. Every other one has so many queries and keys that all stages of all
 /// pipelines are used again, and a gradient of lse.
 inline BackwardCase draw_case(const backward::BackwardVariant& variant, std::uint64_t seed) {
@@ -34,9 +42,9 @@ inline BackwardCase draw_case(const backward::BackwardVariant& variant, std::uin
   f.q_heads = f.kv_heads * (1 + static_cast<std::int64_t>(random() % 3));
   if (is_long && f.q_heads > 2) f.q_heads = 2;
   const std::uint64_t most_blocks = f.batch * f.q_heads > 2 ? 1 : 2;  // many heads of few tiles
-  f.q_len = is_long ? 270 + static_cast<std::int64_t>(random() % 64)
+  f.q_len = is_long ? draw_long_length(random, variant.block_m, 270)
                     : draw_backward_length(random, variant.block_m, most_blocks);
-  f.k_len = is_long ? 200 + static_cast<std::int64_t>(random() % 64)
+  f.k_len = is_long ? draw_long_length(random, variant.block_n, 200)
                     : draw_backward_length(random, variant.block_n, most_blocks);
   f.mask = seed % 4 == 1 ? core::Mask::full() : random_mask(random, f.q_len, f.k_len);
   if (seed % 8 == 2) {  // keys that nobody sees

@@ -56,11 +56,10 @@ BackwardProblem draw_problem(std::uint64_t seed) {
   const auto draw = [&random](std::uint64_t most) { return static_cast<std::int64_t>(random() % most); };
   const std::int64_t kv_heads = 1 + draw(3);
   BackwardProblem p =
-      problem_of({1 + draw(3), draw(400), draw(400), kv_heads * (1 + draw(3)), kv_heads, 8 * (1 + draw(32))});
+      problem_of({draw(4), draw(400), draw(400), kv_heads * (1 + draw(3)), kv_heads, 8 * (1 + draw(32))});
   if (draw(2) == 0) p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = p.dout.dtype = TANDEM_FP16;
   if (draw(4) != 0) p.mask = random_mask(random, p.q_len(), p.k_len());
   if (draw(3) == 0) p.softcap = 20;
-  p.deterministic = draw(2) == 0;
   if (draw(2) == 0) p.dlse.data = nullptr;
   if (draw(2) == 0) p.sinks = p.dsinks = nullptr;
   return p;
@@ -115,17 +114,18 @@ TEST(BackwardPlan, LeavesOutRowsThatSeeNothing) {
     for (const auto tensor :
          {&BackwardProblem::k, &BackwardProblem::v, &BackwardProblem::dk, &BackwardProblem::dv})
       expect_dropped(p.*tensor, c.*tensor, unseen_keys(p));
-    EXPECT_EQ(cropped.empty(), unseeing_queries(p) == p.q_len() || unseen_keys(p) == p.k_len());
+    EXPECT_EQ(cropped.empty(),
+              p.batch() == 0 || unseeing_queries(p) == p.q_len() || unseen_keys(p) == p.k_len());
   });
 }
 
 /// Bytes rounded up to where the next part of a workspace may begin.
 std::size_t aligned(std::int64_t bytes) { return static_cast<std::size_t>((bytes + 255) / 256 * 256); }
 
-TEST(BackwardPlan, AWorkspaceHasStatisticsOfEachRowAndSumsOfEachColumn) {
+TEST(BackwardPlan, AWorkspaceHasStatisticsOfEachRowAndSumsOfSomeHeads) {
   for_each_draw([](const BackwardProblem& p) {
     const backward::Choice choice = backward::choose(p);
-    const backward::WorkspaceLayout layout = backward::workspace_layout(backward::crop(p), choice);
+    const backward::WorkspaceLayout layout = backward::layout_of(p, choice);
     const std::int64_t heads = p.batch() * p.q_heads(), seeing = padded(p.q_len() - unseeing_queries(p)),
                        unseeing = p.dsinks == nullptr ? 0 : padded(unseeing_queries(p));
     const std::int64_t columns = (choice.keys.head_dim + 63) / 64 * 64;
@@ -136,7 +136,15 @@ TEST(BackwardPlan, AWorkspaceHasStatisticsOfEachRowAndSumsOfEachColumn) {
     };
     next(layout.lse_log2, heads * seeing * 4);
     next(layout.delta, heads * seeing * 4);
-    next(layout.dq_sums, choice.adds_dq() ? heads * seeing * columns * 4 : 0);
+    if (choice.adds_dq() && layout.counter_count > 0) {
+      const std::int64_t parts = layout.counter_count - 1,
+                         parts_of_group = p.group() * seeing / 64 * columns / 64;
+      EXPECT_EQ(parts % parts_of_group, 0);
+      EXPECT_THAT(parts / parts_of_group,
+                  testing::AllOf(testing::Ge(1), testing::Le(p.batch() * p.kv_heads())));
+      next(layout.dq_sums, parts * 64 * 64 * 4);
+      next(layout.counters, layout.counter_count * 4);
+    }
     next(layout.unseeing_lse_log2, heads * unseeing * 4);
     next(layout.unseeing_delta, heads * unseeing * 4);
     EXPECT_EQ(layout.end, end);
@@ -144,7 +152,7 @@ TEST(BackwardPlan, AWorkspaceHasStatisticsOfEachRowAndSumsOfEachColumn) {
   });
 }
 
-TEST(BackwardPlan, KernelsAreOfTheLeastHeadDimAndAddDqWhereTheyMay) {
+TEST(BackwardPlan, KernelsAreOfTheLeastHeadDimAndAddDqUpTo128) {
   static constexpr int built[] = {64, 96, 128, 192, 256};
   for_each_draw([](const BackwardProblem& p) {
     const backward::Choice choice = backward::choose(p);
@@ -156,10 +164,10 @@ TEST(BackwardPlan, KernelsAreOfTheLeastHeadDimAndAddDqWhereTheyMay) {
       EXPECT_EQ(v.operand, operand);
       EXPECT_EQ(v.softcap, p.softcap > 0);
     }
-    EXPECT_EQ(choice.queries.kernel, backward::Kernel::queries);
-    EXPECT_EQ(choice.keys.kernel,
-              head_dim > 128 ? backward::Kernel::keys_in_roles : backward::Kernel::keys_pipelined);
-    EXPECT_EQ(choice.adds_dq(), head_dim <= 128 && !p.deterministic);
+    const bool wide = head_dim > 128;
+    EXPECT_EQ(choice.queries.kernel, wide ? backward::Kernel::queries : backward::Kernel::keys_pipelined);
+    EXPECT_EQ(choice.keys.kernel, wide ? backward::Kernel::keys_in_roles : backward::Kernel::keys_pipelined);
+    EXPECT_EQ(choice.adds_dq(), !wide);
   });
   BackwardProblem p = problem_of({1, 3, 5, 1, 1, 264});
   EXPECT_FALSE(backward::choose(p).found);
@@ -172,7 +180,6 @@ bool is_of(const core::TensorView& view, const core::Tensor& tensor) {
          view.row_stride == tensor.stride[1] && view.head_stride == tensor.stride[2];
 }
 
-/// Memory of a step, in words.
 std::vector<std::string> memory(const core::TensorList& list) {
   static constexpr const char* roles[] = {"input", "output", "updated"};
   std::vector<std::string> all;
@@ -181,14 +188,13 @@ std::vector<std::string> memory(const core::TensorList& list) {
   return all;
 }
 
-/// Looks at each step of a call.
 class CallChecker {
  public:
   explicit CallChecker(const BackwardProblem& p)
       : whole_(p),
         cropped_(backward::crop(p)),
         choice_(backward::choose(p)),
-        layout_(backward::workspace_layout(cropped_, choice_)) {}
+        layout_(backward::layout_of(p, choice_)) {}
 
   std::vector<std::string> names;
 
@@ -205,7 +211,8 @@ class CallChecker {
     EXPECT_TRUE(is_of(args.o, p.o) && is_of(args.dout, p.dout) && is_of(args.lse, p.lse) &&
                 is_of(args.dlse, p.dlse));
     expect_statistics(args.statistics, first);
-    EXPECT_EQ(args.dq_sums, first && choice_.adds_dq() ? workspace_ + layout_.dq_sums : nullptr);
+    EXPECT_EQ(args.counter_count, first ? layout_.counter_count : 0);
+    EXPECT_EQ(reinterpret_cast<char*>(args.counters), workspace_ + layout_.counters);
     expect_extent(args.extent, rows, p.k_len());
     std::vector<std::string> expected = {"o.data input", "dout.data input", "lse.data input"};
     if (p.dlse.data != nullptr) expected.push_back("dlse.data input");
@@ -233,25 +240,9 @@ class CallChecker {
     expect_maps(step);
     std::vector<std::string> expected = {"q.data input", "k.data input", "v.data input", "dout.data input"};
     expected.push_back(keys && choice_.adds_dq() ? "workspace updated" : "workspace input");
-    expected.push_back(keys ? "dk.data output" : "dq.data output");
-    if (keys) expected.push_back("dv.data output");
+    if (keys) expected.insert(expected.end(), {"dk.data output", "dv.data output"});
+    if (!keys || choice_.adds_dq()) expected.push_back("dq.data output");
     EXPECT_EQ(memory(step.memory), expected);
-    return {};
-  }
-
-  core::Status operator()(const backward::Step<backward::FinishFamily>& step) {
-    names.push_back("finish");
-    const BackwardProblem& p = cropped_.problem;
-    const backward::FinishArguments& args = step.record.arguments;
-    expect_rows_variant(step.record.variant);
-    EXPECT_EQ(step.record.blocks, p.batch() * p.q_heads() * padded(p.q_len()) / 64);
-    EXPECT_EQ(reinterpret_cast<const char*>(args.dq_sums), workspace_ + layout_.dq_sums);
-    EXPECT_TRUE(is_of(args.dq, p.dq));
-    EXPECT_EQ(args.row_blocks.value(), padded(p.q_len()) / 64);
-    EXPECT_EQ(args.q_heads.value(), p.q_heads());
-    EXPECT_EQ(args.scale, p.scale);
-    expect_extent(args.extent, p.q_len(), p.k_len());
-    EXPECT_THAT(memory(step.memory), ElementsAre("workspace input", "dq.data output"));
     return {};
   }
 
@@ -303,9 +294,11 @@ class CallChecker {
 
   std::vector<std::string> expected_names() const {
     std::vector<std::string> all;
-    const std::int64_t hidden = cropped_.unseeing_queries, unseen = cropped_.unseen_keys;
+    const bool any = whole_.batch() > 0;
+    const std::int64_t hidden = any ? cropped_.unseeing_queries : 0, unseen = any ? cropped_.unseen_keys : 0;
     if (!cropped_.empty()) {
-      all = {"prepare", "keys", choice_.adds_dq() ? "finish" : "queries"};
+      all = {"prepare", "keys"};
+      if (!choice_.adds_dq()) all.emplace_back("queries");
     }
     if (whole_.dsinks != nullptr) {
       if (hidden > 0) all.emplace_back("prepare unseeing");
@@ -339,11 +332,13 @@ class CallChecker {
   }
   void expect_tiles(const backward::Step<backward::Family>& step, std::int64_t rows, std::int64_t length,
                     std::int64_t heads) const {
-    const core::TileScheduler& schedule = step.record.arguments.schedule;
-    EXPECT_EQ(step.record.blocks, schedule.positions());
+    const backward::BackwardArguments& args = step.record.arguments;
+    const bool of_keys = step.record.variant.is_of_keys();
+    const int positions = of_keys ? args.order.positions() : args.schedule.positions();
+    EXPECT_EQ(step.record.blocks, std::min(positions, step.record.variant.adds_dq() ? sm_count : positions));
     std::set<std::tuple<int, int, int>> found;
-    for (int i = 0; i < schedule.positions(); ++i) {
-      const core::Tile tile = schedule.tile(i);
+    for (int i = 0; i < positions; ++i) {
+      const core::Tile tile = of_keys ? args.order.tile(i) : args.schedule.tile(i);
       if (!tile.exists()) continue;
       EXPECT_TRUE(found.insert({tile.batch, tile.head, tile.m_block}).second);
       EXPECT_LT(tile.m_block * rows, length);
@@ -367,7 +362,7 @@ class CallChecker {
                                        {"dout", p.dout, of_queries, &Arguments::dout},
                                        {"k", p.k, of_keys, &Arguments::k},
                                        {"v", p.v, of_keys, &Arguments::v}};
-    ASSERT_EQ(step.record.map_count, all.size() + (choice_.adds_dq() ? 1 : 0));
+    ASSERT_EQ(step.record.map_count, all.size() + (choice_.adds_dq() ? 2 : 0));
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto& map = step.record.maps[i];
       EXPECT_EQ(map.name, all[i].name);
@@ -381,11 +376,17 @@ class CallChecker {
     const auto& sums = step.record.maps[4];
     EXPECT_EQ(sums.tensor.data, workspace_ + layout_.dq_sums);
     EXPECT_TRUE(sums.map == &Arguments::dq_sums);
-    EXPECT_EQ(sums.tensor.dtype, TANDEM_FP32);
-    const std::int64_t elements = p.batch() * p.q_heads() * padded(p.q_len()) * ((v.head_dim + 63) / 64 * 64);
-    EXPECT_THAT(sums.tensor.shape, ElementsAre(1, elements / 32, 1, 32));
-    EXPECT_EQ(sums.tensor.stride[1], 32);
-    EXPECT_EQ(sums.box.rows, backward::part_box_rows);
+    const std::int64_t parts = layout_.counter_count - 1;
+    EXPECT_THAT(sums.tensor.shape, ElementsAre(1, parts * 64 * 64 / 32, 1, 32));
+    EXPECT_TRUE(sums.tensor.dtype == TANDEM_FP32 && sums.tensor.stride[1] == 32 &&
+                sums.box.rows == backward::part_box_rows);
+    const auto& rows = step.record.maps[5];
+    EXPECT_TRUE(rows.tensor.data == p.dq.data && rows.map == &Arguments::dq_rows && rows.box.rows == 64);
+    const backward::DqRing& ring = step.record.arguments.ring;
+    EXPECT_EQ(reinterpret_cast<char*>(ring.sums), workspace_ + layout_.dq_sums);
+    EXPECT_EQ(reinterpret_cast<char*>(ring.visits - 1), workspace_ + layout_.counters);
+    EXPECT_EQ(ring.next_position, ring.visits - 1);
+    EXPECT_EQ(ring.heads.value() * p.group() * (padded(p.q_len()) / 64) * ((v.head_dim + 63) / 64), parts);
   }
 
   BackwardProblem whole_;
@@ -393,6 +394,7 @@ class CallChecker {
   backward::Choice choice_;
   backward::WorkspaceLayout layout_;
   char* workspace_ = at(20);
+  static constexpr int sm_count = 132;
 };
 
 TEST(BackwardPlan, EachKernelOfACallIsToldWhatTheProblemSays) {
@@ -406,7 +408,7 @@ TEST(BackwardPlan, EachKernelOfACallIsToldWhatTheProblemSays) {
     EXPECT_EQ(checker.names, checker.expected_names());
     for (const std::string& name : checker.names) ++seen[name];
   });
-  EXPECT_EQ(seen.size(), 9U) << testing::PrintToString(seen);
+  EXPECT_EQ(seen.size(), 8U) << testing::PrintToString(seen);
 }
 
 TEST(BackwardPlan, AStepThatFailsIsTheLast) {
@@ -463,7 +465,7 @@ TEST(BackwardPlan, KernelsForStudyComeWithWhatTheyLack) {
     EXPECT_TRUE(choice.found);
     EXPECT_EQ(v.is_of_keys() ? choice.keys : choice.queries, v);
     EXPECT_TRUE(choice.keys.is_of_keys());
-    EXPECT_FALSE(choice.queries.is_of_keys());
+    EXPECT_EQ(choice.queries.is_of_keys(), choice.adds_dq());
     for (const BackwardVariant& other : {choice.keys, choice.queries}) {
       EXPECT_EQ(other.operand, v.operand);
       EXPECT_EQ(other.head_dim, v.head_dim);

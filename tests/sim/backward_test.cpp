@@ -89,6 +89,42 @@ TEST_P(BackwardOnSim, EqualsTheOracleUnderEveryPolicy) {
   });
 }
 
+// More heads than the ring of sums holds on so few multiprocessors.
+TEST_P(BackwardOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
+  if (!GetParam().adds_dq()) return;
+  test::for_each_run("sim_backward_test --gtest_filter=Variants/BackwardOnSim", 3, [](std::uint64_t seed) {
+    BackwardCase c = test::draw_case(GetParam(), seed & ~std::uint64_t{1});
+    test::Random random(seed);
+    test::ForwardCase& f = c.forward;
+    f.batch = 2, f.q_heads = f.kv_heads = 3;
+    f.q_len = 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(2 * GetParam().block_m));
+    f.k_len = GetParam().block_n + 1 + static_cast<std::int64_t>(random() % 128);
+    f.mask = random() % 2 == 0 ? core::Mask::full() : test::random_mask(random, f.q_len, f.k_len);
+    return Problem(backward::choice_with(GetParam()), c);
+  });
+}
+
+// A head is a section, so that the order has phases of two heads, and the ring's places serve several; few
+// queries see all of the many keys.
+TEST_P(BackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
+  if (!GetParam().adds_dq() || GetParam().head_dim != 64) return;
+  test::for_each_run("sim_backward_test --gtest_filter=Variants/BackwardOnSim", 2, [](std::uint64_t seed) {
+    BackwardCase c = test::draw_case(GetParam(), seed);
+    test::Random random(seed);
+    test::ForwardCase& f = c.forward;
+    f.batch = 1, f.q_heads = f.kv_heads = 5;
+    f.q_len = 1 + static_cast<std::int64_t>(random() % 64);
+    f.k_len = 8 * GetParam().block_n - static_cast<std::int64_t>(random() % 128);
+    f.mask = core::Mask::causal();
+    backward::Choice choice = backward::choice_with(GetParam());
+    choice.cached_bytes = 1;
+    Problem problem(choice, c);
+    choice.grid = 2;  // multiprocessors that a run has at most
+    EXPECT_LT(backward::ring_plan(backward::crop(problem.inputs.problem()), choice).heads, f.kv_heads);
+    return problem;
+  });
+}
+
 /// Two keys' tiles and a few blocks of queries.
 BackwardCase ragged_case(const BackwardVariant& variant) {
   BackwardCase c = test::draw_case(variant, 2);
@@ -97,6 +133,12 @@ BackwardCase ragged_case(const BackwardVariant& variant) {
   f.q_len = 200, f.k_len = 150;
   f.mask = core::Mask::full();
   return c;
+}
+
+TEST_P(BackwardOnSim, ABlockOfQueriesThatOneTileOfKeysAloneSeesEqualsTheOracle) {
+  BackwardCase c = ragged_case(GetParam());
+  c.forward.q_len = 188, c.forward.k_len = 208, c.forward.mask = {7, 0};  // of two tiles of 128 keys
+  Problem(backward::choice_with(GetParam()), c).check(sim::Machine());
 }
 
 /// Within a few roundings of a gradient's largest element.

@@ -258,8 +258,9 @@ TEST(DecodeCost, StreamsThatMostMultiprocessorsHaveOneOfAndSomeTwoAreCut) {
       << "27.0 us with 144 blocks of 132 multiprocessors; cuDNN takes 19.5";
   constexpr double took_us = 27, known_streams_us = 1.6;  // measured before blocks knew their streams
   for (const DecodeVariant& whole : kernels_of_128()) {
-    if (whole.query_rows == 8 && whole.resident == 2)
+    if (whole.query_rows == 8 && whole.resident == 2) {
       EXPECT_NEAR(us(p, whole, 14), took_us - known_streams_us, 2.7);
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "apps/sim/decode_sim.h"
 #include "core/dtype.h"
+#include "core/integers.h"
 #include "decode/plan.h"
 #include "decode/table.h"
 #include "tests/sim/decode_draws.h"
@@ -435,7 +436,7 @@ TEST_P(DecodeSharesOnSim, AShortStepHasABlockForEachStream) {
     machine.policy = new_len > 0 ? Policy::late : Policy::random;
     const DecodeTensors before(c);
     const std::int64_t streams = decode::streams_of(before.problem(), GetParam()) * c.batch();
-    machine.multiprocessors = static_cast<int>(decode::ceil_div(streams, GetParam().resident));
+    machine.multiprocessors = static_cast<int>(core::ceil_div(streams, GetParam().resident));
     SCOPED_TRACE(testing::PrintToString(c));
     const auto args = decode::make_arguments(
         before.problem(), GetParam(),

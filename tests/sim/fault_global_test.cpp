@@ -232,6 +232,26 @@ TEST_P(GlobalFaults, AtomicOnWhatNobodyWrote) {
       Rule::uninitialised_global, [&] { hw::atomic_add(&counters_[0], 1); }, "adds to counters");
 }
 
+TEST_P(GlobalFaults, CounterThatIsNotAligned) {
+  expect(
+      Rule::global_bounds,
+      [&] { hw::take_number(reinterpret_cast<std::uint32_t*>(reinterpret_cast<char*>(&counters_[0]) + 2)); },
+      "aligned");
+}
+
+TEST_P(GlobalFaults, CounterOutsideOfTheBuffers) {
+  std::uint32_t other = 0;
+  expect(Rule::global_bounds, [&] { hw::signal_counter(&other); });
+  config_.buffers[2].writable = false;
+  expect(Rule::global_bounds, [&] { hw::wait_counter(&counters_[0], 0); });
+}
+
+TEST_P(GlobalFaults, CounterThatNobodyWrote) {
+  config_.buffers[2].uninitialised = true;
+  expect(
+      Rule::uninitialised_global, [&] { hw::take_number(&counters_[1]); }, "counter of counters at byte 4");
+}
+
 /// One block copies the tensor, of which it may store row 5.
 class CopyFaults : public Faults {
  protected:
@@ -286,15 +306,15 @@ TEST_P(CopyFaults, BytesUsedThatACopyBroughtFromWhereTheKernelStored) {
 
 TEST_P(CopyFaults, ProductOfBytesThatACopyBroughtFromWhereTheKernelStored) {
   expect(Rule::global_race, [&] {
-    load_all();
     store();
-    hw::sync_block();
+    hw::sync_block();  // without a proxy fence
+    load_all();
     multiply_tile();
   });
 }
 
-TEST_P(CopyFaults, StoreToWhereUsedBytesCameFrom) {
-  expect(Rule::global_race, [&] {
+TEST_P(CopyFaults, NoneWhereAStoreComesBehindUsesOfACopy) {
+  expect_none([&] {
     load_all();
     multiply_tile();
     hw::sync_block();

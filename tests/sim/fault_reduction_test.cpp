@@ -8,7 +8,34 @@ namespace tandem {
 namespace {
 
 using ReductionFaults = StoreFaults;
+
+/// Blocks whose adds have an order.
+class ReductionInTurn : public StoreFaults {
+ protected:
+  void wait_for_turn(std::uint32_t turn) const {
+    hw::wait_counter(&counter_, turn);
+    hw::fence_async_proxy_global();
+  }
+  /// Adds when as many blocks as `turn` have.
+  void add_at(std::uint32_t turn) {
+    wait_for_turn(turn);
+    add();
+    hw::wait_stores<0>();
+    hw::signal_counter(&counter_);
+  }
+  void copy_sums() {
+    hw::barrier_arrive_expecting(shared().full, tile_bytes);
+    hw::load_box(shared().a, sum_map_, shared().full, {0, 0, 0, 0});
+    hw::barrier_wait(shared().full, 0);
+    sink = shared().a[5][5];
+  }
+};
+
 INSTANTIATE_TEST_SUITE_P(Policies, ReductionFaults,
+                         testing::Values(Policy::eager, Policy::late, Policy::random),
+                         [](const auto& info) { return hw::sim::name_of(info.param); });
+
+INSTANTIATE_TEST_SUITE_P(Policies, ReductionInTurn,
                          testing::Values(Policy::eager, Policy::late, Policy::random),
                          [](const auto& info) { return hw::sim::name_of(info.param); });
 
@@ -19,22 +46,110 @@ TEST_P(ReductionFaults, AddThroughAMapOf16BitElements) {
   });
 }
 
-TEST_P(ReductionFaults, NoneWhereBlocksAddToTheSameBox) {
+TEST_P(ReductionFaults, BlocksThatAddToTheSameBoxInAnyOrder) {
+  config_.blocks = 2;
+  expect(
+      Rule::global_race,
+      [&] {
+        prepare();
+        if (!first_thread()) return;
+        add();
+        hw::wait_stores<0>();
+      },
+      "adds to sums");
+}
+
+TEST_P(ReductionInTurn, NoneWhereBlocksAddOneAfterAnother) {
   config_.blocks = 5;
   expect_none([&] {
     prepare();
-    if (!first_thread()) return;
-    add();
-    hw::wait_stores_read<0>();
-    add();
-    hw::wait_stores_read<0>();
+    if (first_thread()) add_at(hw::block_index());
   });
   float term;
   const std::uint32_t words = 0x3f803f80;
   std::memcpy(&term, &words, sizeof term);
   float sum = 0;
-  for (int i = 0; i < 10; ++i) sum += term;
+  for (int i = 0; i < 5; ++i) sum += term;
   EXPECT_TRUE(std::all_of(sum_, sum_ + sums, [&](float x) { return x == sum; }));
+  EXPECT_EQ(counter_, 5U);
+}
+
+TEST_P(ReductionInTurn, SignalBeforeTheAddIsInGlobalMemory) {
+  config_.blocks = 2;
+  expect(Rule::global_race, [&] {
+    prepare();
+    if (!first_thread()) return;
+    wait_for_turn(hw::block_index());
+    add();
+    hw::wait_stores_read<0>();
+    hw::signal_counter(&counter_);
+    hw::wait_stores<0>();
+  });
+}
+
+TEST_P(ReductionInTurn, AddWithoutAFenceBehindTheWait) {
+  config_.blocks = 2;
+  expect(
+      Rule::missing_proxy_fence,
+      [&] {
+        prepare();
+        if (!first_thread()) return;
+        hw::wait_counter(&counter_, hw::block_index());
+        add();
+        hw::wait_stores<0>();
+        hw::signal_counter(&counter_);
+      },
+      "fence_async_proxy_global");
+}
+
+TEST_P(ReductionInTurn, CounterThatNobodyBringsThere) {
+  config_.blocks = 2;
+  expect(
+      Rule::deadlock,
+      [&] {
+        prepare();
+        if (first_thread()) add_at(hw::block_index() + 1);
+      },
+      "counter");
+}
+
+TEST_P(ReductionInTurn, NoneWhereACopyBringsSumsThatAreComplete) {
+  config_.blocks = 3;
+  expect_none([&] {
+    init();
+    prepare();
+    if (!first_thread()) return;
+    add_at(hw::block_index());
+    if (hw::block_index() + 1 == hw::grid_size()) copy_sums();
+  });
+}
+
+TEST_P(ReductionInTurn, BytesUsedThatACopyBroughtBeforeItsTurn) {
+  config_.blocks = 2;
+  expect(
+      Rule::global_race,
+      [&] {
+        init();
+        prepare();
+        if (!first_thread()) return;
+        if (turn() == 1) return copy_sums();
+        add();
+        hw::wait_stores<0>();
+      },
+      "brought from sums");
+}
+
+TEST_P(ReductionInTurn, SumsStoredOverThatACopyBroughtToSomebody) {
+  config_.blocks = 2;
+  expect(Rule::global_race, [&] {
+    init();
+    prepare();
+    if (!first_thread()) return;
+    if (turn() == 0) return copy_sums();
+    hw::store_box(sum_map_, {0, 0, 0, 0}, shared().a);
+    hw::commit_stores();
+    hw::wait_stores<0>();
+  });
 }
 
 TEST_P(ReductionFaults, BoxAddedToWhatAnotherBlockStores) {
@@ -79,7 +194,7 @@ TEST_P(ReductionFaults, SumsLoadedWhileOthersAdd) {
           sink = hw::load_global(sum_ + 100);
         }
       },
-      "added to by TMA");
+      "wrote by TMA");
 }
 
 TEST_P(ReductionFaults, BoxAddedToWhatAnotherBlockLoads) {
@@ -87,27 +202,13 @@ TEST_P(ReductionFaults, BoxAddedToWhatAnotherBlockLoads) {
   expect(Rule::global_race, [&] {
     prepare();
     if (!first_thread()) return;
-    if (turn() == 0) sink = hw::load_global(sum_ + 100);
-    add();  // which the block that loads may
-    hw::wait_stores<0>();
+    if (turn() == 0) {
+      sink = hw::load_global(sum_ + 100);
+    } else {
+      add();
+      hw::wait_stores<0>();
+    }
   });
-}
-
-TEST_P(ReductionFaults, BytesUsedThatACopyBroughtFromSums) {
-  expect(
-      Rule::global_race,
-      [&] {
-        init();
-        prepare();
-        if (!first_thread()) return;
-        add();
-        hw::wait_stores<0>();
-        hw::barrier_arrive_expecting(shared().full, tile_bytes);
-        hw::load_box(shared().a, sum_map_, shared().full, {0, 0, 0, 0});
-        hw::barrier_wait(shared().full, 0);
-        sink = shared().a[5][5];
-      },
-      "brought from sums");
 }
 
 }  // namespace

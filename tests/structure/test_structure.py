@@ -87,7 +87,7 @@ class Words(Rules):
         self.assert_fine("bench/peers.py", "import torch\n")
 
     def test_places_of_a_machine(self):
-        for place in ("work", "home", "root"):
+        for place in ("work", "home", "root", "tmp"):
             self.assert_named("docs/a.md", f"Run it in /{place}/someone/tandem.\n", "a.md:1:", "one machine")
         self.assert_fine("docs/a.md", "See tests/home/a and https://example.org/home/a and $HOME/a.\n")
 

@@ -49,7 +49,6 @@ void set_options(core::BackwardProblem& p, const BackwardCase& c) {
   p.mask = forward.mask;
   p.scale = forward.scale;
   p.softcap = forward.softcap;
-  p.deterministic = c.deterministic;
 }
 
 HostTensor tensor_like(const core::Tensor& shape, const Layout& layout) {

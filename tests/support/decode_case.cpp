@@ -48,6 +48,34 @@ std::int64_t table_positions(const DecodeCase& c) {
   return c.rotary_dim == 0 ? 0 : std::max<std::int64_t>(1, c.capacity - 1);
 }
 
+/// Of a contiguous cache nothing.
+void share_pages(DecodeTensors& t) {
+  const DecodeCase& c = t.setup;
+  const auto slot = [&](std::int64_t b, std::int64_t i) -> std::int32_t& {
+    const std::int64_t row = c.batch_index ? t.batch_index[static_cast<std::size_t>(b)] : b;
+    return t.page_table[static_cast<std::size_t>(row * t.page_table_stride + i)];
+  };
+  c.for_each_sharing([&](std::int64_t b, std::int64_t first, std::int64_t shared) {
+    for (std::int64_t i = 0; i < shared / c.page_size; ++i) slot(b, i) = slot(first, i);
+  });
+}
+
+/// What is shared but has places of each sequence's own: in pages that are not full of it, or in entries.
+void copy_prefixes(DecodeTensors& t) {
+  const DecodeCase& c = t.setup;
+  c.for_each_sharing([&](std::int64_t b, std::int64_t first, std::int64_t shared) {
+    for (std::int64_t s = 0; s < shared; ++s) {
+      const auto from = t.place(first, s), to = t.place(b, s);
+      for (std::int64_t h = 0; h < c.kv_heads; ++h) {
+        for (std::int64_t e = 0; e < c.head_dim; ++e)
+          t.k_cache.set(to.page, to.row, h, e, static_cast<float>(t.k_cache.at(from.page, from.row, h, e)));
+        for (std::int64_t e = 0; e < c.value_columns(); ++e)
+          t.v_cache.set(to.page, to.row, h, e, static_cast<float>(t.v_cache.at(from.page, from.row, h, e)));
+      }
+    }
+  });
+}
+
 /// Pages in random order for what is in use; any number elsewhere.
 void fill_page_table(DecodeTensors& t, Random& random) {
   const DecodeCase& c = t.setup;
@@ -67,6 +95,7 @@ void fill_page_table(DecodeTensors& t, Random& random) {
       pages.pop_back();
     }
   }
+  share_pages(t);
 }
 
 std::array<std::int64_t, 4> scale_shape(const DecodeCase& c) {
@@ -174,6 +203,9 @@ std::ostream& operator<<(std::ostream& out, const DecodeCase& c) {
   out << " left " << c.mask.left << " right " << c.mask.right << " chunk " << c.mask.chunk << " scale "
       << c.scale << " softcap " << c.softcap;
   if (c.split_size > 0) out << " split " << c.split_size;
+  for (std::size_t g = 0; g < c.prefix_lengths.size(); ++g)
+    out << " [" << c.prefix_sequences[g] << ", " << c.prefix_sequences[g + 1] << ") share "
+        << c.prefix_lengths[g];
   if (c.kernel != TANDEM_DECODE_AUTO) out << " kernel " << c.kernel;
   if (c.block_m > 0 || c.block_n > 0) out << " tile " << c.block_m << " x " << c.block_n;
   if (c.eight_bit.on)
@@ -283,6 +315,7 @@ DecodeTensors::DecodeTensors(const DecodeCase& c)
   }
   fill_page_table(*this, random);
   fill_cache(*this, random);
+  copy_prefixes(*this);
 }
 
 DecodeTensors::Place DecodeTensors::place(std::int64_t b, std::int64_t position) const {
@@ -323,6 +356,9 @@ core::DecodeProblem DecodeTensors::problem() const {
   p.sinks = setup.sinks ? sinks.data() : nullptr;
   if (setup.slopes) p.slopes = {slopes.data(), setup.slopes_by_sequence ? setup.q_heads + spare_slopes : 0};
   if (setup.tree) p.tree = tree.data();
+  if (!setup.prefix_lengths.empty())
+    p.prefixes = {static_cast<std::int64_t>(setup.prefix_lengths.size()), setup.prefix_sequences.data(),
+                  setup.prefix_lengths.data()};
   if (setup.eight_bit.on && setup.eight_bit.scaled)
     p.scales.k = k_scale.view(), p.scales.v = v_scale.view(), p.scales.per_token = setup.eight_bit.per_token;
   p.scales.hadamard = setup.eight_bit.hadamard, p.scales.seed = setup.seed;
@@ -374,6 +410,9 @@ DecodeArgs::DecodeArgs(const DecodeTensors& t)
   args.sinks = problem.sinks;
   args.alibi_slopes = problem.slopes.data, args.alibi_stride = problem.slopes.stride;
   args.tree = problem.tree;
+  const core::SharedPrefixes& shared = problem.prefixes;
+  prefixes = {sizeof(prefixes), shared.groups, shared.cu_sequences, shared.lengths};
+  if (shared.given()) args.prefixes = &prefixes;
   const core::CacheScales& own = problem.scales;
   scales = {sizeof(scales), own.k, own.v, own.per_token ? 1 : 0, own.seed, own.hadamard ? 1 : 0};
   if (own.k.data != nullptr || own.hadamard) args.scales = &scales;

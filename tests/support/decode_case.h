@@ -1,6 +1,7 @@
 // Decoding steps for tests: one plain description, printable, and the tensors that belong to it.
 #pragma once
 
+#include <algorithm>
 #include <ostream>
 #include <vector>
 
@@ -46,6 +47,9 @@ struct DecodeCase {
 
     tandem_dtype dtype() const { return int8 ? TANDEM_INT8 : TANDEM_E4M3; }
   } eight_bit = {};
+  /// Group g's sequences, from prefix_sequences[g] to before prefix_sequences[g + 1], share as many of the
+  /// first prefix_lengths[g] tokens as all of them have. Empty: none do.
+  std::vector<std::int32_t> prefix_sequences = {}, prefix_lengths = {};
   Layout q = {}, cache = {}, added = {}, o = {}, lse_layout = {};
   std::uint64_t seed = 1;
   bool nearly_normal = false;  ///< elements are NormalNumbers, which cost less: for the software Hopper
@@ -55,6 +59,16 @@ struct DecodeCase {
   std::int64_t batch() const { return static_cast<std::int64_t>(lengths.size()); }
   /// Tokens in the cache before the step, brought within its capacity.
   std::int64_t length(std::int64_t b) const;
+  /// Calls visit(sequence, first sequence of its group, tokens that the group shares), in order.
+  template <typename Visit>
+  void for_each_sharing(const Visit& visit) const {
+    for (std::size_t g = 0; g < prefix_lengths.size(); ++g) {
+      std::int64_t shared = prefix_lengths[g];
+      const std::int32_t begin = prefix_sequences[g], end = prefix_sequences[g + 1];
+      for (std::int64_t b = begin; b < end; ++b) shared = std::min(shared, length(b));
+      for (std::int64_t b = begin; b < end; ++b) visit(b, std::int64_t{begin}, shared);
+    }
+  }
 };
 
 std::ostream& operator<<(std::ostream& out, const DecodeCase& c);
@@ -135,6 +149,7 @@ struct DecodeArgs {
   tandem_mask mask;
   tandem_study study;
   tandem_cache_scales scales{};
+  tandem_shared_prefixes prefixes{};
   tandem_decode_args args{};  ///< points to those above
 };
 

@@ -22,6 +22,9 @@ shift 2
 echo "========= ERROR SUMMARY: ${SANITIZER_ERRORS:-0} errors"
 """
 TESTS = """#!/bin/sh
+for argument; do
+  [ "$argument" != --gtest_list_tests ] || { printf 'Forward.\\n  Works\\n  NeedsTwoGpus\\n  Repeats  # seed = 1\\n'; exit; }
+done
 [ -n "$TESTS_HANG" ] && sleep 60
 [ -n "$TESTS_CRASH" ] && exit 134
 for argument; do case $argument in --gtest_output=json:*) report=${argument#--gtest_output=json:};; esac; done
@@ -103,6 +106,23 @@ class GpuRecordTest(unittest.TestCase):
             self.write(name, "other contents")
         self.assertTrue(self.run_tool("--check").stdout.startswith("GPU record: fresh"))
 
+    def test_comments_and_format_do_not_make_it_stale(self):
+        self.write("src/core/mask.h", 'int a = 1\'0;  // one\nconst char* url = "http://x"; /* two\n */\n')
+        self.write("bin/sources.sha256", self.run_tool("--hash").stdout)
+        self.make()
+        self.write("src/core/mask.h", '/// other words\nint a = 1\'0;\n  const char* url =\n    "http://x";\n')
+        self.assertTrue(self.run_tool("--check").stdout.startswith("GPU record: fresh"))
+        self.write("src/core/mask.h", '/// other words\nint a = 1\'0;\n  const char* url =\n    "http://y";\n')
+        self.assertTrue(self.run_tool("--check").stdout.startswith("GPU record: STALE"))
+
+    def test_white_space_counts_in_literals_and_where_it_ends_directives(self):
+        self.write("src/core/mask.h", '#define ONE\nint a;  const char* b = "x  y";\n')
+        self.write("bin/sources.sha256", self.run_tool("--hash").stdout)
+        self.make()
+        for changed in ('#define ONE int a;\nconst char* b = "x  y";\n', '#define ONE\nint a;  const char* b = "x y";\n'):
+            self.write("src/core/mask.h", changed)
+            self.assertTrue(self.run_tool("--check").stdout.startswith("GPU record: STALE"), changed)
+
     def test_failures_are_recorded_and_named(self):
         self.report(case("Works"), case("IsWrong", failures=["1 != 2"]))
         done, record = self.make()
@@ -128,6 +148,12 @@ class GpuRecordTest(unittest.TestCase):
             self.make("--shards", "3", "--logs", logs, **({"CUDA_VISIBLE_DEVICES": named} if named else {}))
             self.assertEqual([(logs / f"tests-{i}.log").read_text() for i in range(3)],
                              [f"shard {i} on GPU {gpu}\n" for i, gpu in enumerate(expected)])
+
+    def test_no_more_processes_are_started_than_there_are_tests(self):
+        logs = self.root / "logs"
+        done, _ = self.make("--shards", "8", "--logs", logs)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(len(list(logs.glob("tests-*.log"))), 3)
 
     def test_what_a_sanitizer_finds_fails_the_record(self):
         done, record = self.make("--sanitize", SANITIZER_ERRORS="3")

@@ -168,7 +168,7 @@ MUTANTS = [
     Mutant("decode, 8 bits: the first head's scale for all", "scales", "decode/eight_bit/scale_of",
            Edit("work.head", "0")),
     Mutant("decode, 8 bits: the largest of half a row", "scales", "largest_of_row",
-           Edit("mask < lanes", "mask < lanes / 2")),
+           Edit("warp_max<lanes>", "warp_max<lanes / 2>")),
     Mutant("decode, 8 bits: every other column is not divided", "scales", "place_permuted",
            Edit("values[2 * i + 1] * inverse", "values[2 * i + 1]")),
     Mutant("decode, 8 bits: queries' columns in their own order", "index", "place_permuted",

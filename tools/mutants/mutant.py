@@ -30,8 +30,8 @@ class Mutant:
         """Whose tests show it: the forward kernels' where several include the file."""
         if self.file.endswith(".cpp"):  # plans: kernels are headers
             return "plans"
-        if self.name.startswith("mixed: "):
-            return "mixed"
+        if self.name.startswith(("mixed: ", "prefix: ")):
+            return self.name.partition(":")[0]
         if self.name.startswith(VARLEN):
             return "varlen"
         if self.name.startswith("decode, "):  # what only decode shows of src/tile

@@ -11,7 +11,7 @@ from .source import Source, Span
 # Machines, backends and boundaries are no device code; tables say what is built, and cost speed at most.
 OTHER_FOLDERS = ("api", "cpu", "hw/sim", "hw/sm90", "hw/cuda")
 OTHER_FILES = ("variants.h", "recipes.h", "eight_bit_recipes.h", "study.h", "table.h", "kernels.h", "hw.h", "launch.h", "chip.h", "chip_kernels.h", "status.h")
-PLANS = ("append.cpp", "few_queries.cpp", "plan.cpp", "split.cpp", "tensor_map.cpp")
+PLANS = ("append_plan.cpp", "few_queries.cpp", "plan.cpp", "split.cpp", "tensor_map.cpp")
 # They compute nothing and order nothing: hints, names, and what steers a compiler.
 HINTS = re.compile(r"\b(?:set_role|prefetch_\w+|compute_before_wait|release_next_grid|static_assert)\b")
 ORDERING = re.compile(r"\b(?:\w*fence\w*|\w*sync\w*|\w*wait\w*|\w*release\w*|\w*arrive\w*|\w*commit\w*|acquire\w*|take|pass)(?:<[^;()]*>)?\(")

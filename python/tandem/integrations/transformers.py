@@ -9,7 +9,8 @@
 Serves prefill and decoding with their caches, static ones too, training, left and right padding, sliding windows,
 chunked attention (Llama 4), softcap, grouped heads, learnable sinks, encoders, sequences that are packed into one row (by
 their position_ids). What it does not serve raises NotImplementedError and names it: dropout, holes in a padding mask, packed
-sequences in chunks, gradients of padded sequences that are longer than a chunk, other masks. Keys of sequences that
+sequences in chunks, gradients of padded sequences that are longer than a chunk, other masks: those with a row for each
+query, of four dimensions, that a caller makes. Keys of sequences that
 are padded on the left are copied once a layer.
 """
 
@@ -35,6 +36,27 @@ def register():
 
 
 # ---- Masks: which keys of each sequence count
+
+
+# What hands them from Transformers' masks to its layers is a tensor of this dtype, which is how attention_forward tells
+# them from a caller's mask: no attention takes masks of it, and unlike an attribute or a tensor's identity it stays with
+# copies to other devices, slices, and inputs of compiled graphs.
+_OWN = torch.uint32
+
+
+def _as_own(ranges):
+    return ranges.to(torch.int32).contiguous().view(_OWN)
+
+
+def _ranges_in(mask):
+    """What _as_own was given, None from None."""
+    if mask is None:
+        return None
+    if mask.dtype != _OWN or mask.dim() != 4 or mask.shape[1] != 1 or 1 not in mask.shape[2:] or mask.shape[3] > 2:
+        raise NotImplementedError(
+            f"Tandem does not serve other masks than causal ones, windows, chunks and padding: attention_mask is "
+            f"{mask.dtype} of shape {tuple(mask.shape)}; pass a padding mask, of batch and keys, or none")
+    return mask.contiguous().view(torch.int32)
 
 
 def _name_of(function):
@@ -67,7 +89,7 @@ def _inside(function, name):
 
 
 def _packed_starts(function):
-    """Where the sequences begin that are packed into the rows of a batch: int32, 1 x 1 x (sequences + 1) x 1, over all rows;
+    """Where the sequences begin that are packed into the rows of a batch: 1 x 1 x (sequences + 1) x 1, over all rows;
     None where none are. Reads their number on the host."""
     ids = [own for contents in _inside(function, PACKED) for own in contents.values()]
     if not ids:
@@ -77,7 +99,7 @@ def _packed_starts(function):
     begins = torch.ones_like(ids[0], dtype=torch.bool)
     begins[:, 1:] = ids[0][:, 1:] != ids[0][:, :-1]
     starts = begins.flatten().nonzero().flatten()
-    return torch.cat([starts, starts.new_full((1,), begins.numel())]).to(torch.int32)[None, None, :, None]
+    return _as_own(torch.cat([starts, starts.new_full((1,), begins.numel())])[None, None, :, None])
 
 
 def _is_causal(function):
@@ -102,7 +124,7 @@ def _chunk_begin(function, q_offset, kv_offset, is_padded):
 def key_ranges(*, batch_size, kv_length, q_length=None, q_offset=0, kv_offset=0, mask_function=None,
                attention_mask=None, cache_position=None, device=None, **_):
     """What Transformers hands to attention_forward as its mask, made once for all layers: None where all keys count, or
-    int32, b x 1 x 1 x 1, the number of keys that count, or b x 1 x 1 x 2, the first and the end of them, or what
+    b x 1 x 1 x 1, the number of keys that count, or b x 1 x 1 x 2, the first and the end of them, or what
     _packed_starts says. Of four dimensions, because that is how Transformers knows a mask that is made already."""
     if q_length is None:  # up to Transformers 5.10 or so
         q_length, q_offset = cache_position.shape[0], cache_position[0]
@@ -123,7 +145,7 @@ def key_ranges(*, batch_size, kv_length, q_length=None, q_offset=0, kv_offset=0,
         return None
     end = torch.as_tensor(seen if causal else kv_length, device=device).clamp(max=kv_length)
     range_ = end[None] if from_first else torch.stack([torch.as_tensor(begin, device=end.device), end])
-    return range_.to(torch.int32).expand(batch_size, 1, 1, -1).contiguous()
+    return _as_own(range_.expand(batch_size, 1, 1, -1))
 
 
 def _ranges_of(mask, chunk_begin, seen, kv_length):
@@ -139,8 +161,8 @@ def _ranges_of(mask, chunk_begin, seen, kv_length):
     begin = begin.clamp(min=chunk_begin)
     if not torch.compiler.is_compiling():
         if not bool(begin.any()):
-            return None if bool((end == kv_length).all()) else end.to(torch.int32)[:, None, None, None]
-    return torch.stack([begin, end], dim=1).to(torch.int32)[:, None, None]
+            return None if bool((end == kv_length).all()) else _as_own(end[:, None, None, None])
+    return _as_own(torch.stack([begin, end], dim=1)[:, None, None])
 
 
 # ---- Attention
@@ -207,16 +229,17 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, *,
     Returns the output, b, sq, heads, d, and None for the weights, which nobody has.
     """
     _refuse(module, dropout, others)
+    mask = _ranges_in(attention_mask)
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     left = None if sliding_window is None else sliding_window - 1  # its windows count the query's own key
-    packed = attention_mask is not None and attention_mask.shape[2] > 1
+    packed = mask is not None and mask.shape[2] > 1
     options = Options.of(q, scaling, causal, (-1 if left is None else left, -1 if left is None else left),
                          attention_chunk=_chunk_of(module, k.shape[1]), softcap=softcap or 0.0)
     if s_aux is not None:
         options = options._replace(sinks=s_aux.float().contiguous())
     if packed:
-        out = _attend_packed(q, k, v, attention_mask.flatten(), options)
+        out = _attend_packed(q, k, v, mask.flatten(), options)
     else:
-        out = _attend(q, k, v, None if attention_mask is None else attention_mask[:, 0, 0], options)
+        out = _attend(q, k, v, None if mask is None else mask[:, 0, 0], options)
     return out.contiguous(), None

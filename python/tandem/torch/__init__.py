@@ -11,35 +11,17 @@ built against PyTorch: any from 2.4 on will do.
 
 import torch
 
-from .._library import UNLIMITED, TandemError
+from .._arrays import TorchTensors, chosen_dtype, torch_name
+from .._library import EIGHT_BITS, FLOATS, UNLIMITED
+from .._options import as_int64, as_number, as_scale, as_sides, as_tables, check_eight_bit, check_new
 from . import _call, _native, _ops
 
 __all__ = ["attention", "attention_eight_bit", "attention_varlen", "decode", "merge", "quantize"]
 
 
-def _invalid(message):
-    return TandemError("TANDEM_INVALID_ARGUMENT", message)
-
-
-def _sides(causal, window):
-    """The mask as keys to the left and to the right, in words that torch.compile can read."""
-    if window is None:
-        return UNLIMITED, 0 if causal else UNLIMITED
-    if causal:
-        raise _invalid(f"causal and window={window} contradict each other; a causal window is window=(left, 0)")
-    left, right = (UNLIMITED if limit is None else limit for limit in window)
-    if left < UNLIMITED or right < UNLIMITED:
-        raise _invalid(f"window is {window}; its sides have to be 0 or more keys, or None")
-    return left, right
-
-
-def _scale(scale):
-    """As the C interface takes it, where 0 stands for the default and so can't be asked for."""
-    if scale is None:
-        return 0.0
-    if not scale > 0:
-        raise _invalid(f"scale is {scale}; it has to be > 0, or None for 1 / sqrt(d)")
-    return float(scale)
+def _dtype_of(dtype, allowed):
+    """PyTorch's dtype from one of the names `allowed`, or from itself."""
+    return getattr(torch, chosen_dtype(TorchTensors.name_of_dtype, dtype, allowed))
 
 
 # ---- Calls that may go past PyTorch's dispatcher. Each name is bound once: a look-up costs as much as a question.
@@ -125,8 +107,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
     if chunk or alibi_slopes is not None or tree is not None:
         return attention_varlen(q, k, v, causal=causal, window=window, chunk=chunk, scale=scale, softcap=softcap,
                                 return_lse=return_lse, sinks=sinks, alibi_slopes=alibi_slopes, tree=tree)
-    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
-    scale = 0.0 if scale is None else _scale(scale)
+    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else as_sides(causal, window)
+    scale = 0.0 if scale is None else as_scale(scale)
     plain = _is_plain(q, k, v) and (sinks is None or _is_plain_too(sinks))
     if plain and not _records_any(q, k, v) and (sinks is None or _may_follow(sinks)):
         out, lse = _native.run_forward(q, k, v, (left, right, scale, softcap, sinks), return_lse)
@@ -134,7 +116,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
             return (out, lse) if return_lse else out
     if deterministic is None:
         deterministic = _is_deterministic()
-    options = left, right, scale, float(softcap), deterministic, sinks
+    options = left, right, scale, as_number("softcap", softcap), deterministic, sinks
     if plain and _transforms() is None and (q.is_cuda or q.is_cpu):
         out, lse = _eagerly((q, k, v), options, return_lse)
     else:
@@ -154,12 +136,14 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
     alibi_slopes, tree or split_size is given; they read the lengths on the host and run one sequence after another, so that no CUDA graph can capture them.
     A row of no sequence has gradient 0.
     """
-    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
-    scale = 0.0 if scale is None else _scale(scale)
+    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else as_sides(causal, window)
+    scale = 0.0 if scale is None else as_scale(scale)
     lengths = cu_seqlens_q, cu_seqlens_k, seqused_k, page_table
     is_bare = (k_new is None and v_new is None and cu_seqlens_k_new is None and leftpad_k is None and batch_index is None
                and rotary is None and alibi_slopes is None and tree is None and not chunk and not split_size)
-    cos, sin = (None, None) if rotary is None else rotary
+    if not is_bare:
+        check_new(k_new, v_new)
+    cos, sin = (None, None) if rotary is None else as_tables(rotary)
     new, cache = (k_new, v_new, cu_seqlens_k_new), (leftpad_k, batch_index, cos, sin, rotary_interleaved)
     extras = _native.NO_EXTRAS if is_bare and sinks is None else (*new, *cache, chunk, sinks, alibi_slopes, tree,
                                                                   split_size)
@@ -168,49 +152,63 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
             q, k, v, (*lengths, max_seqlen_q, max_seqlen_k, left, right, scale, softcap), extras, return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
-    options = left, right, scale, float(softcap)
+    options = left, right, scale, as_number("softcap", softcap)
+    max_seqlen_q, max_seqlen_k = as_int64("max_seqlen_q", max_seqlen_q), as_int64("max_seqlen_k", max_seqlen_k)
     if is_bare:
         if deterministic is None:
             deterministic = _is_deterministic()
         out, lse = torch.ops.tandem.forward_varlen(q, k, v, *lengths, max_seqlen_q, max_seqlen_k, *options,
                                                    deterministic, sinks)
     else:
-        own = *lengths, *cache, max_seqlen_q, max_seqlen_k, chunk, *options, sinks, alibi_slopes, tree, split_size
-        if k_new is None and v_new is None:
+        own = (*lengths, *cache, max_seqlen_q, max_seqlen_k, as_int64("chunk", chunk), *options, sinks, alibi_slopes, tree,
+               as_int64("split_size", split_size))
+        if k_new is None:
             out, lse = torch.ops.tandem.forward_cache(q, k, v, *own)
         else:
             out, lse = torch.ops.tandem.forward_append(q, k, v, *new, *own)
     return (out, lse) if return_lse else out
 
 
+def _check_scales_of_cache(k_cache, k_descale, v_descale, hadamard):
+    if hadamard is not None or k_descale is not None or v_descale is not None:
+        given = {"k_descale": k_descale, "v_descale": v_descale, "hadamard": hadamard}
+        check_eight_bit("k_cache", torch_name(k_cache.dtype), given, "caches")
+
+
 def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=None, batch_index=None, rotary=None,
            rotary_interleaved=False, causal=False, window=None, scale=None, softcap=0.0, split_size=0,
            return_lse=False, sinks=None, k_descale=None, v_descale=None, chunk=0, alibi_slopes=None, tree=None,
-           hadamard=None, qv=None):
+           hadamard=None, qv=None, cu_prefix_groups=None, prefix_lengths=None):
     """One decoding step as an operator: arguments and results are those of tandem.decode, which says what they mean.
 
     v_cache may have another head dim than k_cache, or be its first columns. Appends to both in place where k_new and v_new
     are given, and to k_descale and v_descale where
     tokens have scales of their own. Scratch memory is kept for each stream. Has no gradient.
     """
-    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else _sides(causal, window)
-    scale = 0.0 if scale is None else _scale(scale)
-    cos, sin = (None, None) if rotary is None else rotary
+    left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else as_sides(causal, window)
+    scale = 0.0 if scale is None else as_scale(scale)
+    cos, sin = (None, None) if rotary is None else as_tables(rotary)
+    shares = cu_prefix_groups is not None or prefix_lengths is not None
     is_bare = (k_new is None and v_new is None and batch_index is None and rotary is None and not split_size
                and sinks is None and k_descale is None and v_descale is None and not chunk and alibi_slopes is None
                and tree is None and hadamard is None and qv is None)
+    if not is_bare:
+        check_new(k_new, v_new)
+        _check_scales_of_cache(k_cache, k_descale, v_descale, hadamard)
     extras = _native.NO_EXTRAS if is_bare else (
         k_new, v_new, batch_index, cos, sin, rotary_interleaved, split_size, sinks, k_descale, v_descale, chunk,
         alibi_slopes, tree, hadamard is not None, hadamard or 0, qv)
-    if (_is_plain(q, k_cache, v_cache) and not _records_any(q, k_cache, v_cache) and type(lengths) is _Tensor
+    if (not shares and _is_plain(q, k_cache, v_cache) and not _records_any(q, k_cache, v_cache) and type(lengths) is _Tensor
             and (page_table is None or type(page_table) is _Tensor) and _all_follow(extras)):
         out, lse = _native.run_decode(q, k_cache, v_cache, (lengths, page_table, left, right, scale, softcap), extras,
                                       return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
-    options = (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right, scale, float(softcap),
-               split_size, sinks, k_descale, v_descale, chunk, alibi_slopes, tree, hadamard, qv)
-    if k_new is None and v_new is None:
+    options = (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right, scale,
+               as_number("softcap", softcap), as_int64("split_size", split_size), sinks, k_descale, v_descale,
+               as_int64("chunk", chunk), alibi_slopes, tree, None if hadamard is None else as_int64("hadamard", hadamard), qv,
+               cu_prefix_groups, prefix_lengths)
+    if k_new is None:
         out, lse = torch.ops.tandem.decode(q, k_cache, v_cache, *options)
     else:
         out, lse = torch.ops.tandem.decode_append(q, k_cache, v_cache, k_new, v_new, *options)
@@ -219,11 +217,14 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
 
 def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, dtype=torch.float8_e4m3fn, terms=1, rotary=None,
              rotary_interleaved=False, first_positions=None, amplitude=0.0, shift=None, k_shift=None):
-    """x in 8 bits and its scales as an operator: arguments and results are those of tandem.quantize, dtype torch.int8 or
-    torch.float8_e4m3fn. Has no gradient."""
-    cos, sin = (None, None) if rotary is None else rotary
-    options = (by_column, block, hadamard, dtype == torch.int8, terms, cos, sin, rotary_interleaved, first_positions,
-               float(amplitude), shift)
+    """x in 8 bits and its scales as an operator: arguments and results are those of tandem.quantize. Has no
+    gradient."""
+    cos, sin = (None, None) if rotary is None else as_tables(rotary)
+    block, terms = as_int64("block", block), as_int64("terms", terms, bits=32)
+    hadamard = None if hadamard is None else as_int64("hadamard", hadamard)
+    integers = _dtype_of(dtype, EIGHT_BITS) == torch.int8
+    options = (by_column, block, hadamard, integers, terms, cos, sin, rotary_interleaved, first_positions,
+               as_number("amplitude", amplitude), shift)
     if k_shift is not None:
         out, found, dots = torch.ops.tandem.quantize_queries(x, scale, k_shift, *options)
         return out, found if scale is None else scale, dots
@@ -244,14 +245,15 @@ def attention_eight_bit(q, k, v, *, q_descale=None, k_descale=None, v_descale=No
         out = attention_eight_bit(q8, k8, v8, q_descale=q_scale, k_descale=k_scale, v_descale=v_scale,
                                   values_by_column=True, causal=True)
     """
-    left, right = _sides(causal, window)
-    out, lse = torch.ops.tandem.forward_eight_bit(q, k, v, q_descale, k_descale, v_descale, descale_block,
-                                                  values_by_column, left, right, _scale(scale), float(softcap), dtype,
-                                                  float(qk_amplitude), v_shift, q_dot_k_shift)
+    left, right = as_sides(causal, window)
+    scores = left, right, as_scale(scale), as_number("softcap", softcap)
+    out, lse = torch.ops.tandem.forward_eight_bit(
+        q, k, v, q_descale, k_descale, v_descale, as_int64("descale_block", descale_block), values_by_column, *scores,
+        _dtype_of(dtype, FLOATS), as_number("qk_amplitude", qk_amplitude), v_shift, q_dot_k_shift)
     return (out, lse) if return_lse else out
 
 
 def merge(o_parts, lse_parts, *, dtype=None):
     """Results over parts of the keys merged, as an operator: arguments and results are those of tandem.merge. Has no
     gradient."""
-    return torch.ops.tandem.merge(o_parts, lse_parts, o_parts.dtype if dtype is None else dtype)
+    return torch.ops.tandem.merge(o_parts, lse_parts, o_parts.dtype if dtype is None else _dtype_of(dtype, FLOATS))

@@ -10,14 +10,15 @@ import ctypes
 
 import torch
 
-from .._arrays import arrays_of
-from .._library import (BACKENDS, DTYPES, MASK_WINDOW, UNLIMITED, BackwardArgs, Cache, CacheScales, DecodeArgs,
-                        ForwardArgs, Mask, Rotary, TandemError, check, library)
+from .._arrays import arrays_of, check_ranks, torch_name
+from .._library import (BACKENDS, DTYPES, FLOATS, MASK_WINDOW, UNLIMITED, BackwardArgs, Cache, CacheScales, DecodeArgs,
+                        ForwardArgs, Mask, Rotary, SharedPrefixes, check, invalid, library)
 from .._options import as_int64, as_slopes, as_tree
 from .._pack import Packer
 from ._native import empty_lse, empty_out
 
 CODES = {getattr(torch, name): code for name, code in DTYPES.items()}
+_FLOAT_CODES = {getattr(torch, name): DTYPES[name] for name in FLOATS}
 ABSENT = (0, 0, *8 * (0,))  # the fields of a tensor that there is none of
 MOST_PREPARED = 4096  # of more different calls, few are repeated
 
@@ -93,20 +94,17 @@ def _mask(field, mask, chunk=0):
     return {} if mask == (UNLIMITED, UNLIMITED) and not chunk else {field: (_MASK, (MASK_WINDOW, *mask, chunk))}
 
 
-def _invalid(message):
-    return TandemError("TANDEM_INVALID_ARGUMENT", message)
-
-
 def _check(tensors):
-    """All of {name: tensor} have four dimensions and a dtype that Tandem knows, and are on one device."""
+    """All of {name: tensor} have four dimensions and a dtype that Tandem knows, of 8 bits only caches, and are on one
+    device."""
     model_name, model = next(iter(tensors.items()))
+    check_ranks(tensors)
     for name, x in tensors.items():
-        if x.dim() != 4:
-            raise _invalid(f"{name} has {x.dim()} dimensions; 4 are needed (b, s, h, d)")
-        if x.dtype not in CODES:
-            raise _invalid(f"{name} is {str(x.dtype).removeprefix('torch.')}; allowed are {', '.join(DTYPES)}")
+        allowed = CODES if name in ("k_cache", "v_cache") else _FLOAT_CODES
+        if x.dtype not in allowed:
+            raise invalid(f"{name} is {torch_name(x.dtype)}; allowed are {', '.join(map(torch_name, allowed))}")
         if x.device != model.device:
-            raise _invalid(f"{model_name} is on {model.device}, {name} on {x.device}")
+            raise invalid(f"{model_name} is on {model.device}, {name} on {x.device}")
 
 
 def _fields(x):
@@ -122,11 +120,11 @@ def _rows(x):
 def _check_sinks(q, sinks):
     """sinks is a float32 number for each head of q, beside it."""
     if sinks.dtype != torch.float32 or sinks.device != q.device:
-        raise _invalid(f"sinks is {str(sinks.dtype).removeprefix('torch.')} on {sinks.device}; it has to be float32 on "
-                       f"{q.device}")
+        raise invalid(f"sinks is {torch_name(sinks.dtype)} on {sinks.device}; it has to be float32 on "
+                      f"{q.device}")
     if sinks.shape != q.shape[2:3] or not sinks.is_contiguous():
-        raise _invalid(f"sinks has shape {tuple(sinks.shape)}, strides {sinks.stride()}; {q.shape[2]} contiguous numbers "
-                       "are needed, one a head of q")
+        raise invalid(f"sinks has shape {tuple(sinks.shape)}, strides {sinks.stride()}; {q.shape[2]} contiguous numbers "
+                      "are needed, one a head of q")
 
 
 def _backend(device):
@@ -222,31 +220,34 @@ def backward(tensors, lse, dlse, options, sinks=None):
     return gradients + of_sinks
 
 
-_DECODE, _CACHE, _ROTARY = Packer(DecodeArgs, "qv"), Packer(Cache, "batch_index"), Packer(Rotary, "interleaved")
-_SCALES = Packer(CacheScales, "hadamard")
+_DECODE, _CACHE, _ROTARY = Packer(DecodeArgs, "prefixes"), Packer(Cache, "batch_index"), Packer(Rotary, "interleaved")
+_SCALES, _PREFIXES = Packer(CacheScales, "hadamard"), Packer(SharedPrefixes, "lengths")
 _D = {name: getattr(DecodeArgs, name).offset // 8 for name in ("q", "k_new", "v_new", "o", "lse", "sinks", "alibi_slopes", "tree", "qv")}
 _D_CACHE = {name: getattr(Cache, name).offset // 8 for name in ("k", "v", "page_table", "lengths", "batch_index")}
 _D_SCALES = {name: getattr(CacheScales, name).offset // 8 for name in ("k", "v")}
+_D_PREFIXES = {"cu_prefix_groups": SharedPrefixes.cu_sequences.offset // 8, "prefix_lengths": SharedPrefixes.lengths.offset // 8}
 _D_ROTARY = {name: getattr(Rotary, name).offset // 8 for name in ("cos", "sin")}
 
 
-def _check_numbers(name, x, device, shape):
-    """x is int32 of that shape, None for any size, on the device, its last dimension contiguous."""
+def _check_numbers(name, x, device, shape, or_more=False):
+    """x is int32 of that shape, or of more in each dimension, on the device, its last dimension contiguous."""
     if x.dtype != torch.int32 or x.device != device:
-        raise _invalid(f"{name} is {str(x.dtype).removeprefix('torch.')} on {x.device}; it has to be int32 on {device}")
-    if x.dim() != len(shape) or any(own < least for own, least in zip(x.shape, shape)):
-        raise _invalid(f"{name} has shape {tuple(x.shape)}; {' x '.join(map(str, shape))} are needed at least")
+        raise invalid(f"{name} is {torch_name(x.dtype)} on {x.device}; it has to be int32 on {device}")
+    fits = x.dim() == len(shape) and all(own == wanted or (or_more and own > wanted) for own, wanted in zip(x.shape, shape))
+    if not fits:
+        raise invalid(f"{name} has shape {tuple(x.shape)}; {' x '.join(map(str, shape))} numbers are needed"
+                      + " at least" * or_more)
     if x.shape[-1] > 1 and x.stride(-1) != 1:
-        raise _invalid(f"{name} has strides {x.stride()}; the last one has to be 1")
+        raise invalid(f"{name} has strides {x.stride()}; the last one has to be 1")
 
 
 def _check_rotary(q, cos, sin):
     if cos.shape != sin.shape or cos.dtype != sin.dtype or not (cos.is_contiguous() and sin.is_contiguous()):
-        raise _invalid(f"rotary is {tuple(cos.shape)} and {tuple(sin.shape)}, {cos.dtype} and {sin.dtype}; cosines and "
-                       "sines have to be of one shape and dtype, and contiguous")
+        raise invalid(f"rotary is {tuple(cos.shape)} and {tuple(sin.shape)}, {cos.dtype} and {sin.dtype}; cosines and "
+                      "sines have to be of one shape and dtype, and contiguous")
     if cos.dim() != 2 or cos.dtype not in CODES or cos.device != q.device or sin.device != q.device:
-        raise _invalid(f"rotary has {cos.dim()} dimensions, is {cos.dtype}, on {cos.device}; positions x dim / 2 of "
-                       f"float32 or q's dtype on {q.device} are needed")
+        raise invalid(f"rotary has {cos.dim()} dimensions, is {cos.dtype}, on {cos.device}; positions x dim / 2 of "
+                      f"float32 or q's dtype on {q.device} are needed")
 
 
 def _scale_fields(name, x, cache):
@@ -254,8 +255,8 @@ def _scale_fields(name, x, cache):
     if x is None:
         return ABSENT
     if x.dim() not in (2, 3) or x.dtype != torch.float32 or x.device != cache.device:
-        raise _invalid(f"{name} has {x.dim()} dimensions, is {str(x.dtype).removeprefix('torch.')} on {x.device}; 2 (b, "
-                       f"heads) or 3 (as the cache: entries or pages, tokens, heads) of float32 on {cache.device} are needed")
+        raise invalid(f"{name} has {x.dim()} dimensions, is {torch_name(x.dtype)} on {x.device}; 2 (b, "
+                      f"heads) or 3 (as the cache: entries or pages, tokens, heads) of float32 on {cache.device} are needed")
     four = (lambda sizes: (*sizes, 1)) if x.dim() == 3 else (lambda sizes: (sizes[0], 1, sizes[1], 1))
     return (x.data_ptr(), CODES[x.dtype], *four(x.shape), *four(x.stride()))
 
@@ -266,18 +267,34 @@ def _scale_group(tensors, k_descale, v_descale, hadamard):
     if not given and hadamard is None:
         return {}
     if len({x.dim() for x in given}) > 1:
-        raise _invalid("k_descale and v_descale have different numbers of dimensions")
+        raise invalid("k_descale and v_descale have different numbers of dimensions")
     fields = [field for name, x in (("k_descale", k_descale), ("v_descale", v_descale))
-              for field in _scale_fields(name, x, tensors["k"])]
+              for field in _scale_fields(name, x, tensors["k_cache"])]
     per_token, seed = any(x.dim() == 3 for x in given), 0 if hadamard is None else as_int64("hadamard", hadamard) % 2**64
     return {DecodeArgs.scales: (_SCALES, (*fields, int(per_token), seed, int(hadamard is not None)))}
+
+
+def _prefix_group(numbers, device):
+    """The groups of sequences that share prefixes, as a group of fields; none where there are none."""
+    given = {name: numbers[name] for name in _D_PREFIXES if name in numbers}
+    if not given:
+        return {}
+    if len(given) < 2:
+        raise invalid("cu_prefix_groups and prefix_lengths belong together; pass both or none")
+    for name, x in given.items():
+        _check_numbers(name, x, device, (0,), or_more=True)
+    boundaries, groups = map(len, given.values())
+    if boundaries != groups + 1:
+        raise invalid(f"cu_prefix_groups has {boundaries} numbers and prefix_lengths {groups}; the first has one more than "
+                      "there are groups")
+    return {DecodeArgs.prefixes: (_PREFIXES, (groups, *(x.data_ptr() for x in given.values())))}
 
 
 def _biases(q, slopes, tree):
     """The fields of ALiBi's slopes and of a tree, behind those of scales."""
     for name, x in (("alibi_slopes", slopes), ("tree", tree)):
         if x is not None and x.device != q.device:
-            raise _invalid(f"{name} is on {x.device}; it has to be on {q.device}")
+            raise invalid(f"{name} is on {x.device}; it has to be on {q.device}")
     arrays = arrays_of(q)
     fields = as_slopes(arrays, slopes, q.shape[0], q.shape[2])
     return fields.get("alibi_slopes", 0), fields.get("alibi_stride", 0), as_tree(arrays, tree, q.shape[:2]) or 0
@@ -289,13 +306,14 @@ def _prepare_decode(tensors, numbers, rotary, extras, options):
     _check(tensors)
     q, batch = tensors["q"], tensors["q"].shape[0]
     least = {"lengths": (batch,), "page_table": (0 if "batch_index" in numbers else batch, 1), "batch_index": (batch,)}
-    for name, x in numbers.items():
-        _check_numbers(name, x, q.device, least[name])
+    for name in least:
+        if name in numbers:
+            _check_numbers(name, numbers[name], q.device, least[name], or_more=name == "page_table")
     table = numbers.get("page_table")
     paging = (0, 0, 0) if table is None else (table.data_ptr(), table.stride(0), table.shape[1])
     index = numbers["batch_index"].data_ptr() if "batch_index" in numbers else 0
     # Whether values lie in the keys counts for the workspace.
-    caches = [(tensors[name].data_ptr(), *_fields(tensors[name])[1:]) for name in ("k", "v")]
+    caches = [(tensors[name].data_ptr(), *_fields(tensors[name])[1:]) for name in ("k_cache", "v_cache")]
     groups = {DecodeArgs.cache: (_CACHE, (*caches[0], *caches[1], *paging, 0, index))}
     if rotary is not None:
         cos, sin, interleaved = rotary
@@ -305,25 +323,26 @@ def _prepare_decode(tensors, numbers, rotary, extras, options):
         groups[DecodeArgs.rotary] = (_ROTARY, (*tables, *sizes, int(interleaved)))
     new = [(tensors[name].data_ptr(), *_fields(tensors[name])[1:]) if name in tensors else ABSENT
            for name in ("k_new", "v_new", "qv")]
-    fields = (_backend(q.device), *_fields(q), 0, *new[0], *new[1], 0, *_fields(tensors["o"]), *_fields(tensors["lse"]),
-              0, scale, softcap, split_size, 0, 0, 0, 0, *_biases(q, slopes, tree), *new[2])
+    fields = (_backend(q.device), *_fields(q), 0, *new[0], *new[1], 0, *_fields(tensors["out"]), *_fields(tensors["lse"]),
+              0, scale, softcap, split_size, 0, 0, 0, 0, *_biases(q, slopes, tree), *new[2], 0)
     return _Prepared("decode", _DECODE, fields,
-                     groups | _mask(DecodeArgs.mask, mask, chunk) | _scale_group(tensors, *descales, hadamard))
+                     groups | _mask(DecodeArgs.mask, mask, chunk) | _scale_group(tensors, *descales, hadamard)
+                     | _prefix_group(numbers, q.device))
 
 
 def _check_rows(numbers):
     """On the host, rows of the page table that do not exist would be read beyond it."""
     index, rows = numbers["batch_index"], len(numbers["page_table"])
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < rows:
-        raise _invalid(f"batch_index is from {int(index.min())} to {int(index.max())}; page_table has rows 0 to "
-                       f"{rows - 1}")
+        raise invalid(f"batch_index is from {int(index.min())} to {int(index.max())}; page_table has rows 0 to "
+                      f"{rows - 1}")
 
 
 def decode(tensors, numbers, rotary, extras, options, scratch):
     """out, b, sq, q_heads, d, and its log-sum-exp, b, sq, q_heads.
 
-    tensors: q, k and v of the cache, k_new and v_new where they are appended, and qv if there is one, by their names. numbers: lengths, and
-    page_table and batch_index where there are any. rotary: cos, sin and whether pairs are neighbours, or None. extras: sinks,
+    tensors: q, k_cache, v_cache, k_new and v_new where they are appended, and qv if there is one, by their names. numbers:
+    lengths, and page_table, batch_index, cu_prefix_groups and prefix_lengths where there are any. rotary: cos, sin and whether pairs are neighbours, or None. extras: sinks,
     as in forward, k_descale, v_descale, alibi_slopes and tree, each or None. options: mask, scale, softcap as in forward,
     split_size, chunk, the seed of a Hadamard matrix or None. scratch: makes memory that was zero before its first use.
     """
@@ -331,16 +350,18 @@ def decode(tensors, numbers, rotary, extras, options, scratch):
     turning = rotary and (rotary[0].shape, rotary[0].dtype, rotary[2])
     sinks, *descales, slopes, tree = extras
     scaling = tuple(x if x is None else (x.dtype, x.device, x.shape, x.stride()) for x in extras[1:])
-    in_keys = [tensors[k].data_ptr() == tensors[v].data_ptr() for k, v in (("k", "v"), ("k_new", "v_new")) if v in tensors]
+    in_keys = [tensors[k].data_ptr() == tensors[v].data_ptr()
+               for k, v in (("k_cache", "v_cache"), ("k_new", "v_new")) if v in tensors]
     key = layout, turning, sinks is None, scaling, options, *in_keys
     prepared = _prepared.pop(key, None)
     q = tensors["q"]
-    out = q.new_empty((*q.shape[:-1], tensors["v"].shape[-1]))
+    check_ranks({"q": q, "v_cache": tensors["v_cache"]})
+    out = q.new_empty((*q.shape[:-1], tensors["v_cache"].shape[-1]))
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    if len(numbers) == 3 and q.device.type == "cpu":
+    if {"page_table", "batch_index"} <= numbers.keys() and q.device.type == "cpu":
         _check_rows(numbers)
     if prepared is None:
-        prepared = _prepare_decode(tensors | {"o": out, "lse": lse[..., None]}, numbers, rotary, extras, options)
+        prepared = _prepare_decode(tensors | {"out": out, "lse": lse[..., None]}, numbers, rotary, extras, options)
     words = prepared.words
     if sinks is not None:
         _check_sinks(q, sinks)
@@ -351,8 +372,11 @@ def decode(tensors, numbers, rotary, extras, options, scratch):
     for name, x in (("q", q), ("o", out), ("lse", lse), *((n, tensors[n]) for n in ("k_new", "v_new", "qv") if n in tensors)):
         words[_D[name]] = x.data_ptr()
     cache = prepared.groups[DecodeArgs.cache]
-    for name, x in (("k", tensors["k"]), ("v", tensors["v"]), *numbers.items()):
-        words[cache + _D_CACHE[name]] = x.data_ptr()
+    for name, x in (("k", tensors["k_cache"]), ("v", tensors["v_cache"]), *numbers.items()):
+        if name in _D_CACHE:
+            words[cache + _D_CACHE[name]] = x.data_ptr()
+        else:
+            words[prepared.groups[DecodeArgs.prefixes] + _D_PREFIXES[name]] = x.data_ptr()
     for name, x in zip("kv", descales):
         if x is not None:
             words[prepared.groups[DecodeArgs.scales] + _D_SCALES[name]] = x.data_ptr()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from .._arrays import check_ranks
 from .._library import check, library, library_path
 
 NAME = "libtandem_python.so"
@@ -145,6 +146,7 @@ def _rows_of(q, make):
 
 def empty_out(q, v):
     """Of q's shape with v's last dimension."""
+    check_ranks({"v": v}, (3, 4), "rows, h, d or b, s, h, d")
     if q.shape[-1] == v.shape[-1]:
         return _empty_like(q)
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
@@ -196,6 +198,7 @@ def run_decode(q, k_cache, v_cache, options, extras, with_lse):
     lse = _rows_of(q, empty_rows) if with_lse else None
     status = decode(q, k_cache, v_cache, out, lse, *options, *extras)
     if status == NOT_HERE and q.shape[-1:] != v_cache.shape[-1:]:
+        check_ranks({"v_cache": v_cache})
         out = q.new_empty((*q.shape[:-1], v_cache.shape[-1]))
         status = decode(q, k_cache, v_cache, out, lse, *options, *extras)
     if status != 0:

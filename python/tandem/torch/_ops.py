@@ -10,6 +10,7 @@ import torch
 
 import tandem
 
+from .._options import check_new
 from . import _call, _native
 
 _records = torch.is_grad_enabled
@@ -61,6 +62,7 @@ CACHE = ("Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, Tensor?
          f"SymInt chunk, {MASK}, Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? tree=None, "
          "SymInt split_size=0")
 BIASES = "SymInt chunk=0, Tensor? alibi_slopes=None, Tensor? tree=None"
+LATER = "int? hadamard=None, Tensor? qv=None, Tensor? cu_prefix_groups=None, Tensor? prefix_lengths=None"
 
 
 def _define(name, schema):
@@ -79,11 +81,11 @@ _define("forward_cache", f"(Tensor q, Tensor k, Tensor v, {CACHE}) -> (Tensor, T
 _define("forward_append", "(Tensor q, Tensor(a!) k, Tensor(b!) v, Tensor k_new, Tensor v_new, Tensor? cu_seqlens_k_new, "
         f"{CACHE}) -> (Tensor, Tensor)")
 _define("decode", f"(Tensor q, Tensor k_cache, Tensor v_cache, {STEP}, Tensor? k_descale=None, Tensor? v_descale=None, "
-        f"{BIASES}, int? hadamard=None, Tensor? qv=None) -> (Tensor, Tensor)")
+        f"{BIASES}, {LATER}) -> (Tensor, Tensor)")
 # Scales of a sequence or head are not written, only those of each token.
 _define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
         f"{STEP}, Tensor(c!)? k_descale=None, Tensor(d!)? v_descale=None, {BIASES}, "
-        "int? hadamard=None, Tensor? qv=None) -> (Tensor, Tensor)")
+        f"{LATER}) -> (Tensor, Tensor)")
 QUANTISED = ("bool by_column, SymInt block, int? hadamard, bool integers=False, int terms=1, Tensor? cos=None, "
              "Tensor? sin=None, bool interleaved=False, Tensor? first_positions=None, "
              "float amplitude=0.0, Tensor? shift=None")
@@ -97,8 +99,8 @@ _define("merge", "(Tensor o_parts, Tensor lse_parts, ScalarType dtype) -> (Tenso
 
 
 def rows_contiguous(x):
-    """x, or a copy whose last dimension is contiguous."""
-    return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+    """x, or a copy whose last dimension is contiguous; also of none, which is refused later, by name."""
+    return x if x.dim() == 0 or x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
 
 
 # ---- What the operators do
@@ -173,21 +175,24 @@ def _forward_append(q, k, v, *rest):
 
 
 def _step(q, k_cache, v_cache, lengths, *options, new=(None, None)):
+    check_new(*new)
     page_table, batch_index, cos, sin, interleaved, left, right, scale, softcap, split_size, *rest = options
-    sinks, k_descale, v_descale, chunk, slopes, tree, hadamard, qv = (
-        *rest, *(None, None, None, 0, None, None, None, None)[len(rest):])
-    here = _native.run_decode(q, k_cache, v_cache, (lengths, page_table, left, right, scale, softcap),
+    sinks, k_descale, v_descale, chunk, slopes, tree, hadamard, qv, *prefixes = (
+        *rest, *(None, None, None, 0, *6 * (None,))[len(rest):])
+    shares = any(x is not None for x in prefixes)
+    here = (None, None) if shares else _native.run_decode(q, k_cache, v_cache, (lengths, page_table, left, right, scale, softcap),
                               (*new, batch_index, cos, sin, interleaved, split_size, sinks, k_descale, v_descale, chunk,
                                slopes, tree, hadamard is not None, hadamard or 0, qv), True)
     if here[0] is not None:
         return here
-    tensors = {"q": rows_contiguous(q), "k": k_cache, "v": v_cache}
+    tensors = {"q": rows_contiguous(q), "k_cache": k_cache, "v_cache": v_cache}
     if new[0] is not None:
         torch.autograd.graph.increment_version(_native.written_by_a_step(k_cache, v_cache, k_descale, v_descale))
         tensors |= zip(("k_new", "v_new"), map(rows_contiguous, new))
     if qv is not None:
         tensors["qv"] = rows_contiguous(qv)
-    numbers = {"lengths": lengths, "page_table": page_table, "batch_index": batch_index}
+    numbers = {"lengths": lengths, "page_table": page_table, "batch_index": batch_index,
+               "cu_prefix_groups": prefixes[0], "prefix_lengths": prefixes[1]}
     return _call.decode(tensors, {name: x for name, x in numbers.items() if x is not None},
                         None if cos is None else (cos, sin, interleaved), (sinks, k_descale, v_descale, slopes, tree),
                         ((left, right), scale, softcap, split_size, chunk, hadamard), _scratch.of(q.device))

@@ -43,8 +43,7 @@ core::Status encode(const char* name, const core::Tensor& tensor, BoxRows box, T
 /// runtime once for each kernel and device, since that costs as much as a launch.
 core::Status allow_shared_bytes(const void* kernel, int ordinal, int bytes);
 
-/// `name` is the kernel's, for errors.
-/// `arguments`: the struct that is its one parameter.
+/// `name`: the kernel's, for errors; `arguments`: the struct that is its one parameter.
 core::Status enqueue(const char* name, const Launch& launch, const void* arguments, void* stream);
 
 /// A failed call of the runtime as a status. Clears the runtime's last error: what we report must not surface

@@ -21,6 +21,7 @@ void acquire_registers(int count);
 void* shared_memory(std::size_t bytes, std::size_t alignment);
 std::uint32_t shared_address(const void* object);
 void fence_async_proxy();
+void fence_async_proxy_global();
 
 void sync_warp();
 void sync_named(std::uint32_t id, std::uint32_t threads);  ///< threads 0: the block's
@@ -77,6 +78,9 @@ std::uint32_t shuffle_xor(std::uint32_t value, std::uint32_t mask);
 void store_global(void* address, const void* data, std::size_t bytes);
 void load_global(void* data, const void* address, std::size_t bytes);
 std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value);
+std::uint32_t take_number(std::uint32_t* counter);
+void signal_counter(std::uint32_t* counter);
+void wait_counter(const std::uint32_t* counter, std::uint32_t value);
 
 void wait_for_prior_grid();
 void release_next_grid();

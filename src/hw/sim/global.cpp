@@ -8,7 +8,6 @@ namespace tandem::hw::sim {
 void GlobalShadow::reset(std::span<const Buffer> buffers) {
   entries_.clear();
   loads_.clear();
-  reductions_.clear();
   released_.clear();
   for (const Buffer& buffer : buffers) {
     entries_.push_back({&buffer, {}});
@@ -43,12 +42,23 @@ bool GlobalShadow::knows(const Thread& thread, const Event& event) {
                                             : thread.clock.knows(event.block, epoch);
 }
 
+/// Its own asynchronous stores that it has waited for need no fence.
+bool GlobalShadow::async_knows(const Thread& thread, const Event& event) {
+  if (event.block == -1) return true;
+  const Epoch epoch = event.record == no_store ? event.epoch : machine.stores[event.record].written;
+  if (!epoch.exists()) return false;
+  if (event.block != machine.block.index) return thread.async_visible_global.knows(event.block, epoch);
+  if (event.record != no_store && epoch.agent == thread.index) return thread.clock.knows(epoch);
+  return thread.async_visible_global.knows(epoch);
+}
+
 bool GlobalShadow::nobody_wrote(const Entry& entry, const Part& part) {
   return entry.buffer->uninitialised && part.store.block == -1;
 }
 
 /// The part has to be ordered after all that conflicts with it.
-void GlobalShadow::check(const Entry& entry, std::size_t number, const Part& part, Use use) const {
+void GlobalShadow::check(const Entry& entry, std::size_t number, const Part& part, Use use,
+                         bool async) const {
   static constexpr const char* names[] = {"reads ", "writes ", "adds to ", "adds to "};
   const Thread& thread = *machine.running;
   const auto how = [&] {
@@ -56,7 +66,12 @@ void GlobalShadow::check(const Entry& entry, std::size_t number, const Part& par
            std::to_string(number * part_bytes);
   };
   const auto require_known = [&](const Event& event, const char* done) {
-    if (knows(thread, event)) return;
+    if (async ? async_knows(thread, event) : knows(thread, event)) return;
+    if (async && knows(thread, event)) {
+      fail(Rule::missing_proxy_fence, how() + " by TMA, which thread " + std::to_string(event.epoch.agent) +
+                                          " of block " + std::to_string(event.block) + done +
+                                          "; no fence_async_proxy_global lies between them");
+    }
     fail(Rule::global_race, how() + ", which thread " + std::to_string(event.epoch.agent) + " of block " +
                                 std::to_string(event.block) + done +
                                 (event.record == no_store ? "" : " by TMA") + " without synchronisation");
@@ -64,32 +79,17 @@ void GlobalShadow::check(const Entry& entry, std::size_t number, const Part& par
   if (use != Use::store && nobody_wrote(entry, part))
     fail(Rule::uninitialised_global, how() + ", which nobody has written");
   require_known(part.store, " wrote");
-  if (use != Use::reduction && part.reductions != 0) {
-    for (const Event& reduction : reductions_[part.reductions - 1]) require_known(reduction, " added to");
-  }
   if (use == Use::load) return;
-  if (part.copied) fail(Rule::global_race, how() + ", from where a copy has brought bytes that were used");
+  require_known(part.copy_use, " used after a copy");
   if (part.loads == 0) return;
   for (const Event& load : loads_[part.loads - 1]) require_known(load, " read");
 }
 
 void GlobalShadow::note(Part& part, Use use, const Event& now) {
   if (use == Use::load) return note_load(part, now);
-  if (use == Use::reduction) return note_reduction(part, now);  // others may come that don't know the loads
   part.store = now;
+  part.copy_use = {};
   if (part.loads != 0) loads_[part.loads - 1].clear();
-  if (part.reductions != 0) reductions_[part.reductions - 1].clear();
-}
-
-void GlobalShadow::note_reduction(Part& part, const Event& now) {
-  if (part.reductions == 0) {
-    reductions_.emplace_back();
-    part.reductions = static_cast<std::uint32_t>(reductions_.size());
-  }
-  std::vector<Event>& reductions = reductions_[part.reductions - 1];
-  // Who will know of this one knows of those that the thread knows.
-  std::erase_if(reductions, [](const Event& earlier) { return knows(*machine.running, earlier); });
-  reductions.push_back(now);
 }
 
 void GlobalShadow::note_load(Part& part, const Event& now) {
@@ -121,55 +121,89 @@ bool GlobalShadow::access(const void* address, std::size_t bytes, Use use, std::
   const Event now{machine.block.index, machine.running->now(), store};
   for (std::size_t i = offset / part_bytes; i < (offset + bytes + part_bytes - 1) / part_bytes; ++i) {
     Part& own = part(*entry, i);
-    check(*entry, i, own, use);
+    check(*entry, i, own, use, store != no_store);
     note(own, use, now);
   }
   return true;
 }
 
-bool GlobalShadow::copy_reads(const void* address, std::size_t bytes, const CopyInFlight& copy) {
-  if (entries_.empty()) return false;
+GlobalShadow::Source GlobalShadow::copy_reads(const void* address, std::size_t bytes,
+                                              const CopyInFlight& copy) {
+  if (entries_.empty()) return Source::only_read;
   const Entry* entry = find(address, bytes);
+  const Thread& issuer = machine.block.threads[copy.thread];
   if (entry == nullptr) {
-    record(Rule::global_bounds, &machine.block.threads[copy.thread],
-           "copies from global memory outside of all buffers", {{"the copy", copy.code}});
-    return false;
+    record(Rule::global_bounds, &issuer, "copies from global memory outside of all buffers",
+           {{"the copy", copy.code}});
+    return Source::only_read;
   }
-  return entry->buffer->writable;
+  if (!entry->buffer->writable) return Source::only_read;
+  const std::size_t offset = offset_in(*entry, address),
+                    past = (offset + bytes + part_bytes - 1) / part_bytes;
+  for (std::size_t i = offset / part_bytes; i < past; ++i) {
+    const Page& page = entry->pages[i / page_parts];
+    if (!page.empty() && !async_knows(issuer, page[i % page_parts].store)) return Source::unknown;
+  }
+  return Source::known;
 }
 
-void GlobalShadow::uses_copy(const void* address, std::size_t bytes) {
+void GlobalShadow::uses_copy(const void* address, std::size_t bytes, bool known) {
   Entry* entry = find(address, bytes);
   if (entry == nullptr) return;
+  const Thread& thread = *machine.running;
   const std::size_t number = offset_in(*entry, address) / part_bytes;
   Part& own = part(*entry, number);
-  if (nobody_wrote(*entry, own)) {
-    fail(Rule::uninitialised_global, std::string("uses bytes that a copy brought from ") +
-                                         entry->buffer->name + " at byte " +
-                                         std::to_string(number * part_bytes) + ", which nobody has written");
+  const auto how = [&] {
+    return std::string("uses bytes that a copy brought from ") + entry->buffer->name + " at byte " +
+           std::to_string(number * part_bytes);
+  };
+  if (nobody_wrote(*entry, own)) fail(Rule::uninitialised_global, how() + ", which nobody has written");
+  // Who started the copy knew what was written then, with a fence; who uses it knows that nothing came since.
+  if (own.store.block != -1 && !(known && knows(thread, own.store))) {
+    fail(Rule::global_race, how() + ", which thread " + std::to_string(own.store.epoch.agent) + " of block " +
+                                std::to_string(own.store.block) +
+                                " wrote in the same launch; the copy was not ordered behind that");
   }
-  const bool added = own.reductions != 0 && !reductions_[own.reductions - 1].empty();
-  if (const Event& write = added ? reductions_[own.reductions - 1].front() : own.store; write.block != -1) {
-    fail(Rule::global_race, std::string("uses bytes that a copy brought from ") + entry->buffer->name +
-                                " at byte " + std::to_string(number * part_bytes) + ", which thread " +
-                                std::to_string(write.epoch.agent) + " of block " +
-                                std::to_string(write.block) + " wrote in the same launch");
-  }
-  own.copied = true;
+  own.copy_use = {machine.block.index, thread.now()};
 }
 
-void GlobalShadow::synchronise(const void* address, Thread& thread) {
-  const int block = machine.block.index;
+void GlobalShadow::acquire(const void* address, Thread& thread) const {
+  const auto found = released_.find(address);
+  if (found == released_.end()) return;
+  const Released& released = found->second;
+  if (released.block == machine.block.index) {
+    thread.clock.join(released.clock);
+  } else {
+    thread.clock.join(released.block, released.clock);
+  }
+}
+
+void GlobalShadow::release(const void* address, const Thread& thread) {
+  Released now{machine.block.index, thread.clock};
   if (const auto found = released_.find(address); found != released_.end()) {
-    const Released& released = found->second;
-    if (released.block == block) {
-      thread.clock.join(released.clock);
+    const Released& before = found->second;
+    if (before.block == now.block) {
+      now.clock.join(before.clock);
     } else {
-      thread.clock.join(released.block, released.clock);
+      now.clock.join(before.block, before.clock);
     }
   }
-  // Having learnt all that was released there, the thread releases that too.
-  released_.insert_or_assign(address, Released{block, thread.clock});
+  released_.insert_or_assign(address, std::move(now));
+}
+
+void GlobalShadow::check_counter(const std::uint32_t* counter) {
+  const std::string what = "uses a counter ";
+  if (reinterpret_cast<std::uintptr_t>(counter) % sizeof *counter != 0)
+    fail(Rule::global_bounds, what + "that is not aligned to its 4 bytes");
+  if (entries_.empty()) return;
+  Entry* entry = find(counter, sizeof *counter);
+  if (entry == nullptr || !entry->buffer->writable)
+    fail(Rule::global_bounds, what + "outside of all buffers that may be written");
+  require_prior_grid(*machine.running, entry->buffer->name);
+  const std::size_t number = offset_in(*entry, counter) / part_bytes;
+  if (nobody_wrote(*entry, part(*entry, number)))
+    fail(Rule::uninitialised_global, what + "of " + entry->buffer->name + " at byte " +
+                                         std::to_string(number * part_bytes) + ", which nobody has written");
 }
 
 namespace {
@@ -225,13 +259,50 @@ void load_global(void* data, const void* address, std::size_t bytes) {
 
 std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value) {
   Thread& thread = TANDEM_SIM_ENTER();
-  machine.global.synchronise(address, thread);
+  machine.global.acquire(address, thread);
+  machine.global.release(address, thread);
   check_verb(address, sizeof *address, Use::atomic);
   const std::uint32_t old = *address;
   *address = old + value;
   tick(thread);
   perturb();
   return old;
+}
+
+namespace {
+/// Blocks run at the same time on the chip: where one counts on others, it lets them go on.
+void let_others_run() {
+  if (machine.config->policy == Policy::late || machine.chance(2)) return;
+  machine.wants_another = true;
+  yield();
+}
+}  // namespace
+
+std::uint32_t take_number(std::uint32_t* counter) {
+  TANDEM_SIM_ENTER();
+  machine.global.check_counter(counter);
+  const std::uint32_t old = (*counter)++;
+  let_others_run();
+  return old;
+}
+
+void signal_counter(std::uint32_t* counter) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  machine.global.check_counter(counter);
+  machine.global.release(counter, thread);
+  ++*counter;
+  tick(thread);
+  wake_counters();
+  perturb();
+}
+
+void wait_counter(const std::uint32_t* counter, std::uint32_t value) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  machine.global.check_counter(counter);
+  let_others_run();
+  wait_until(thread, machine.block.waiting_for_counters, {Wait::Kind::counter, static_cast<int>(value)},
+             [&] { return *counter >= value; });
+  machine.global.acquire(counter, thread);
 }
 
 }  // namespace tandem::hw::sim

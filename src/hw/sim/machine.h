@@ -1,7 +1,7 @@
 // The software Hopper, from outside: launches kernels that are written over the verbs of hw/hw.h.
 //
-// One fiber is one thread; blocks run one after another. What a kernel may not do on the chip is a fault with
-// a name (fault.h); docs/simulator.md is the specification.
+// One fiber is one thread; blocks run one after another, or in turns where they wait for one another. What a
+// kernel may not do on the chip is a fault with a name (fault.h); docs/simulator.md is the specification.
 #pragma once
 
 #include <cstddef>

@@ -37,8 +37,8 @@ union AbandonableFiber {
 
 /// What a thread waits for, for the deadlock report.
 struct Wait {
-  enum class Kind { none, barrier, named, registers, products, shuffle, warp } kind = Kind::none;
-  int object = 0;  ///< barrier's ordinal, named barrier's id, registers asked for, products
+  enum class Kind { none, barrier, named, registers, products, shuffle, warp, counter } kind = Kind::none;
+  int object = 0;  ///< barrier's ordinal, named barrier's id, registers asked for, products, counter's value
   std::uint32_t parity = 0;
 };
 
@@ -67,8 +67,9 @@ struct Thread {
   const void* code = nullptr;  ///< where the kernel called the last verb
   Wait wait;
 
-  Clock clock;          ///< what it knows
-  Clock async_visible;  ///< of that, ordinary writes that a proxy fence has shown to the async proxy
+  Clock clock;                 ///< what it knows
+  Clock async_visible;         ///< of that, ordinary writes that a proxy fence has shown to the async proxy
+  Clock async_visible_global;  ///< the same of global memory, by its own fence
 
   bool fenced = false;  ///< a wgmma fence was executed in this block
   std::vector<OwnedRegisters> owned_registers;
@@ -212,15 +213,20 @@ struct Block {
   std::vector<Thread*> waiting_for_registers;
   int alive = 0;
   std::vector<Epoch> prior_grid_waits;  ///< of threads for the grid before
+  std::vector<Thread*> waiting_for_counters;
+  unsigned char* window = nullptr;  ///< its shared memory
+  int arena = 0;                    ///< number of the stacks that it uses
 };
 
 struct Machine {
   const LaunchConfig* config = nullptr;
   Report report;
-  Block block;
-  Thread* running = nullptr;  ///< null outside of fibers
-  bool in_hook = false;       ///< keeps accesses of the machine itself out of its own hooks
-  unsigned char* window = nullptr;
+  Block block;                      ///< that runs
+  std::deque<Block> parked;         ///< others that have begun and not ended
+  bool wants_another = false;       ///< the running thread has come to where blocks take turns
+  Thread* running = nullptr;        ///< null outside of fibers
+  bool in_hook = false;             ///< keeps accesses of the machine itself out of its own hooks
+  unsigned char* window = nullptr;  ///< of the block that runs
   GlobalShadow global;
   std::vector<StoreRecord> stores;  ///< of the launch
   bool waited_for_prior_grid = false;
@@ -249,6 +255,7 @@ void suspend();               ///< back to the scheduler; somebody has to make t
 void yield();                 ///< back to the scheduler, ready
 void perturb();               ///< under Policy::random: perhaps yield
 void wake(std::vector<Thread*>& waiting);
+void wake_counters();  ///< those who wait for counters, in all blocks
 /// Adds a wait that has ended to the trace, if there is one.
 void trace_wait(const Thread& thread, Wait wait, std::int64_t began);
 /// Blocks until `condition`; `waiting` is woken when it may have changed.

@@ -94,4 +94,10 @@ void fence_async_proxy() {
   tick(thread);
 }
 
+void fence_async_proxy_global() {
+  Thread& thread = TANDEM_SIM_ENTER();
+  thread.async_visible_global = thread.clock;
+  tick(thread);
+}
+
 }  // namespace tandem::hw::sim

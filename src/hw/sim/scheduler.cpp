@@ -1,5 +1,6 @@
 // Launching, and who runs next.
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <numeric>
@@ -55,9 +56,11 @@ struct Arena {
   }
 };
 
-Arena& arena() {
-  static Arena arena;
-  return arena;
+/// One for each block that has begun and not ended.
+Arena& arena(int number) {
+  static std::vector<std::unique_ptr<Arena>> arenas;
+  while (static_cast<int>(arenas.size()) <= number) arenas.push_back(std::make_unique<Arena>());
+  return *arenas[number];
 }
 
 /// The arena owns the stacks.
@@ -96,12 +99,13 @@ void start_thread(Thread& thread, int index, const std::function<void()>& body) 
   Block& block = machine.block;
   thread.index = index;
   thread.clock = Clock(machine.agents());
-  thread.async_visible = Clock(machine.agents());
+  thread.async_visible = thread.async_visible_global = Clock(machine.agents());
   thread.clock[static_cast<Agent>(index)] = 1;
-  thread.stack = arena().stacks + index * stack_stride;
-  thread.touched = arena().touched + index * slots_stride;
+  Arena& own = arena(block.arena);
+  thread.stack = own.stacks + index * stack_stride;
+  thread.touched = own.touched + index * slots_stride;
   thread.registers = machine.config->registers_per_thread;
-  thread.stack_epoch = arena().fence_epochs + index;
+  thread.stack_epoch = own.fence_epochs + index;
   thread.fence_epoch = ++*thread.stack_epoch;  // what the stack's last user touched is of no concern
   thread.own.fiber = make_fiber(thread, body);
   block.ready.push_back(&thread);
@@ -114,11 +118,21 @@ void forget_block() {
   machine.block.shadow = std::move(shadow);
 }
 
+/// The first arena that no parked block uses.
+int free_arena() {
+  int number = 0;
+  while (std::ranges::any_of(machine.parked, [&](const Block& block) { return block.arena == number; }))
+    ++number;
+  return number;
+}
+
 void start_block(int index, const std::function<void()>& body) {
   const LaunchConfig& config = *machine.config;
   forget_block();
   Block& block = machine.block;
   block.index = index;
+  block.arena = free_arena();
+  block.window = machine.window = arena(block.arena).window;
   block.threads = std::vector<Thread>(config.threads);
   block.warps = std::vector<Warp>(config.threads / warp_size);
   block.units = std::vector<MatrixUnit>((config.threads + warpgroup_size - 1) / warpgroup_size);
@@ -163,9 +177,11 @@ bool land_something() {
   return copy_first ? copy() || execute_product() : execute_product() || copy();
 }
 
+/// Until the block has ended, or can't go on by itself, or lets others run.
 void run_block() {
   Block& block = machine.block;
-  while (!machine.report.fault) {
+  machine.wants_another = false;
+  while (!machine.report.fault && !machine.wants_another) {
     if (machine.chance(16)) land_something();
     if (!block.ready.empty()) {
       resume(*take_ready());
@@ -200,6 +216,8 @@ std::string describe_wait(const Thread& thread) {
       return "waits for the other lanes in a shuffle";
     case Wait::Kind::warp:
       return "waits for the other lanes at sync_warp";
+    case Wait::Kind::counter:
+      return "waits until a counter is at " + std::to_string(thread.wait.object);
     case Wait::Kind::none:
       break;
   }
@@ -264,7 +282,7 @@ void finish_block() {
   for (const BarrierRecord& barrier : block.barriers) check_finished(barrier);
 }
 
-/// One after another; which one comes first, nobody may rely on.
+/// In which order they begin: nobody may rely on it.
 std::vector<int> order_of_blocks(const LaunchConfig& config) {
   std::vector<int> order(config.blocks);
   std::iota(order.begin(), order.end(), 0);
@@ -284,6 +302,49 @@ void check_config(const LaunchConfig& config) {
           "shared_bytes: at most 227 KiB");
   require(config.registers_per_thread * config.threads <= 65536,
           "registers_per_thread: 65536 over all threads");
+}
+
+/// Whether the running block can do anything.
+bool can_go_on(const Block& block) {
+  return !block.ready.empty() || !block.copies.empty() ||
+         std::ranges::any_of(block.units,
+                             [](const MatrixUnit& unit) { return unit.issued > unit.completed; });
+}
+
+/// Parks the running block behind the others, and takes the first that can go on; any if none can.
+bool take_turns() {
+  if (machine.block.alive > 0) machine.parked.push_back(std::move(machine.block));
+  auto next = std::ranges::find_if(machine.parked, can_go_on);
+  const bool found = next != machine.parked.end();
+  if (!found) next = machine.parked.begin();
+  machine.block = std::move(*next);
+  machine.parked.erase(next);
+  machine.window = machine.block.window;
+  return found;
+}
+
+/// All blocks of the grid. Most run one after another; where one waits for others or may let them run, the
+/// next one begins too, until as many have begun as would be resident.
+void run_blocks(const std::function<void()>& body) {
+  constexpr std::size_t most_resident = 6;
+  const std::vector<int> order = order_of_blocks(*machine.config);
+  auto next = order.begin();
+  forget_block();
+  while (machine.report.ok()) {
+    const bool runs = machine.block.alive > 0, full = machine.parked.size() >= most_resident;
+    const bool others = std::ranges::any_of(machine.parked, can_go_on);
+    const bool stuck = runs && !can_go_on(machine.block) && !others;
+    if (next != order.end() && (stuck || (!full && (!runs || machine.wants_another)))) {
+      if (runs) machine.parked.push_back(std::move(machine.block));
+      start_block(*next++, body);
+    } else if (machine.block.alive > 0 || !machine.parked.empty()) {
+      if (!take_turns()) return report_deadlock();
+    } else {
+      return;
+    }
+    run_block();
+    if (machine.report.ok() && machine.block.alive == 0) finish_block();
+  }
 }
 
 }  // namespace
@@ -316,7 +377,7 @@ void trace_wait(const Thread& thread, Wait wait, std::int64_t began) {
   const bool shown = thread.index % warpgroup_size == 0 || thread.started_copies;
   if (machine.config->trace == nullptr || !shown || machine.verbs == began) return;
   static constexpr const char* names[] = {"",      "barrier", "named barrier", "registers",
-                                          "WGMMA", "shuffle", "warp"};
+                                          "WGMMA", "shuffle", "warp",          "counter"};
   std::string what = std::string("waits: ") + names[static_cast<int>(wait.kind)];
   if (wait.kind == Wait::Kind::barrier || wait.kind == Wait::Kind::named)
     what += " " + std::to_string(wait.object);
@@ -327,6 +388,15 @@ void trace_wait(const Thread& thread, Wait wait, std::int64_t began) {
 
 void perturb() {
   if (machine.chance(8)) yield();
+}
+
+void wake_counters() {
+  wake(machine.block.waiting_for_counters);
+  for (Block& block : machine.parked) {
+    block.ready.insert(block.ready.end(), block.waiting_for_counters.begin(),
+                       block.waiting_for_counters.end());
+    block.waiting_for_counters.clear();
+  }
 }
 
 void wake(std::vector<Thread*>& waiting) {
@@ -344,21 +414,17 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
   machine.report = {};
   machine.random.seed(own.seed);
   machine.verbs = 0;
-  machine.window = arena().window;
+  machine.parked.clear();
   machine.global.reset(own.buffers);
   machine.stores.clear();
   machine.waited_for_prior_grid = false;
-  for (const int block : order_of_blocks(own)) {
-    if (!machine.report.ok()) break;
-    start_block(block, body);
-    run_block();
-    if (machine.report.ok()) finish_block();
-  }
+  run_blocks(body);
   if (machine.report.ok() && own.beside && !machine.waited_for_prior_grid)
     record(Rule::unfinished, &machine.block.threads.front(),
            "ends, and nobody of the grid has waited for the one that it ran beside");
   for (Thread& thread : machine.block.threads) disown_registers(thread);
   forget_block();
+  machine.parked.clear();
   machine.config = nullptr;
   return std::move(machine.report);
 }

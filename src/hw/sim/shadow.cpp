@@ -121,7 +121,7 @@ void SharedShadow::read_part(const Cell& cell, Access& access, const Thread& thr
   if (!thread.clock.knows(last)) fail_unordered_read(thread, last, at, "reads ");
   note_read(access, thread);
   if (cell.source != nullptr && !access.write.exists()) {
-    machine.global.uses_copy(cell.source + at % cell_bytes, part_bytes);
+    machine.global.uses_copy(cell.source + at % cell_bytes, part_bytes, cell.source_known);
   }
 }
 
@@ -222,7 +222,7 @@ void SharedShadow::store_reads(std::uint32_t offset, const Thread& issuer, std::
 void SharedShadow::use_copy(Cell& cell) const {
   for (std::uint32_t i = 0; i < cell_parts; ++i) {
     if (cell.fine != 0 && fine_[cell.fine - 1].parts[i].write.exists()) continue;
-    machine.global.uses_copy(cell.source + i * part_bytes, part_bytes);
+    machine.global.uses_copy(cell.source + i * part_bytes, part_bytes, cell.source_known);
   }
   cell.source = nullptr;
 }
@@ -246,8 +246,10 @@ void SharedShadow::copy_writes(std::uint32_t offset, const Thread& issuer, Epoch
   cell.source = nullptr;
 }
 
-void SharedShadow::copied_from(std::uint32_t offset, const unsigned char* source) {
-  cells_[offset / cell_bytes].source = source;
+void SharedShadow::copied_from(std::uint32_t offset, const unsigned char* source, bool known) {
+  Cell& cell = cells_[offset / cell_bytes];
+  cell.source = source;
+  cell.source_known = known;
 }
 
 }  // namespace tandem::hw::sim

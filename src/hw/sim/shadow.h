@@ -32,7 +32,8 @@ class SharedShadow {
   /// A copy that the running thread issues will write a cell; it has landed for whoever knows `landed`.
   void copy_writes(std::uint32_t offset, const Thread& issuer, Epoch landed);
   /// A cell's bytes came from global memory that the kernel may write.
-  void copied_from(std::uint32_t offset, const unsigned char* source);
+  /// `known`: whoever started the copy knew who had written them.
+  void copied_from(std::uint32_t offset, const unsigned char* source, bool known);
 
  private:
   struct Access {
@@ -49,6 +50,7 @@ class SharedShadow {
     std::uint32_t fine = 0;  ///< 1 + index of the finer record; 0: none
     const unsigned char* source =
         nullptr;               ///< of the copy, if the kernel may write there; until all was used
+    bool source_known = true;  ///< its writes, to whoever started the copy
     std::uint32_t stores = 0;  ///< 1 + index of the stores that read it; 0: none
     Time unit_reads[max_units] = {};
   };
@@ -74,7 +76,8 @@ class SharedShadow {
   std::vector<Time> known_[max_units];              ///< to all threads of a warpgroup, of each agent
 };
 
-/// What an access of global memory does. reduction: adds that commute with each other.
+/// What an access of global memory does. reduction: an add of TMA, which has to be ordered as a store has,
+/// for the bits of a sum depend on its order.
 enum class Use { load, store, atomic, reduction };
 
 /// Shadow of the registered global buffers, by 2 bytes, of those that kernels write.
@@ -85,12 +88,19 @@ class GlobalShadow {
   /// An access of the running thread, or of the asynchronous store of record `store` that it starts; false:
   /// the address is in no buffer and nothing was checked.
   bool access(const void* address, std::size_t bytes, Use use, std::uint32_t store = no_store);
-  /// A copy reads it; true: the kernel may write it, so that uses of what came have to be told.
-  bool copy_reads(const void* address, std::size_t bytes, const CopyInFlight& copy);
-  /// The running thread uses bytes that a copy brought from here.
-  void uses_copy(const void* address, std::size_t bytes);
-  /// The running thread's atomic: learns what earlier ones at the address have released, and releases.
-  void synchronise(const void* address, Thread& thread);
+  /// What a copy finds of it: nothing that matters to anybody; or bytes that the kernel may write, so that
+  /// uses of what came have to be told, and whether who started the copy knew all writes.
+  enum class Source { only_read, known, unknown };
+  Source copy_reads(const void* address, std::size_t bytes, const CopyInFlight& copy);
+  /// The running thread uses bytes that a copy brought from here; `known`: whoever started it knew the
+  /// writes.
+  void uses_copy(const void* address, std::size_t bytes, bool known);
+  /// The thread learns what atomics at the address have released.
+  void acquire(const void* address, Thread& thread) const;
+  /// The running thread's atomic releases what it knows; what others have released there stays so.
+  void release(const void* address, const Thread& thread);
+  /// A counter, whose accesses order nothing; a fault where it is no counter.
+  void check_counter(const std::uint32_t* counter);
 
  private:
   struct Event {
@@ -99,10 +109,9 @@ class GlobalShadow {
     std::uint32_t record = no_store;  ///< of an asynchronous store; `epoch` is its start
   };
   struct Part {
-    Event store;
-    std::uint32_t reductions = 0;  ///< 1 + index of the reductions since the store; 0: none
-    bool copied = false;           ///< what a copy brought from here was used
-    std::uint32_t loads = 0;       ///< 1 + index of the loads since the store; 0: none
+    Event store;              ///< or reduction
+    Event copy_use;           ///< the last use of what a copy brought from here
+    std::uint32_t loads = 0;  ///< 1 + index of the loads since the store; 0: none
   };
   static constexpr std::size_t part_bytes = 2, page_parts = 2048;
   using Page = std::vector<Part>;
@@ -119,14 +128,14 @@ class GlobalShadow {
   static std::size_t offset_in(const Entry& entry, const void* address);
   static Part& part(Entry& entry, std::size_t number);
   static bool knows(const Thread& thread, const Event& event);
+  static bool async_knows(const Thread& thread, const Event& event);
   static bool nobody_wrote(const Entry& entry, const Part& part);
-  void check(const Entry& entry, std::size_t number, const Part& part, Use use) const;
+  void check(const Entry& entry, std::size_t number, const Part& part, Use use, bool async) const;
   void note(Part& part, Use use, const Event& now);
   void note_load(Part& part, const Event& now);
-  void note_reduction(Part& part, const Event& now);
 
   std::vector<Entry> entries_;
-  std::vector<std::vector<Event>> loads_, reductions_;
+  std::vector<std::vector<Event>> loads_;
   std::map<const void*, Released> released_;
 };
 

@@ -14,15 +14,16 @@ namespace {
 void copy_row(const EncodedMap& map, const CopyInFlight& copy, std::uint32_t row) {
   const BoxRow source = BoxRow::of(map, copy.origin, row);
   unsigned char bytes[BoxRow::max_bytes] = {};
-  bool writable = false;
+  auto found = GlobalShadow::Source::only_read;
   if (!source.empty()) {
-    writable = machine.global.copy_reads(source.global, source.bytes(), copy);
+    found = machine.global.copy_reads(source.global, source.bytes(), copy);
     std::memcpy(bytes + source.first, source.global, source.bytes());
   }
   for_each_chunk(map, window_base + copy.destination, row, [&](std::uint32_t i, std::uint32_t address) {
     std::memcpy(machine.window + (address - window_base), bytes + i, 16);
-    if (writable && i >= source.first && i < source.past) {
-      machine.block.shadow.copied_from(address - window_base, source.global + (i - source.first));
+    if (found != GlobalShadow::Source::only_read && i >= source.first && i < source.past) {
+      machine.block.shadow.copied_from(address - window_base, source.global + (i - source.first),
+                                       found == GlobalShadow::Source::known);
     }
   });
 }

@@ -17,11 +17,13 @@ namespace tandem::hw {
 
 // ---- Who am I
 TANDEM_SIM_INLINE std::uint32_t thread_index() { return sim::thread_index(); }
+TANDEM_SIM_INLINE std::uint32_t thread_index_anew() { return thread_index(); }
 TANDEM_SIM_INLINE std::uint32_t lane_index() { return sim::thread_index() % warp_size; }
 TANDEM_SIM_INLINE std::uint32_t warp_index() { return sim::converged_thread_index("warp_index") / warp_size; }
 TANDEM_SIM_INLINE std::uint32_t warpgroup_index() {
   return sim::converged_thread_index("warpgroup_index") / warpgroup_size;
 }
+TANDEM_SIM_INLINE std::uint32_t warpgroup_index_anew() { return warpgroup_index(); }
 TANDEM_SIM_INLINE std::uint32_t block_index() { return sim::block_index(); }
 TANDEM_SIM_INLINE std::uint32_t grid_size() { return sim::grid_size(); }
 TANDEM_SIM_INLINE bool elect_one() { return sim::elect_one(); }
@@ -46,6 +48,7 @@ TANDEM_SIM_INLINE Layout& shared_memory() {
 }
 TANDEM_SIM_INLINE std::uint32_t shared_address(const void* object) { return sim::shared_address(object); }
 TANDEM_SIM_INLINE void fence_async_proxy() { sim::fence_async_proxy(); }
+TANDEM_SIM_INLINE void fence_async_proxy_global() { sim::fence_async_proxy_global(); }
 
 // ---- Barriers
 TANDEM_SIM_INLINE void sync_block() { sim::sync_named(0, 0); }
@@ -340,6 +343,11 @@ TANDEM_SIM_INLINE void load_global(std::uint32_t (&words)[4], const void* addres
 }
 TANDEM_SIM_INLINE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t value) {
   return sim::atomic_add(address, value);
+}
+TANDEM_SIM_INLINE std::uint32_t take_number(std::uint32_t* counter) { return sim::take_number(counter); }
+TANDEM_SIM_INLINE void signal_counter(std::uint32_t* counter) { sim::signal_counter(counter); }
+TANDEM_SIM_INLINE void wait_counter(const std::uint32_t* counter, std::uint32_t value) {
+  sim::wait_counter(counter, value);
 }
 
 // ---- Neighbouring grids: a launch is alone, and may have to act as if it were not.

@@ -18,6 +18,7 @@ TANDEM_DEVICE std::uint32_t shared_address(const void* object) {
 }
 
 TANDEM_DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+TANDEM_DEVICE void fence_async_proxy_global() { asm volatile("fence.proxy.async.global;\n" ::: "memory"); }
 
 TANDEM_DEVICE void sync_block() { asm volatile("barrier.sync.aligned 0;\n" ::: "memory"); }
 TANDEM_DEVICE void sync_warp() { asm volatile("bar.warp.sync 0xffffffff;\n" ::: "memory"); }

@@ -66,5 +66,19 @@ TANDEM_DEVICE std::uint32_t atomic_add(std::uint32_t* address, std::uint32_t val
                : "memory");
   return old;
 }
+TANDEM_DEVICE std::uint32_t take_number(std::uint32_t* counter) {
+  std::uint32_t old;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;\n" : "=r"(old) : "l"(counter) : "memory");
+  return old;
+}
+TANDEM_DEVICE void signal_counter(std::uint32_t* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(counter) : "memory");
+}
+TANDEM_DEVICE void wait_counter(const std::uint32_t* counter, std::uint32_t value) {
+  std::uint32_t current;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(current) : "l"(counter) : "memory");
+  } while (current < value);
+}
 
 }  // namespace tandem::hw

@@ -13,6 +13,18 @@ TANDEM_DEVICE std::uint32_t warp_index() { return __shfl_sync(0xffffffffu, threa
 TANDEM_DEVICE std::uint32_t warpgroup_index() {
   return __shfl_sync(0xffffffffu, threadIdx.x / warpgroup_size, 0);
 }
+TANDEM_DEVICE std::uint32_t thread_index_anew() {
+  std::uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
+  return thread;
+}
+TANDEM_DEVICE std::uint32_t warpgroup_index_anew() {
+  std::uint32_t index;
+  asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;\n"
+               : "=r"(index)
+               : "r"(thread_index() / warpgroup_size));
+  return index;
+}
 TANDEM_DEVICE std::uint32_t block_index() { return blockIdx.x; }
 TANDEM_DEVICE std::uint32_t grid_size() { return gridDim.x; }
 

@@ -1,6 +1,4 @@
 // Which variant serves a problem: by default, and where an overlap or turns are asked for.
-#include "forward/plan.h"
-
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "apps/sim/forward_sim.h"
+#include "forward/plan.h"
 #include "tests/support/forward_case.h"
 
 namespace tandem::test {

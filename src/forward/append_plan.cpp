@@ -3,14 +3,12 @@
 #include <limits>
 #include <string>
 
+#include "core/workspace.h"
 #include "forward/plan.h"
+#include "hw/operand.h"
 
 namespace tandem::forward {
 namespace {
-
-constexpr std::size_t alignment = 256;
-
-std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 std::int64_t row_chunks(const core::ForwardProblem& problem) { return problem.head_dim() / 8; }
 
@@ -55,7 +53,7 @@ core::ForwardProblem with_rotated_queries(const core::ForwardProblem& problem, c
   const std::int64_t d = problem.head_dim(), token = problem.q_heads() * d;
   known.q.data = workspace == nullptr
                      ? nullptr
-                     : static_cast<std::byte*>(workspace) + rounded_up(list_bytes(problem, variant));
+                     : static_cast<std::byte*>(workspace) + core::part_bytes(list_bytes(problem, variant));
   known.q.stride[0] = problem.q.shape[1] * token, known.q.stride[1] = token, known.q.stride[2] = d;
   return known;
 }
@@ -67,13 +65,13 @@ std::size_t workspace_bytes(const core::ForwardProblem& problem) {
   if (!problem.varlen.rotates()) return list;
   const core::Tensor& q = problem.q;
   const auto elements = static_cast<std::size_t>(q.shape[0] * q.shape[1] * q.shape[2] * q.shape[3]);
-  return rounded_up(list) + elements * sizeof(std::uint16_t);
+  return core::part_bytes(list) + elements * sizeof(std::uint16_t);
 }
 
 launch::Record<AppendFamily> make_append_record(const core::ForwardProblem& problem,
                                                 const ForwardVariant& variant, void* workspace,
                                                 const FewArguments& few) {
-  const auto operand = problem.dtype() == TANDEM_BF16 ? hw::Operand::bf16 : hw::Operand::fp16;
+  const auto operand = hw::operand_of(problem.dtype());
   std::int64_t warps = query_warps(problem) + added_warps(problem);
   if (warps == 0) return {{operand}, 0, {}};
   if (few.most_queries > 0) warps += (problem.varlen.sequences + hw::warp_size - 1) / hw::warp_size;
@@ -112,10 +110,7 @@ core::Status check_appended(const core::ForwardProblem& problem) {
   if (varlen.appends())
     for (auto [name, tensor] : {std::pair{"varlen.k_new", &varlen.k_new}, {"varlen.v_new", &varlen.v_new}})
       if (core::Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;
-  for (auto [name, table] :
-       {std::pair{"varlen.rotary.cos", varlen.rotary.cos}, {"varlen.rotary.sin", varlen.rotary.sin}})
-    if (reinterpret_cast<std::uintptr_t>(table) % 16 != 0)
-      return {TANDEM_INVALID_ARGUMENT, std::string(name) + " is not aligned to 16 bytes"};
+  if (core::Status s = hw::check_rotary("varlen.rotary", varlen.rotary); !s.ok()) return s;
   if (query_warps(problem) + added_warps(problem) > std::numeric_limits<int>::max() / 2)
     return {TANDEM_UNSUPPORTED,
             "q and varlen.k_new have too many elements to rotate and append in one call; "
