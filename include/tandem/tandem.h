@@ -59,7 +59,8 @@ typedef struct tandem_forward_args {
   const float* sinks;
   /* ALiBi. NULL: none. Else q_heads numbers in the memory of the backend, and for the next sequence as many
    * alibi_stride elements further: the score of query i and key j, after scale and cap, is
-   * slope * |i + (sk - sq) - j| less, sq and sk being the sequence's; scale has to be at least 1e-30 then.
+   * slope * |i + (sk - sq) - j| less, sq and sk being the sequence's; scale and softcap have to be at least
+   * 1e-30 then, or 0.
    * Not of 8-bit inputs, nor in tandem_backward. On Hopper such calls need workspace */
   const float* alibi_slopes;
   int64_t alibi_stride; /* >= 0; 0: all sequences have the same; read where alibi_slopes is not NULL only */

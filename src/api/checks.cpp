@@ -136,7 +136,8 @@ Status check_study(const tandem_study& study) {
   return {};
 }
 
-Status check_scales(float scale, float softcap) {
+Status check_scales(const ScoreFactors& factors) {
+  const auto [scale, softcap] = factors;
   if (!std::isfinite(scale) || scale < 0)
     return invalid("scale is ", scale, "; it has to be finite and > 0, or 0 for 1 / sqrt(head dim)");
   if (!std::isfinite(softcap) || softcap < 0)
@@ -157,12 +158,16 @@ Status check_split_size(const char* name, std::int64_t split_size) {
                  " keys, or 0 to leave it to Tandem");
 }
 
-Status check_slopes(const float* slopes, std::int64_t stride, float scale) {
-  constexpr float least_scale = 1e-30f;  // slopes are divided by it
+Status check_slopes(const float* slopes, std::int64_t stride, const ScoreFactors& factors) {
+  constexpr float least = 1e-30f;  // slopes are divided by the cap, or by the scale
   if (slopes == nullptr) return {};
   if (stride < 0) return invalid("alibi_stride is ", stride, "; it has to be 0 or more elements");
-  if (scale == 0 || scale >= least_scale) return {};
-  return invalid("scale is ", scale, "; with alibi_slopes it has to be at least ", least_scale,
+  const auto [scale, softcap] = factors;
+  if (softcap != 0 && softcap < least)
+    return invalid("softcap is ", softcap, "; with alibi_slopes it has to be at least ", least,
+                   ", or 0 for none");
+  if (scale == 0 || scale >= least) return {};
+  return invalid("scale is ", scale, "; with alibi_slopes it has to be at least ", least,
                  ", or 0 for 1 / sqrt(head dim)");
 }
 

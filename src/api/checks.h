@@ -108,11 +108,14 @@ core::BlockList resolve_block_list(const tandem_block_list& list);
 core::Status check_backend(const tandem_backend& backend);
 core::Status check_mask(const tandem_mask& mask);
 core::Status check_study(const tandem_study& study);
-core::Status check_scales(float scale, float softcap);
+/// As callers give them; 0: the default scale, no cap.
+struct ScoreFactors {
+  float scale, softcap;
+};
+core::Status check_scales(const ScoreFactors& factors);
 /// Keys of a fixed split. `name`: what a caller calls it.
 core::Status check_split_size(const char* name, std::int64_t split_size);
-/// `scale`: of the call; 0: the default.
-core::Status check_slopes(const float* slopes, std::int64_t stride, float scale);
+core::Status check_slopes(const float* slopes, std::int64_t stride, const ScoreFactors& factors);
 
 core::Status check_dtype_of_q(const core::Tensor& q);
 core::Status check_dtype_as_q(const Named& tensor, const core::Tensor& q);

@@ -52,7 +52,7 @@ Status check_options(const Args& args) {
   if (Status s = check_backend(args.backend); !s.ok()) return s;
   if (Status s = check_study(args.own_study); !s.ok()) return s;
   if (Status s = check_mask(args.own_mask); !s.ok()) return s;
-  if (Status s = check_scales(args.scale, args.softcap); !s.ok()) return s;
+  if (Status s = check_scales({args.scale, args.softcap}); !s.ok()) return s;
   if (args.block_list != nullptr) {
     if (args.has_varlen())
       return {TANDEM_UNSUPPORTED,
@@ -60,7 +60,7 @@ Status check_options(const Args& args) {
               "them as NULL"};
     if (Status s = check_block_list(args.own_block_list); !s.ok()) return s;
   }
-  return check_slopes(args.alibi_slopes, args.alibi_stride, args.scale);
+  return check_slopes(args.alibi_slopes, args.alibi_stride, {args.scale, args.softcap});
 }
 
 /// What 8-bit inputs do not have.

@@ -44,7 +44,7 @@ Status check_options(const Args& args) {
     return {TANDEM_UNSUPPORTED, "mask.chunk is not 0; tandem_backward knows no chunks"};
   if (args.dsinks != nullptr && args.sinks == nullptr)
     return invalid("sinks is NULL, but dsinks is not; pass the sinks of the forward, or dsinks NULL");
-  return check_scales(args.scale, args.softcap);
+  return check_scales({args.scale, args.softcap});
 }
 
 Status check_dtypes(const Args& args) {

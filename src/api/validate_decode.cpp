@@ -69,8 +69,9 @@ Status check_options(const Known& known) {
   const tandem_decode_args& args = known.args;
   if (Status s = check_backend(args.backend); !s.ok()) return s;
   if (Status s = check_mask(known.mask); !s.ok()) return s;
-  if (Status s = check_scales(args.scale, args.softcap); !s.ok()) return s;
-  if (Status s = check_slopes(args.alibi_slopes, args.alibi_stride, args.scale); !s.ok()) return s;
+  if (Status s = check_scales({args.scale, args.softcap}); !s.ok()) return s;
+  if (Status s = check_slopes(args.alibi_slopes, args.alibi_stride, {args.scale, args.softcap}); !s.ok())
+    return s;
   if (Status s = check_split_size("split_size", args.split_size); !s.ok()) return s;
   if (Status s = check_study(known.study); !s.ok()) return s;
   if (known.appends() != (args.v_new.data != nullptr))

@@ -39,11 +39,6 @@ Status check_options(const Args& args) {
   if (args.k_shift.data != nullptr && args.layout == TANDEM_VALUES_BY_COLUMN)
     return invalid(
         "k_shift is given, but layout is TANDEM_VALUES_BY_COLUMN; it is for queries, which lie by key");
-  const bool is_read = !is_empty(core::Region::of(args.x));  // else the dots are empty, and may be NULL
-  if (is_read && (args.k_shift.data != nullptr) != (args.q_dot_k_shift.data != nullptr))
-    return invalid(args.k_shift.data != nullptr ? "q_dot_k_shift.data is NULL, but k_shift is given"
-                                                : "k_shift.data is NULL, but q_dot_k_shift is given",
-                   "; pass both or neither");
   return {};
 }
 
@@ -84,9 +79,18 @@ Status check_head_dim_of_x(const Args& args) {
   return {};
 }
 
+/// Of an x without elements the dots are empty, and may be NULL.
+Status check_pairing_of_k_shift(const Args& args) {
+  if ((args.k_shift.data != nullptr) == has_dots(args) || is_empty(core::Region::of(args.x))) return {};
+  return invalid(has_dots(args) ? "k_shift.data is NULL, but q_dot_k_shift is given"
+                                : "q_dot_k_shift.data is NULL, but k_shift is given",
+                 "; pass both or neither");
+}
+
 Status check_shapes(const Args& args) {
   if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
   if (Status s = check_head_dim_of_x(args); !s.ok()) return s;
+  if (Status s = check_pairing_of_k_shift(args); !s.ok()) return s;
   if (args.rotary != nullptr)
     if (Status s = check_rotary("rotary", args.own_rotary, {"x", &args.x}); !s.ok()) return s;
   const Named x{"x", &args.x}, out{"out", &args.out};

@@ -105,6 +105,10 @@ TEST(Slopes, MistakesAreNamedAndLeaveOutputsUntouched) {
   expect_refused(Mistake<Request>{"Scale",
                                   [&](Request& r) { given(r, 0), r.args.scale = 1e-33f; },
                                   {"scale is 1e-33", "at least 1e-30"}});
+  expect_refused(
+      Mistake<Request>{"Cap",
+                       [&](Request& r) { given(r, 0), r.args.scale = 1e-3f, r.args.softcap = 1e-33f; },
+                       {"softcap is 1e-33", "at least 1e-30"}});
   expect_refused(Mistake<Request>{"Memory",
                                   [&](Request& r) {
                                     given(r, 0);

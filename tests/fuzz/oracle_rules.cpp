@@ -146,7 +146,8 @@ bool block_list_holds(const tandem_block_list* list) {
 
 bool slopes_hold(const tandem_forward_args& args) {
   return args.alibi_slopes == nullptr ||
-         (args.alibi_stride >= 0 && (args.scale == 0 || args.scale >= 1e-30f));
+         (args.alibi_stride >= 0 && (args.scale == 0 || args.scale >= 1e-30f) &&
+          (args.softcap == 0 || args.softcap >= 1e-30f));
 }
 
 }  // namespace
