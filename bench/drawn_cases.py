@@ -89,7 +89,7 @@ def log_uniform(random_numbers, least, most):
     return round(math.exp(random_numbers.uniform(math.log(least), math.log(most))))
 
 
-def _length(r, least, most):
+def draw_length(r, least, most):
     """A third are multiples of a tile, or one above or below."""
     length = log_uniform(r, least, most)
     if r.random() < 0.67:
@@ -100,8 +100,8 @@ def _length(r, least, most):
 
 def _forward(r, seed):
     mask = r.choice(("full", "full", "causal", "causal", "causal", "window"))
-    sq = _length(r, 16, 131072)
-    sk = sq if mask != "full" or r.random() < 0.75 else _length(r, 16, 131072)
+    sq = draw_length(r, 16, 131072)
+    sk = sq if mask != "full" or r.random() < 0.75 else draw_length(r, 16, 131072)
     window = log_uniform(r, 64, max(65, sk)) if mask == "window" else 0
     hq, hk = r.choice(HEADS)
     return DrawnCase(seed, "forward", r.choice(("bf16", "bf16", "fp16")), r.choice(FORWARD_DIMS), mask,
@@ -111,14 +111,14 @@ def _forward(r, seed):
 def _few(r, seed):
     hq, hk = r.choice(HEADS)
     return DrawnCase(seed, "few", "bf16", r.choice(FORWARD_DIMS), r.choice(("full", "causal")), log_uniform(r, 1, 32), hq,
-                     hk, log_uniform(r, 1, 256), _length(r, 512, 131072))
+                     hk, log_uniform(r, 1, 256), draw_length(r, 512, 131072))
 
 
 def _decode(r, seed):
     hq, hk = r.choice(HEADS)
     sq = r.choice((1, 1, 1, 1, 2, 3, 4, 8))
     return DrawnCase(seed, "decode", "bf16", r.choice(DECODE_DIMS), "causal" if sq > 1 else "full",
-                     log_uniform(r, 1, 128), hq, hk, sq, _length(r, 64, 131072))
+                     log_uniform(r, 1, 128), hq, hk, sq, draw_length(r, 64, 131072))
 
 
 def _ragged(r, seed):

@@ -12,6 +12,7 @@ import torch
 SAMPLE_MS = 0.5  # a sample is at least this long, so that recording its two events does not show
 WARM_UP_SECONDS = 0.1
 MIN_ROUNDS, MAX_ROUNDS = 8, 100
+MAX_CLOCK_HZ = 1.98e9
 
 
 def replayed(call):
@@ -22,9 +23,11 @@ def replayed(call):
     return lambda: (graph.replay(), call)  # and all that the graph's kernels point to
 
 
-def _sample(call, calls):
-    """Enqueues `calls` calls between two events, which it returns."""
+def _sample(call, calls, pause=0):
+    """Enqueues `calls` calls between two events, which it returns, behind a pause of so many clock cycles."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    if pause:
+        torch.cuda._sleep(pause)
     start.record()
     for _ in range(calls):
         call()
@@ -43,11 +46,22 @@ def _estimate(call):
     return _milliseconds(events, 3)
 
 
-def interleave(calls, seconds):
+def _pause_for_host(call, calls):
+    """Clock cycles in which the host enqueues so many calls, and half as many more."""
+    begin = time.perf_counter()
+    for _ in range(3):
+        call()
+    seconds = (time.perf_counter() - begin) / 3
+    torch.cuda.synchronize()
+    return int(1.5 * MAX_CLOCK_HZ * seconds * calls)
+
+
+def interleave(calls, seconds, pause_each=False):
     """Times {name: call} in turns for about `seconds`; returns {name: [milliseconds of one call]}.
 
     Every round starts with another call, so that none always follows the same neighbour. Everything is enqueued
-    behind a pause on the GPU: the host stays ahead, and its overhead is not measured.
+    behind a pause on the GPU: the host stays ahead, and its overhead is not measured. pause_each: behind one for each
+    sample, where the host takes longer than the GPU.
     """
     estimates = {name: _estimate(call) for name, call in calls.items()}
     per_sample = {name: math.ceil(SAMPLE_MS / ms) for name, ms in estimates.items()}
@@ -56,12 +70,13 @@ def interleave(calls, seconds):
     rounds = min(max(round(seconds / round_seconds), MIN_ROUNDS), MAX_ROUNDS)
 
     names = list(calls)
+    pauses = {name: _pause_for_host(calls[name], per_sample[name]) if pause_each else 0 for name in names}
     events = {name: [] for name in names}
     torch.cuda._sleep(5_000_000)  # clock cycles
     for i in range(-warm_up, rounds):
         for j in range(len(names)):
             name = names[(i + j) % len(names)]
-            sample = _sample(calls[name], per_sample[name])
+            sample = _sample(calls[name], per_sample[name], pauses[name])
             if i >= 0:
                 events[name].append(sample)
     torch.cuda.synchronize()

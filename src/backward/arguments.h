@@ -28,17 +28,32 @@ struct DqRing {
   core::Divisor heads;  ///< key/value heads of all batch entries, one after another: so many at a time
 };
 
+/// Splits of the groups of query heads (group_splits.h), of all batch entries.
+struct GroupSplits {
+  core::Divisor count;  ///< of a group
+  int heads;            ///< splits of a batch entry
+  int key_blocks;       ///< of 64 keys that a head has, padded to tiles
+};
+
+/// Where dK or dV goes.
+struct GradientOutput {
+  core::TensorView to;  ///< 16-bit
+  float* kept;          ///< parts of splits; nullptr: groups are not split
+};
+
 /// Of the kernels with products.
 struct BackwardArguments {
   hw::TensorMap q, dout, k, v;  ///< boxes of 64 columns x the rows of a tile in shared memory
   hw::TensorMap dq_sums;        ///< fp32, boxes of one part: the ring's; where the variant adds them
   hw::TensorMap dq_rows;        ///< dQ in boxes of 64 x 64; there too
-  core::TensorView dq, dk, dv;  ///< 16-bit
+  core::TensorView dq;          ///< 16-bit
+  GradientOutput dk, dv;
+  GroupSplits splits;
   Statistics statistics;
   KeyOrder order;                ///< of tiles of keys
   core::TileScheduler schedule;  ///< of tiles of queries
   DqRing ring;
-  core::Divisor group;  ///< query heads per key/value head
+  core::Divisor group;  ///< query heads per key/value head, or split of one
   Extent extent;
   float scale;         ///< of dQ and dK
   float scale_log2;    ///< scores (after the cap) times this are exponents of 2
@@ -55,6 +70,15 @@ struct PrepareArguments {
   int counter_count;        ///< 0: nobody adds
   core::Divisor row_blocks, q_heads;
   Extent extent;
+};
+
+/// Of the sums over splits.
+struct CombineArguments {
+  GradientOutput dk, dv;
+  GroupSplits splits;
+  core::Divisor key_blocks, heads, all_heads;  ///< key/value heads, of one and of all batch entries
+  int k_len, head_dim;
+  float scale;  ///< of dK
 };
 
 /// Of the sinks' gradients: the statistics of all rows, those that see no key apart.

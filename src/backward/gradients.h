@@ -40,7 +40,7 @@ struct KeyLimits {
   }
 };
 
-/// Four of a thread's accumulators on their way through shared memory, in one access.
+/// Four of a thread's accumulators on their way through memory, in one access.
 struct alignas(16) AccumulatorQuad {
   float value[4];
 
@@ -49,6 +49,11 @@ struct alignas(16) AccumulatorQuad {
     const int j = 4 * quad;
     return {{accumulators[j], accumulators[j + 1], accumulators[j + 2], accumulators[j + 3]}};
   }
+};
+
+/// Their words.
+struct AccumulatorWords {
+  std::uint32_t word[4];
 };
 
 /// The statistics of the thread's four of sixteen queries, from the group's place on.

@@ -45,6 +45,11 @@ struct PrepareBody {
   static constexpr int shared_bytes = 0;
   static TANDEM_DEVICE void run(const PrepareArguments& args) { prepare_kernel<V.operand, V.head_dim>(args); }
 };
+template <RowsVariant V>
+struct CombineBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const CombineArguments& args) { combine_kernel<V.operand, V.head_dim>(args); }
+};
 template <SinksVariant V>
 struct SinksBody {
   static constexpr int shared_bytes = sizeof(SinksShared);

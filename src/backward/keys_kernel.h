@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backward/dq_writer.h"
+#include "backward/group_splits.h"
 #include "backward/keys_pipelined.h"
 #include "backward/keys_producer.h"
 #include "backward/keys_serial.h"
@@ -47,8 +48,13 @@ TANDEM_DEVICE int consume_tile(KeysState<V>& state) {
   const GradientRows rows{state.work().batch, state.work().kv_head, state.own_key(), args.extent.k_len};
   const int number = state.work().number;
   state.shared.dq_pipelines.taken.release(Listener::warp);
-  store_gradient<V.operand>(args.dv, rows, args.extent.head_dim, 1.f, state.dv);
-  store_gradient<V.operand>(args.dk, rows, args.extent.head_dim, args.scale, state.dk);
+  if (args.dk.kept != nullptr) {
+    keep_gradient<V>(args, rows, args.dv.kept, state.dv);
+    keep_gradient<V>(args, rows, args.dk.kept, state.dk);
+  } else {
+    store_gradient<V.operand>(args.dv.to, rows, args.extent.head_dim, 1.f, state.dv);
+    store_gradient<V.operand>(args.dk.to, rows, args.extent.head_dim, args.scale, state.dk);
+  }
   return number;
 }
 

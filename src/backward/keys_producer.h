@@ -52,9 +52,10 @@ struct KeysProducer {
   TANDEM_DEVICE void load_keys(Tiles& tiles, tile::Pipeline<1>& pipeline, const hw::TensorMap& map,
                                const KeyWork& work) const {
     tile::producer_acquire(pipeline, keys_at, Shared::key_tiles * Shared::KeyTile::bytes);
+    const int head = args.splits.count.divide(work.kv_head).quotient;
     for (int i = 0; i < Shared::key_tiles; ++i) {
       tile::load_tile(tiles[i], map, pipeline.full[0],
-                      {0, work.first_key + i * tile::warpgroup_rows, work.kv_head, work.batch},
+                      {0, work.first_key + i * tile::warpgroup_rows, head, work.batch},
                       hw::CachePolicy::evict_first);
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "backward/kept.h"
 #include "backward/sums.h"
 #include "core/dtype.h"
 #include "core/integers.h"
@@ -78,25 +79,45 @@ core::TileScheduler make_schedule(const TileShape& s, int sm_count) {
   return core::TileScheduler::longest_first(s.tiles, s.heads, s.batch, sm_count, s.cached_heads);
 }
 
-/// Whether sections of heads overlap. It pays where the next tile has to wait for longer than half of what a
-/// visit takes, so at head dim 64 without groups; where there are several sections, of many tiles each
-/// (docs/performance/backward.md, What a model of the ring says).
-bool sections_overlap(const core::BackwardProblem& problem, const BackwardVariant& variant,
-                      const TileShape& s) {
-  constexpr int widest_head = 64, fewest_tiles = 8;
-  return variant.adds_dq() && s.falls && variant.head_dim <= widest_head && problem.group() == 1 &&
-         s.tiles >= fewest_tiles && s.all_heads() >= 2 * s.cached_heads;
+/// Heads of a section, where sections overlap; 0: they do not. It pays without groups, where there are
+/// several sections, and tiles for several rounds of the grid (docs/performance/backward.md, Sections that
+/// overlap, measured). Two sections are worked on at a time, and L2 holds both; but where a visit takes long
+/// beside its wait, each has as many heads as L2 holds.
+int overlapping_heads(const core::BackwardProblem& problem, const BackwardVariant& variant,
+                      const TileShape& s, int sm_count) {
+  constexpr int fewest_tiles = 4, fewest_rounds = 5, fewest_sections = 3, many_tiles = 9;
+  if (!variant.adds_dq() || !s.falls || problem.group() != 1 || s.tiles < fewest_tiles) return 0;
+  const bool visits_are_long = variant.head_dim == 128 && s.tiles >= many_tiles;
+  const int heads = std::max(1, visits_are_long ? s.cached_heads : s.cached_heads / 2);
+  const bool pays = s.all_heads() >= fewest_sections * heads &&
+                    std::int64_t{s.tiles} * s.all_heads() >= std::int64_t{fewest_rounds} * sm_count;
+  return pays ? heads : 0;
+}
+
+/// The problem as the kernel of tiles of keys has it: splits are key/value heads.
+core::BackwardProblem with_splits(core::BackwardProblem problem, int splits) {
+  for (core::Tensor* tensor : {&problem.k, &problem.v, &problem.dk, &problem.dv}) tensor->shape[2] *= splits;
+  return problem;
 }
 
 /// Of tiles of keys, of which there are some. Where they wait for one another (ring.h) and have the same
 /// length, the first ones of as many heads as fill the chip come first.
 KeyOrder make_key_order(const core::BackwardProblem& problem, const Choice& choice, int sm_count) {
   const BackwardVariant& variant = choice.keys;
-  const TileShape s = TileShape::of(problem, variant, choice.cached_bytes);
-  if (sections_overlap(problem, variant, s))
-    return KeyOrder::overlapping(s.tiles, s.heads, s.batch, std::max(1, s.cached_heads / 2));
+  // With groups a section has more heads than L2 holds: what its tiles share is read by tiles that follow one
+  // another closely, and balance counts more (docs/performance/backward.md, Sections where heads are
+  // grouped).
+  constexpr int more_of_groups = 8;
+  const TileShape s =
+      TileShape::of(problem, variant, choice.cached_bytes * (problem.group() > 1 ? more_of_groups : 1));
+  if (const int heads = overlapping_heads(problem, variant, s, sm_count); heads > 0)
+    return KeyOrder::overlapping(s.tiles, s.heads, s.batch, heads);
   if (s.falls || !variant.adds_dq()) return KeyOrder(make_schedule(s, sm_count));
-  const auto together = static_cast<int>(core::ceil_div(sm_count, s.tiles));
+  // Enough that a tile's visits take as long as its turn to add takes to come: a hop for each tile of its
+  // head that is at work, about as long as a visit.
+  const std::int64_t visits = core::ceil_div(problem.q_len(), variant.block_m) * problem.group();
+  const auto together = static_cast<int>(
+      core::ceil_div(sm_count, std::min<std::int64_t>(s.tiles, std::max<std::int64_t>(visits, 1))));
   return KeyOrder(
       core::TileScheduler::staggered(s.tiles, s.heads, s.batch, std::min(together, s.all_heads())));
 }
@@ -117,14 +138,11 @@ core::Tensor sums_tensor(const RingPlan& ring, void* sums) {
   return {sums, TANDEM_FP32, {1, rows, 1, part_box_columns}, {0, part_box_columns, 0, 1}};
 }
 
-/// All arguments but the tensor maps and the order of tiles.
+/// All arguments but the tensor maps, the order of tiles, and what splits change.
 BackwardArguments make_arguments(const core::BackwardProblem& problem, const Statistics& statistics) {
   BackwardArguments args{};
   args.dq = core::TensorView::of(problem.dq);
-  args.dk = core::TensorView::of(problem.dk);
-  args.dv = core::TensorView::of(problem.dv);
   args.statistics = statistics;
-  args.group = core::Divisor(static_cast<int>(problem.group()));
   args.extent = extent_of(problem);
   args.scale = problem.scale;
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
@@ -142,12 +160,12 @@ core::Status no_variant(const core::BackwardProblem& problem) {
 }  // namespace
 
 Choice choose(const core::BackwardProblem& problem) {
-  if (const BackwardVariant* keys = find(problem, Kernel::keys_pipelined); keys != nullptr)
-    return {*keys, *keys, true};
-  const BackwardVariant *keys = find(problem, Kernel::keys_in_roles),
-                        *queries = find(problem, Kernel::queries);
+  const BackwardVariant *keys = find(problem, Kernel::keys_pipelined), *queries = keys;
+  if (keys == nullptr) keys = find(problem, Kernel::keys_in_roles), queries = find(problem, Kernel::queries);
   if (keys == nullptr || queries == nullptr) return {{}, {}, false};
-  return {*keys, *queries, true};
+  Choice choice{*keys, *queries, true};
+  choice.splits = splits_that_pay(crop(problem), choice);
+  return choice;
 }
 
 Choice choice_with(const BackwardVariant& variant) {
@@ -185,7 +203,7 @@ Cropped crop(const core::BackwardProblem& problem) {
 }
 
 RingPlan ring_plan(const Cropped& cropped, const Choice& choice) {
-  const core::BackwardProblem& problem = cropped.problem;
+  const core::BackwardProblem problem = with_splits(cropped.problem, choice.splits);
   if (!choice.adds_dq() || cropped.empty()) return {};
   RingPlan ring{make_key_order(problem, choice, choice.grid), 0, 0};
   const int tiles = TileShape::of(problem, choice.keys, choice.cached_bytes).tiles;
@@ -196,7 +214,15 @@ RingPlan ring_plan(const Cropped& cropped, const Choice& choice) {
   return ring;
 }
 
-WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring) {
+KeptPlan kept_plan(const Cropped& cropped, const Choice& choice) {
+  const core::BackwardProblem& p = cropped.problem;
+  if (choice.splits == 1 || cropped.empty()) return {};
+  const std::int64_t blocks = core::round_up(p.k_len(), choice.keys.block_n) / kept_keys,
+                     splits = p.batch() * p.kv_heads() * choice.splits;
+  return {splits, static_cast<int>(blocks), splits * blocks * kept_elements(choice.keys.head_dim)};
+}
+
+WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring, const KeptPlan& kept) {
   const core::BackwardProblem& problem = cropped.problem;
   const auto statistics = [&](std::int64_t q_len) {
     return core::part_bytes(static_cast<std::size_t>(padded_rows(problem, q_len)) * sizeof(float));
@@ -209,9 +235,10 @@ WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring) {
   layout.dq_sums = 2 * seeing;
   layout.counter_count = parts > 0 ? static_cast<int>(1 + parts) : 0;
   layout.counters = layout.dq_sums + parts * part_elements * sizeof(float);
-  layout.unseeing_lse_log2 =
-      layout.counters +
-      core::part_bytes(static_cast<std::size_t>(layout.counter_count) * sizeof(std::uint32_t));
+  layout.kept_dk = layout.counters +
+                   core::part_bytes(static_cast<std::size_t>(layout.counter_count) * sizeof(std::uint32_t));
+  layout.kept_dv = layout.kept_dk + static_cast<std::size_t>(kept.elements) * sizeof(float);
+  layout.unseeing_lse_log2 = layout.kept_dv + (layout.kept_dv - layout.kept_dk);
   layout.unseeing_delta = layout.unseeing_lse_log2 + unseeing;
   layout.end = layout.unseeing_delta + unseeing;
   return layout;
@@ -219,7 +246,7 @@ WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring) {
 
 WorkspaceLayout layout_of(const core::BackwardProblem& problem, const Choice& choice) {
   const Cropped cropped = crop(problem);
-  return workspace_layout(cropped, ring_plan(cropped, choice));
+  return workspace_layout(cropped, ring_plan(cropped, choice), kept_plan(cropped, choice));
 }
 
 Call::Call(const core::BackwardProblem& problem, const Choice& choice, int sm_count, void* workspace)
@@ -228,7 +255,8 @@ Call::Call(const core::BackwardProblem& problem, const Choice& choice, int sm_co
       choice_(choice),
       sm_count_(sm_count),
       ring_(ring_plan(cropped_, choice)),
-      layout_(workspace_layout(cropped_, ring_)),
+      kept_(kept_plan(cropped_, choice)),
+      layout_(workspace_layout(cropped_, ring_, kept_)),
       workspace_(workspace) {
   const auto at = [workspace](std::size_t offset) {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + offset);
@@ -296,11 +324,15 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
   const core::BackwardProblem& p = cropped_.problem;
   const bool keys = variant.is_of_keys();
   BackwardArguments args = make_arguments(p, statistics_);
+  args.dk = dk(), args.dv = dv();
+  const int splits = keys ? choice_.splits : 1;
+  args.splits = {core::Divisor(splits), splits * static_cast<int>(p.kv_heads()), kept_.key_blocks};
+  args.group = core::Divisor(static_cast<int>(p.group()) / splits);
   if (variant.adds_dq()) {
     args.order = ring_.order;
     args.ring = {dq_sums_, counters_ + 1, counters_, core::Divisor(ring_.heads)};
   } else if (keys) {
-    args.order = make_key_order(p, choice_, sm_count_);
+    args.order = make_key_order(with_splits(p, choice_.splits), choice_, sm_count_);
   } else {
     args.schedule = make_schedule(TileShape::of(p, variant, choice_.cached_bytes), sm_count_);
   }
@@ -321,13 +353,46 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
   step.memory.add("k", core::Role::input, p.k);
   step.memory.add("v", core::Role::input, p.v);
   step.memory.add("dout", core::Role::input, p.dout);
-  step.memory.add_array("workspace", variant.adds_dq() ? core::Role::updated : core::Role::input,
-                        workspace());
-  if (keys) {
+  const bool writes = variant.adds_dq() || (keys && choice_.splits > 1);
+  step.memory.add_array("workspace", writes ? core::Role::updated : core::Role::input, workspace());
+  if (keys && choice_.splits == 1) {
     step.memory.add("dk", core::Role::output, p.dk);
     step.memory.add("dv", core::Role::output, p.dv);
   }
   if (!keys || variant.adds_dq()) step.memory.add("dq", core::Role::output, p.dq);
+  return step;
+}
+
+float* Call::kept(std::size_t offset) const {
+  return kept_.elements == 0 ? nullptr : reinterpret_cast<float*>(static_cast<char*>(workspace_) + offset);
+}
+
+GradientOutput Call::dk() const {
+  const core::BackwardProblem& p = cropped_.problem;
+  return {core::TensorView::of(p.dk), kept(layout_.kept_dk)};
+}
+
+GradientOutput Call::dv() const { return {core::TensorView::of(cropped_.problem.dv), kept(layout_.kept_dv)}; }
+
+Step<CombineFamily> Call::combine() const {
+  const core::BackwardProblem& p = cropped_.problem;
+  const auto key_blocks = static_cast<int>(core::ceil_div(p.k_len(), kept_keys)),
+             heads = static_cast<int>(p.kv_heads()), all_heads = heads * static_cast<int>(p.batch());
+  Step<CombineFamily> step{{{choice_.keys.operand, choice_.keys.head_dim},
+                            2 * all_heads * key_blocks * (choice_.keys.head_dim / kept_columns),
+                            {dk(),
+                             dv(),
+                             {core::Divisor(choice_.splits), choice_.splits * heads, kept_.key_blocks},
+                             core::Divisor(key_blocks),
+                             core::Divisor(heads),
+                             core::Divisor(all_heads),
+                             static_cast<int>(p.k_len()),
+                             static_cast<int>(p.head_dim()),
+                             p.scale}},
+                           {}};
+  step.memory.add_array("workspace", core::Role::input, workspace());
+  step.memory.add("dk", core::Role::output, p.dk);
+  step.memory.add("dv", core::Role::output, p.dv);
   return step;
 }
 

@@ -26,6 +26,8 @@ struct Choice {
   int grid = core::hopper_sm_count;
   /// Of what the tiles of a head share. The order of tiles is made for it too.
   std::int64_t cached_bytes = core::hopper_cached_bytes;
+  /// Of each group of query heads (group_splits.h), which they divide.
+  int splits = 1;
 
   bool adds_dq() const { return keys.adds_dq(); }
 };
@@ -58,15 +60,27 @@ struct RingPlan {
 };
 RingPlan ring_plan(const Cropped& cropped, const Choice& choice);
 
+/// The parts of dK and dV that splits keep; of no size where groups are not split.
+struct KeptPlan {
+  std::int64_t splits = 0;    ///< of all groups and batch entries
+  int key_blocks = 0;         ///< of 64 keys, of a head
+  std::int64_t elements = 0;  ///< of dK, and as many of dV
+};
+KeptPlan kept_plan(const Cropped& cropped, const Choice& choice);
+/// How many splits of each group make the products of keys the fastest, the sum over splits included, of
+/// those that divide the group; by a model of how tiles fill the grid.
+int splits_that_pay(const Cropped& cropped, const Choice& choice);
+
 /// What lies where in the workspace, in bytes.
 struct WorkspaceLayout {
   std::size_t lse_log2, delta;
   std::size_t dq_sums, counters;  ///< the ring's (ring.h): the next position, and a counter of each part
+  std::size_t kept_dk, kept_dv;
   std::size_t unseeing_lse_log2, unseeing_delta;  ///< of queries that see no key; of no size without dsinks
   std::size_t end;
   int counter_count;  ///< 0: nobody adds
 };
-WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring);
+WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring, const KeptPlan& kept);
 WorkspaceLayout layout_of(const core::BackwardProblem& problem, const Choice& choice);
 
 /// One kernel of a call, and the memory that it may touch.
@@ -92,6 +106,7 @@ class Call {
       next(prepare());
       next(products(choice_.keys));
       if (!choice_.adds_dq()) next(products(choice_.queries));
+      if (choice_.splits > 1) next(combine());
     }
     if (whole_.dsinks != nullptr) {
       next(prepare_unseeing());
@@ -111,6 +126,11 @@ class Call {
   Step<PrepareFamily> prepare_unseeing() const;
   Step<SinksFamily> sinks() const;
   Step<Family> products(const BackwardVariant& variant) const;
+  /// What splits kept becomes dK and dV.
+  Step<CombineFamily> combine() const;
+  GradientOutput dk() const;
+  GradientOutput dv() const;
+  float* kept(std::size_t offset) const;
   /// Of the first `rows` rows of a gradient, in the problem that was not cropped.
   Step<ClearFamily> clear(const char* name, const core::Tensor& gradient, std::int64_t rows) const;
   core::Region workspace() const;
@@ -120,6 +140,7 @@ class Call {
   Choice choice_;
   int sm_count_;
   RingPlan ring_;
+  KeptPlan kept_;
   WorkspaceLayout layout_;
   void* workspace_;
   Statistics statistics_, unseeing_statistics_;
@@ -137,7 +158,8 @@ core::Status supported(const core::BackwardProblem& problem);
 /// Bytes of workspace for a supported problem; their contents do not matter. 8 for each query of each
 /// head, both padded to 128 (for dsinks those that see no key apart); and, up to head dim 128, 4 for each
 /// element of q of the heads that are worked on at the same time, padded so too and to head dims 64 or 128,
-/// and 4 for each 64 x 64 of these.
+/// and 4 for each 64 x 64 of these; and where groups are split, for each split 8 for each element of its
+/// keys, padded likewise.
 std::size_t workspace_bytes(const core::BackwardProblem& problem);
 
 }  // namespace tandem::backward

@@ -3,7 +3,7 @@
 // second through shared memory. dQ is another kernel's.
 #pragma once
 
-#include "backward/gradients.h"
+#include "backward/group_splits.h"
 #include "backward/keys_producer.h"
 
 namespace tandem::backward {
@@ -145,10 +145,15 @@ TANDEM_DEVICE void consume_in_role(const BackwardArguments& args, RolesShared<V>
   const GradientRows rows{work.batch, work.kv_head, own_key, args.extent.k_len};
   if (role_of_dv) {
     walk_for_dv(state, work);
-    store_gradient<V.operand>(args.dv, rows, args.extent.head_dim, 1.f, state.gradient);
   } else {
     walk_for_dk(state, work);
-    store_gradient<V.operand>(args.dk, rows, args.extent.head_dim, args.scale, state.gradient);
+  }
+  const GradientOutput& output = role_of_dv ? args.dv : args.dk;
+  if (output.kept != nullptr) {
+    keep_gradient<V>(args, rows, output.kept, state.gradient);
+  } else {
+    store_gradient<V.operand>(output.to, rows, args.extent.head_dim, role_of_dv ? 1.f : args.scale,
+                              state.gradient);
   }
 }
 

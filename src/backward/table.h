@@ -111,6 +111,24 @@ struct PrepareGroup {
   using Body = PrepareBody<V>;
 };
 
+/// Behind the products, where groups are split.
+struct CombineGroup;
+struct CombineFamily : launch::Groups<CombineGroup> {
+  using Variant = RowsVariant;
+  using Arguments = CombineArguments;
+  static constexpr const char* name = "the kernel that adds the gradients of splits";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+template <RowsVariant V>
+struct CombineBody;
+struct CombineGroup {
+  using Family = CombineFamily;
+  static constexpr auto variants = rows_variants<64, 96, 128, 192, 256>;
+  template <RowsVariant V>
+  using Body = CombineBody<V>;
+};
+
 /// Of sinks, where their gradients are wanted.
 struct SinksGroup;
 struct SinksFamily : launch::Groups<SinksGroup> {

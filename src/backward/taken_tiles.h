@@ -57,7 +57,9 @@ TANDEM_DEVICE void for_each_taken_tile(const BackwardArguments& args, TakenTiles
     steps = work.end_step;
     visit(work, [&] { taken.tell(work); });
   }
-  taken.tell(KeyWork{.tile = KeyWork::none, .number = number});
+  KeyWork end{};
+  end.tile = KeyWork::none, end.number = number;
+  taken.tell(end);
 }
 
 }  // namespace tandem::backward

@@ -10,8 +10,8 @@ namespace tandem::backward {
 
 using core::BlockKind;
 
-/// One tile of keys of a key/value head: it visits the blocks of queries that see it, each of them in all
-/// heads of the group.
+/// One tile of keys of a key/value head, or of a split of one (group_splits.h): it visits the blocks of
+/// queries that see it, each of them in all heads of the group.
 struct KeyWork {
   int tile, first_key, kv_head, batch;  ///< tile: its number among those of its head, or none
   core::BlockRanges blocks;             ///< of queries, the same in each head

@@ -155,11 +155,31 @@ TEST_F(HopperBackward, HeadsWhoseSumsTakeTurnsInTheRingMatchTheOracle) {
 }
 
 TEST_F(HopperBackward, SectionsOfHeadsThatOverlapMatchTheOracle) {
-  const BackwardCase c = case_of_many_heads(64, core::Mask::causal());
-  backward::Choice choice = backward::choose(shapes_of(c));
-  choice.cached_bytes = 1;  // so a head is a section
-  EXPECT_LT(heads_of_ring(c, choice), 4 * 16);
-  EXPECT_EQ(described(c, failure_of(c, choice)), "");
+  for (const std::int64_t head_dim : {64, 96, 128}) {
+    BackwardCase c = case_of_many_heads(head_dim, core::Mask::causal());
+    c.forward.batch = 6;  // of so many tiles that they overlap
+    backward::Choice choice = backward::choose(shapes_of(c));
+    choice.cached_bytes = 1;  // so a head is a section
+    EXPECT_LT(heads_of_ring(c, choice), 6 * 16);
+    EXPECT_EQ(described(c, failure_of(c, choice)), "");
+  }
+}
+
+TEST_F(HopperBackward, SplitsOfAGroupMatchTheOracle) {
+  static constexpr std::int64_t head_dims[] = {64, 96, 128, 192, 256};
+  static constexpr int splits[] = {2, 4, 8};
+  EXPECT_EQ(failures_among(15,
+                           [&](int i) {
+                             BackwardCase c;
+                             c.forward.head_dim = head_dims[i % 5], c.forward.q_heads = 8;
+                             c.forward.q_len = 150 + 40 * (i % 4), c.forward.k_len = 333;
+                             c.forward.mask = i % 2 == 0 ? core::Mask::causal() : core::Mask{250, 10};
+                             c.forward.softcap = i % 3 == 0 ? 8.f : 0.f;
+                             backward::Choice choice = backward::choose(shapes_of(c));
+                             choice.splits = splits[i / 5];
+                             return described(c, failure_of(c, choice));
+                           }),
+            "");
 }
 
 TEST_F(HopperBackward, SumsAreOfTheHeadsThatAreWorkedOnTogether) {

@@ -138,13 +138,20 @@ TEST(BackwardPlan, AWorkspaceHasStatisticsOfEachRowAndSumsOfSomeHeads) {
     next(layout.delta, heads * seeing * 4);
     if (choice.adds_dq() && layout.counter_count > 0) {
       const std::int64_t parts = layout.counter_count - 1,
-                         parts_of_group = p.group() * seeing / 64 * columns / 64;
+                         parts_of_group = p.group() / choice.splits * seeing / 64 * columns / 64;
       EXPECT_EQ(parts % parts_of_group, 0);
       EXPECT_THAT(parts / parts_of_group,
-                  testing::AllOf(testing::Ge(1), testing::Le(p.batch() * p.kv_heads())));
+                  testing::AllOf(testing::Ge(1), testing::Le(p.batch() * p.kv_heads() * choice.splits)));
       next(layout.dq_sums, parts * 64 * 64 * 4);
       next(layout.counters, layout.counter_count * 4);
     }
+    const std::int64_t block_n = choice.keys.block_n, keys = p.k_len() - unseen_keys(p),
+                       kept = choice.splits == 1
+                                  ? 0
+                                  : p.batch() * p.kv_heads() * choice.splits *
+                                        ((keys + block_n - 1) / block_n * block_n) * choice.keys.head_dim;
+    next(layout.kept_dk, kept * 4);
+    next(layout.kept_dv, kept * 4);
     next(layout.unseeing_lse_log2, heads * unseeing * 4);
     next(layout.unseeing_delta, heads * unseeing * 4);
     EXPECT_EQ(layout.end, end);
@@ -228,21 +235,45 @@ class CallChecker {
     EXPECT_EQ(v, keys ? choice_.keys : choice_.queries);
     const BackwardProblem& p = cropped_.problem;
     const backward::BackwardArguments& args = step.record.arguments;
-    EXPECT_TRUE(is_of(args.dq, p.dq) && is_of(args.dk, p.dk) && is_of(args.dv, p.dv));
+    EXPECT_TRUE(is_of(args.dq, p.dq) && is_of(args.dk.to, p.dk) && is_of(args.dv.to, p.dv));
     expect_statistics(args.statistics, true);
     expect_extent(args.extent, p.q_len(), p.k_len());
-    EXPECT_EQ(args.group.value(), p.q_heads() / p.kv_heads());
+    const int splits = keys ? choice_.splits : 1;
+    EXPECT_EQ(args.splits.count.value(), splits);
+    EXPECT_EQ(args.splits.heads, splits * p.kv_heads());
+    EXPECT_EQ(args.group.value(), p.q_heads() / p.kv_heads() / splits);
+    expect_kept(args.dk, args.dv);
     EXPECT_EQ(args.scale, p.scale);
     EXPECT_FLOAT_EQ(args.scale_log2, (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e_v<float>);
     EXPECT_FLOAT_EQ(args.score_to_cap, p.softcap > 0 ? p.scale / p.softcap : 0);
     expect_tiles(step, keys ? v.block_n : v.block_m, keys ? p.k_len() : p.q_len(),
-                 keys ? p.kv_heads() : p.q_heads());
+                 keys ? p.kv_heads() * splits : p.q_heads());
     expect_maps(step);
     std::vector<std::string> expected = {"q.data input", "k.data input", "v.data input", "dout.data input"};
-    expected.push_back(keys && choice_.adds_dq() ? "workspace updated" : "workspace input");
-    if (keys) expected.insert(expected.end(), {"dk.data output", "dv.data output"});
+    expected.push_back(keys && (choice_.adds_dq() || splits > 1) ? "workspace updated" : "workspace input");
+    if (keys && splits == 1) expected.insert(expected.end(), {"dk.data output", "dv.data output"});
     if (!keys || choice_.adds_dq()) expected.push_back("dq.data output");
     EXPECT_EQ(memory(step.memory), expected);
+    return {};
+  }
+
+  core::Status operator()(const backward::Step<backward::CombineFamily>& step) {
+    names.push_back("combine");
+    const BackwardProblem& p = cropped_.problem;
+    const backward::CombineArguments& args = step.record.arguments;
+    expect_rows_variant(step.record.variant);
+    const std::int64_t heads = p.batch() * p.kv_heads(), blocks = (p.k_len() + 63) / 64;
+    EXPECT_EQ(step.record.blocks, 2 * heads * blocks * (choice_.keys.head_dim / 32));
+    EXPECT_TRUE(is_of(args.dk.to, p.dk) && is_of(args.dv.to, p.dv));
+    expect_kept(args.dk, args.dv);
+    EXPECT_EQ(args.splits.count.value(), choice_.splits);
+    EXPECT_EQ(args.scale, p.scale);
+    EXPECT_EQ(args.key_blocks.value(), blocks);
+    EXPECT_EQ(args.heads.value(), p.kv_heads());
+    EXPECT_EQ(args.all_heads.value(), heads);
+    EXPECT_EQ(args.k_len, p.k_len());
+    EXPECT_EQ(args.head_dim, p.head_dim());
+    EXPECT_THAT(memory(step.memory), ElementsAre("workspace input", "dk.data output", "dv.data output"));
     return {};
   }
 
@@ -299,6 +330,7 @@ class CallChecker {
     if (!cropped_.empty()) {
       all = {"prepare", "keys"};
       if (!choice_.adds_dq()) all.emplace_back("queries");
+      if (choice_.splits > 1) all.emplace_back("combine");
     }
     if (whole_.dsinks != nullptr) {
       if (hidden > 0) all.emplace_back("prepare unseeing");
@@ -310,6 +342,13 @@ class CallChecker {
   }
 
  private:
+  void expect_kept(const backward::GradientOutput& dk, const backward::GradientOutput& dv) const {
+    const auto at = [this](std::size_t offset) {
+      return choice_.splits == 1 ? nullptr : reinterpret_cast<float*>(workspace_ + offset);
+    };
+    EXPECT_EQ(dk.kept, at(layout_.kept_dk));
+    EXPECT_EQ(dv.kept, at(layout_.kept_dv));
+  }
   void expect_rows_variant(const backward::RowsVariant& v) const {
     EXPECT_EQ(v.operand, choice_.keys.operand);
     EXPECT_EQ(v.head_dim, choice_.keys.head_dim);
@@ -386,7 +425,9 @@ class CallChecker {
     EXPECT_EQ(reinterpret_cast<char*>(ring.sums), workspace_ + layout_.dq_sums);
     EXPECT_EQ(reinterpret_cast<char*>(ring.visits - 1), workspace_ + layout_.counters);
     EXPECT_EQ(ring.next_position, ring.visits - 1);
-    EXPECT_EQ(ring.heads.value() * p.group() * (padded(p.q_len()) / 64) * ((v.head_dim + 63) / 64), parts);
+    EXPECT_EQ(
+        ring.heads.value() * p.group() / choice_.splits * (padded(p.q_len()) / 64) * ((v.head_dim + 63) / 64),
+        parts);
   }
 
   BackwardProblem whole_;
@@ -408,7 +449,24 @@ TEST(BackwardPlan, EachKernelOfACallIsToldWhatTheProblemSays) {
     EXPECT_EQ(checker.names, checker.expected_names());
     for (const std::string& name : checker.names) ++seen[name];
   });
-  EXPECT_EQ(seen.size(), 8U) << testing::PrintToString(seen);
+  EXPECT_EQ(seen.size(), 9U) << testing::PrintToString(seen);
+}
+
+TEST(BackwardPlan, GroupsAreSplitWhereTilesDoNotFillTheChip) {
+  const auto splits = [](const Drawn& x, const core::Mask& mask) {
+    BackwardProblem p = problem_of(x);
+    p.mask = mask;
+    return backward::choose(p).splits;
+  };
+  const core::Mask full = core::Mask::full(), causal = core::Mask::causal();
+  EXPECT_GE(splits({2, 767, 767, 32, 1, 128}, full), 8) << "12 tiles of 32 heads each";
+  EXPECT_EQ(splits({1, 5761, 5761, 28, 4, 64}, causal), 7)
+      << "the longest of 184 tiles has a third of a round";
+  EXPECT_EQ(splits({16, 4096, 4096, 32, 8, 128}, causal), 1) << "31 rounds";
+  EXPECT_EQ(splits({3, 2687, 2687, 16, 2, 128}, full), 1) << "126 tiles of the same length";
+  EXPECT_EQ(splits({2, 767, 767, 32, 32, 128}, full), 1) << "no groups";
+  EXPECT_EQ(splits({1, 1, 1, 2, 1, 64}, full), 1) << "a sum over splits takes longer";
+  EXPECT_GT(splits({1, 1000, 1000, 8, 1, 256}, causal), 1) << "roles";
 }
 
 TEST(BackwardPlan, AStepThatFailsIsTheLast) {

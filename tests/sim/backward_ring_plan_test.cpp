@@ -109,7 +109,12 @@ TEST(BackwardOrder, SectionsOverlapWhereTheNextTileWaitsForLong) {
                                {64, 32, 1, 4096, core::Mask::full(), false},
                                {64, 32, 1, 4096, core::Mask{1000, 0}, false},
                                {64, 32, 2, 4096, core::Mask::causal(), false},
-                               {96, 32, 1, 4096, core::Mask::causal(), false},
+                               {96, 32, 1, 4096, core::Mask::causal(), true},
+                               {128, 32, 1, 4096, core::Mask::causal(), true},
+                               {64, 200, 1, 512, core::Mask::causal(), true},
+                               {64, 600, 1, 384, core::Mask::causal(), false},
+                               {128, 24, 1, 3000, core::Mask::causal(), false},
+                               {192, 32, 1, 4096, core::Mask::causal(), false},
                                {64, 8, 1, 4096, core::Mask::causal(), false}}) {
     BackwardCase c;
     ForwardCase& f = c.forward;

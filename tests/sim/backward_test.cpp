@@ -107,7 +107,7 @@ TEST_P(BackwardOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
 // A head is a section, so that the order has phases of two heads, and the ring's places serve several; few
 // queries see all of the many keys.
 TEST_P(BackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
-  if (!GetParam().adds_dq() || GetParam().head_dim != 64) return;
+  if (!GetParam().adds_dq()) return;
   test::for_each_run("sim_backward_test --gtest_filter=Variants/BackwardOnSim", 2, [](std::uint64_t seed) {
     BackwardCase c = test::draw_case(GetParam(), seed);
     test::Random random(seed);
@@ -122,6 +122,21 @@ TEST_P(BackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
     choice.grid = 2;  // multiprocessors that a run has at most
     EXPECT_LT(backward::ring_plan(backward::crop(problem.inputs.problem()), choice).heads, f.kv_heads);
     return problem;
+  });
+}
+
+TEST_P(BackwardOnSim, SplitsOfAGroupEqualTheOracle) {
+  test::for_each_run("sim_backward_test --gtest_filter=Variants/BackwardOnSim", 2, [](std::uint64_t seed) {
+    BackwardCase c = test::draw_case(GetParam(), seed & ~std::uint64_t{1});
+    test::Random random(seed);
+    test::ForwardCase& f = c.forward;
+    constexpr int splits[] = {2, 3, 2}, heads_of_split[] = {1, 1, 2};
+    const std::uint64_t kind = random() % 3;
+    f.batch = 1 + static_cast<std::int64_t>(random() % 2);
+    f.q_heads = f.kv_heads * splits[kind] * heads_of_split[kind];
+    backward::Choice choice = backward::choice_with(GetParam());
+    choice.splits = splits[kind];
+    return Problem(choice, c);
   });
 }
 

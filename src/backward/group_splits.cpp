@@ -1,0 +1,82 @@
+// How many splits of a group of query heads pay.
+#include <algorithm>
+#include <cstdint>
+
+#include "backward/kept.h"
+#include "backward/plan.h"
+#include "core/integers.h"
+
+namespace tandem::backward {
+namespace {
+
+/// Of a multiprocessor, in microseconds; from the rates of docs/performance/backward.md.
+constexpr double flops_per_us = 4.2e6, tile_us = 1.5;
+/// Of the kernel that adds what splits kept: its launch, and bytes of all multiprocessors.
+constexpr double combine_us = 3, bytes_per_us = 1.5e6;
+/// More splits have to gain so much, since the model is one.
+constexpr double least_gain = 0.97;
+
+/// Visits of the tiles of a head of keys to blocks of one head of queries.
+struct Visits {
+  std::int64_t all, most;  ///< of all tiles; of one
+
+  static Visits of(const core::BackwardProblem& p, const BackwardVariant& keys) {
+    const auto mask = p.mask.transposed();
+    Visits visits{0, 0};
+    for (std::int64_t first = 0; first < p.k_len(); first += keys.block_n) {
+      const auto blocks = core::block_ranges(mask, first, std::min(first + keys.block_n, p.k_len()),
+                                             p.k_len(), p.q_len(), keys.block_m);
+      const std::int64_t own = blocks.end - blocks.begin;
+      visits.all += own, visits.most = std::max(visits.most, own);
+    }
+    return visits;
+  }
+};
+
+/// What the products of keys take.
+struct Model {
+  const core::BackwardProblem& p;
+  const BackwardVariant& keys;
+  int grid;
+  std::int64_t tiles;  ///< of all heads, where groups are not split
+  Visits visits;
+
+  double microseconds(std::int64_t splits) const {
+    const double visit = 10.0 * keys.block_m * keys.block_n * keys.head_dim / flops_per_us;
+    const auto group = static_cast<double>(p.group()), heads = static_cast<double>(p.batch() * p.kv_heads());
+    const double longest = static_cast<double>(visits.most) * group / static_cast<double>(splits),
+                 whole = static_cast<double>(visits.all) * group * heads;
+    const auto rounds = static_cast<double>(core::ceil_div(tiles * splits, grid));
+    // Tiles of one length come in rounds. Of several the longest come first, and they even out but for the
+    // end.
+    const bool one_length = whole == static_cast<double>(visits.most) * group * static_cast<double>(tiles);
+    const double busy = one_length ? rounds * longest : std::max(longest, whole / grid + longest / 8);
+    return busy * visit + rounds * tile_us + (splits > 1 ? sum_of_splits(splits) : 0);
+  }
+  double sum_of_splits(std::int64_t splits) const {
+    const double kept =
+        2.0 * static_cast<double>(tiles * splits * keys.block_n / kept_keys) * kept_elements(keys.head_dim);
+    return combine_us + 2 * sizeof(float) * kept / bytes_per_us;
+  }
+};
+
+}  // namespace
+
+int splits_that_pay(const Cropped& cropped, const Choice& choice) {
+  const core::BackwardProblem& p = cropped.problem;
+  if (cropped.empty() || p.group() == 1 || p.q_heads() == 0) return 1;
+  constexpr int enough_rounds = 8;
+  const std::int64_t tiles = core::ceil_div(p.k_len(), choice.keys.block_n) * p.batch() * p.kv_heads();
+  if (tiles >= std::int64_t{enough_rounds} * choice.grid) return 1;
+  const Model model{p, choice.keys, choice.grid, tiles, Visits::of(p, choice.keys)};
+  const auto group = static_cast<int>(p.group());
+  int best = 1;
+  double least = model.microseconds(1) * least_gain;
+  for (int splits = 2; splits <= group; ++splits) {
+    if (group % splits != 0) continue;
+    if (const double time = model.microseconds(splits); time < least) best = splits, least = time;
+  }
+  return best;
+}
+
+}  // namespace tandem::backward
