@@ -37,8 +37,10 @@ struct Dense {
   }
 };
 
+/// Of a tensor without elements none, however large its other dimensions are.
 template <typename Visit>
 void for_each_row(const Tensor& t, Visit visit) {
+  if (t.shape[1] == 0 || t.shape[2] == 0) return;
   for (std::int64_t b = 0; b < t.shape[0]; ++b)
     for (std::int64_t s = 0; s < t.shape[1]; ++s)
       for (std::int64_t h = 0; h < t.shape[2]; ++h) visit(b, s, h);

@@ -44,6 +44,18 @@ TEST(Backward, WithoutBatchOrHeadsWritesNothingAndNeedsNoMemory) {
     }
 }
 
+TEST(Backward, WithoutHeadsAnyLengthTakesNoTime) {
+  for (const tandem_backend backend : {TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE, TANDEM_BACKEND_AUTO}) {
+    BackwardRequest request(small_backward(), backend);
+    tandem_backward_args& a = request.args;
+    for (tandem_tensor* tensor : {&a.q, &a.k, &a.v, &a.o, &a.lse, &a.dout, &a.dlse, &a.dq, &a.dk, &a.dv})
+      tensor->shape[1] = std::int64_t{1} << 40, tensor->shape[2] = 0;
+    a.dsinks = nullptr;
+    EXPECT_EQ(tandem_backward(&a, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
+    EXPECT_TRUE(request.outputs_untouched());
+  }
+}
+
 TEST(Backward, WithoutQueriesOrWithoutKeysGradientsAreZero) {
   for (const tandem_backend backend : {TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE, TANDEM_BACKEND_AUTO})
     for (std::int64_t ForwardCase::*length : {&ForwardCase::q_len, &ForwardCase::k_len}) {
