@@ -128,6 +128,29 @@ TEST(BackwardOrder, SectionsOverlapWhereTheNextTileWaitsForLong) {
   }
 }
 
+/// Of how many heads a tile comes before the second one of the first head.
+int heads_ahead_of_a_second_tile(const BackwardCase& c) {
+  const auto args = arguments_of(shapes_of(c));
+  if (!args) return 0;
+  const std::map<int, HeadRange> heads = heads_of(args->order, static_cast<int>(c.forward.kv_heads));
+  const int second = heads.begin()->second.second;
+  return static_cast<int>(std::count_if(heads.begin(), heads.end(),
+                                        [&](const auto& entry) { return entry.second.first < second; }));
+}
+
+TEST(BackwardOrder, TilesThatWouldWaitForOneAnotherAreOfManyHeads) {
+  BackwardCase c;
+  ForwardCase& f = c.forward;
+  f.dtype = TANDEM_BF16, f.head_dim = 64, f.batch = 4, f.kv_heads = f.q_heads = 24;
+  f.q_len = 51, f.k_len = 5878;
+  EXPECT_EQ(heads_ahead_of_a_second_tile(c), 96) << "one visit a tile: the chip's worth of heads, or all";
+  f.q_len = 5878;
+  EXPECT_EQ(heads_ahead_of_a_second_tile(c), 3) << "46 visits a tile";
+  f.q_len = f.k_len = 4096, f.mask = core::Mask::causal();
+  f.batch = 1, f.kv_heads = 16, f.q_heads = 64;
+  EXPECT_EQ(heads_ahead_of_a_second_tile(c), 16) << "groups: more heads than L2 holds";
+}
+
 TEST(BackwardOrder, OverlappingSectionsHaveEachTileOnceAndThoseOfAHeadInOrder) {
   for (std::uint64_t seed = 1; seed <= 200 && !testing::Test::HasFailure(); ++seed) {
     Random random(seed);
