@@ -61,7 +61,7 @@ def usable_calls(case, inputs, peers):
             else:
                 reason = "" if all(torch.isfinite(x).all() for x in gradients) else "not finite"
         except (RuntimeError, ImportError) as error:
-            reason = " ".join(str(error).split())
+            reason = " ".join(str(error).split())[:160]
         if reason:
             reasons[peer] = reason
         else:

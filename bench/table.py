@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tables of measured rates into the documents, between two marks each: from bench/results/h200/forward.csv and
-h100/2026-11-25/backward.csv the README's figures and rates, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
+"""Writes tables of measured rates into the documents, between two marks each: from forward.csv and backward.csv of
+bench/results/h200/2026-11-26 the README's figures and rates, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
 docs/performance/forward.md.
 
 With --check it writes nothing and sees that the documents already say so: exit code 1 if not, 77 if nothing was measured.
@@ -19,10 +19,10 @@ SETTING = """Forward on one NVIDIA H200, bf16, TFLOP/s, in the setting of the Fl
 beside its peers, all taking turns in the same process ([every row, and how](bench/results/h200/README.md)):
 """
 FIGURE = "![TFLOP/s over sequence length, a panel a head dim, full and causal](docs/figures/forward-h200.svg)\n"
-BACKWARD_SETTING = """Backward, in the same setting and the same way on one NVIDIA H100, with 2.5 times the forward's FLOPs, deterministic ([every
-row](bench/results/h100/README.md)):
+BACKWARD_SETTING = """Backward, in the same setting and the same way on one NVIDIA H200, with 2.5 times the forward's FLOPs, deterministic ([every
+row](bench/results/h200/README.md)):
 """
-BACKWARD_FIGURE = "![The same for the backward pass](docs/figures/backward-h100.svg)\n"
+BACKWARD_FIGURE = "![The same for the backward pass](docs/figures/backward-h200.svg)\n"
 DTYPE = "bf16"
 NOT_MEASURED = 77
 
@@ -54,7 +54,7 @@ def rates(rows):
 
 def backward_rates(rows):
     rows = by_mode([row for row in rows if row["kind"] == "bwd" and row["dtype"] == DTYPE])
-    names = {"tandem": "Tandem", "cudnn": "cuDNN", "fa3": "FA3", "fa2": "FA2"}
+    names = {"tandem": "Tandem", "cudnn": "cuDNN", "fa3": "FA3"}
     return f"\n{BACKWARD_SETTING}\n{BACKWARD_FIGURE}\n" + grid_of(rows, names) + "\n"
 
 
@@ -86,8 +86,8 @@ def beyond(rows):
 
 
 # (what to write between the marks, document, file of results)
-TABLES = [(rates, ROOT / "README.md", RESULTS / "forward.csv"),
-          (backward_rates, ROOT / "README.md", RESULTS.parent / "h100/2026-11-25/backward.csv"),
+TABLES = [(rates, ROOT / "README.md", RESULTS / "2026-11-26/forward.csv"),
+          (backward_rates, ROOT / "README.md", RESULTS / "2026-11-26/backward.csv"),
           (ablation, ROOT / "docs/performance/forward.md", RESULTS / "ablation.csv"),
           (beyond, ROOT / "docs/performance/forward.md", RESULTS / "beyond.csv")]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 import cases
+import drawn_backward
 import table
 
 
@@ -92,6 +93,20 @@ class Backward(unittest.TestCase):
         lines = table.backward_rates(rows).splitlines()
         self.assertIn("| Tandem / cuDNN / FA3 | 512 | 1k | 2k | 4k | 8k | 16k |", lines)
         self.assertIn("| d128 full | 500 / 400 / 450 |  |  |  |  |  |", lines)
+
+
+class DrawnBackward(unittest.TestCase):
+    def test_a_seed_draws_the_same_shapes_within_the_limits(self):
+        seed = random.randrange(1 << 32)
+        drawn = drawn_backward.draw(seed, 60)
+        self.assertEqual(drawn, drawn_backward.draw(seed, 60), f"seed {seed}")
+        for case in drawn:
+            own = drawn_backward.as_backward_case(case)
+            self.assertEqual(case.hq % case.hk, 0, case)
+            self.assertLess(2.5 * case.tflop, drawn_backward.MOST_TFLOP, case)
+            self.assertEqual((own.s, own.sk, own.heads, own.hk), (case.sq, case.sk, case.hq, case.hk), f"seed {seed}, {case}")
+            self.assertEqual(own.window > 0, case.mask == "window", f"seed {seed}, {case}")
+        self.assertGreater(len({case.mask for case in drawn}), 2, f"seed {seed}")
 
 
 class Tables(unittest.TestCase):

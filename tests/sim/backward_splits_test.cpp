@@ -1,0 +1,37 @@
+// How many splits of a group of query heads the backward's plan chooses.
+#include <gtest/gtest.h>
+
+#include "backward/plan.h"
+#include "tests/sim/backward_problems.h"
+
+namespace tandem::test {
+namespace {
+
+TEST(BackwardSplits, GroupsAreSplitWhereTilesDoNotFillTheChip) {
+  const auto splits = [](const Drawn& x, const core::Mask& mask) {
+    core::BackwardProblem p = problem_of(x);
+    p.mask = mask;
+    return backward::choose(p).splits;
+  };
+  const core::Mask full = core::Mask::full(), causal = core::Mask::causal();
+  EXPECT_GE(splits({2, 767, 767, 32, 1, 128}, full), 8) << "12 tiles of 32 heads each";
+  EXPECT_EQ(splits({1, 5761, 5761, 28, 4, 64}, causal), 7)
+      << "the longest of 184 tiles has a third of a round";
+  EXPECT_EQ(splits({16, 4096, 4096, 32, 8, 128}, causal), 1) << "31 rounds";
+  EXPECT_EQ(splits({3, 2687, 2687, 16, 2, 128}, full), 1) << "126 tiles of the same length";
+  EXPECT_EQ(splits({2, 767, 767, 32, 32, 128}, full), 1) << "no groups";
+  EXPECT_EQ(splits({1, 1, 1, 2, 1, 64}, full), 1) << "a sum over splits takes longer";
+  EXPECT_GT(splits({1, 1000, 1000, 8, 1, 256}, causal), 1) << "roles";
+}
+
+/// What the choice says of a problem, which has to be so for any.
+TEST(BackwardSplits, DivideTheGroup) {
+  for_each_draw([](const core::BackwardProblem& p) {
+    const int splits = backward::choose(p).splits;
+    EXPECT_GE(splits, 1);
+    EXPECT_EQ(p.group() % splits, 0);
+  });
+}
+
+}  // namespace
+}  // namespace tandem::test
