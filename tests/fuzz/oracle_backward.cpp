@@ -89,7 +89,8 @@ void add_query(const tandem_backward_args& args, std::int64_t b, std::int64_t i,
     // Of larger scores fp32's error is not small beside 1, and p any number. Larger factors of k, q and dout
     // may be infinite in fp32, and NaN times a zero there.
     constexpr double largest_reach = 1e6, largest_factor = 1e30;
-    all.comparable = all.comparable && reach < largest_reach && p < largest_factor && dx_reach < largest_factor;
+    all.comparable =
+        all.comparable && reach < largest_reach && p < largest_factor && dx_reach < largest_factor;
     add_row(all.dv, place(args.v, b, j, kv_head), {p, p * reach}, dout);
     add_row(all.dq, place(args.q, b, i, h), {dx * scale, dx_reach}, k);
     add_row(all.dk, place(args.k, b, j, kv_head), {dx * scale, dx_reach}, q);
