@@ -19,6 +19,8 @@
 namespace tandem::test {
 namespace {
 
+using namespace backward_problems;
+
 using backward::BackwardVariant;
 using core::BackwardProblem;
 using core::Role;

@@ -8,7 +8,8 @@
 #include "core/backward_problem.h"
 #include "tests/support/backward_case.h"
 
-namespace tandem::test {
+/// Apart from what tests of the other plans call the same.
+namespace tandem::test::backward_problems {
 
 inline constexpr std::uintptr_t unit = std::uintptr_t{1} << 32;
 inline char* at(std::uintptr_t number) { return reinterpret_cast<char*>(number * unit); }
@@ -81,4 +82,4 @@ void for_each_draw(Check check) {
   }
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::test::backward_problems

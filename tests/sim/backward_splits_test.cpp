@@ -7,6 +7,8 @@
 namespace tandem::test {
 namespace {
 
+using namespace backward_problems;
+
 TEST(BackwardSplits, GroupsAreSplitWhereTilesDoNotFillTheChip) {
   const auto splits = [](const Drawn& x, const core::Mask& mask) {
     core::BackwardProblem p = problem_of(x);
