@@ -114,6 +114,8 @@ TEST(BackwardOrder, SectionsOverlapWhereTheNextTileWaitsForLong) {
                                {64, 200, 1, 512, core::Mask::causal(), true},
                                {64, 600, 1, 384, core::Mask::causal(), false},
                                {128, 24, 1, 3000, core::Mask::causal(), false},
+                               {128, 60, 1, 1024, core::Mask::causal(), false},  // 480 tiles of 132 at a time
+                               {128, 90, 1, 1024, core::Mask::causal(), true},
                                {192, 32, 1, 4096, core::Mask::causal(), false},
                                {64, 8, 1, 4096, core::Mask::causal(), false}}) {
     BackwardCase c;
