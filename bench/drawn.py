@@ -97,23 +97,25 @@ def summary(rows, listed):
     return "\n".join(lines)
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description, seconds, budget, listed, recorded=None):
+    """The options of a benchmark of drawn shapes. recorded: the rows that --summary reads where no file is named."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, help="CSV file to write")
     parser.add_argument("--seed", type=int, nargs="+", default=[1], help="one or several (default: 1)")
     parser.add_argument("--count", type=int, default=100, help="shapes of each seed (default: 100)")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="default: all")
     parser.add_argument("--peers", nargs="+", default=["tandem", "cudnn", "fa2", "fa3"])
-    parser.add_argument("--seconds-per-case", type=float, default=0.15, help="GPU time of a shape (default: 0.15)")
-    parser.add_argument("--budget-seconds", type=float, default=240,
-                        help="start no further shape after this long (default: 240)")
-    parser.add_argument("--list", type=int, default=60, help="shapes behind to list (default: 60)")
-    parser.add_argument("--summary", type=Path, nargs="?", const=DRAWN_RESULTS, help="of a file's rows; measure nothing")
-    return parser.parse_args()
+    parser.add_argument("--seconds-per-case", type=float, default=seconds, help=f"GPU time of a shape (default: {seconds})")
+    parser.add_argument("--budget-seconds", type=float, default=budget,
+                        help=f"start no further shape after this long (default: {budget})")
+    parser.add_argument("--list", type=int, default=listed, help=f"shapes behind to list (default: {listed})")
+    parser.add_argument("--summary", type=Path, help="of a file's rows; measure nothing",
+                        **({"nargs": "?", "const": recorded} if recorded else {}))
+    return parser
 
 
-def main():
-    arguments = parse_arguments()
+def run(arguments, draw_of_seed, run_one):
+    """The benchmark: of the shapes draw_of_seed(seed), each by run_one(case, arguments, telemetry, results). Its exit
+    code."""
     if arguments.summary:
         with arguments.summary.open(newline="") as file:
             print(summary(list(csv.DictReader(file)), arguments.list))
@@ -125,13 +127,13 @@ def main():
     from timing import Telemetry
     begin = time.monotonic()
     telemetry, results = Telemetry(), Results(arguments.output, DRAWN_COLUMNS)
-    drawn = [draw(seed, arguments.count, tuple(arguments.kinds)) for seed in arguments.seed]
+    drawn = [draw_of_seed(seed) for seed in arguments.seed]
     cases = [case for of_turn in zip(*drawn) for case in of_turn]  # seeds in turns: a spent budget cuts all alike
     done = 0
     for case in cases:
         if time.monotonic() - begin > arguments.budget_seconds:
             break
-        run_case(case, arguments, telemetry, results)
+        run_one(case, arguments, telemetry, results)
         torch.cuda.empty_cache()
         done += 1
     telemetry.close()
@@ -141,6 +143,13 @@ def main():
     for row in wrong:
         print(f"NOT COMPUTED {described(row)}: {row['note']}")
     return 1 if wrong else 0
+
+
+def main():
+    parser = parser_of(__doc__, seconds=0.15, budget=240, listed=60, recorded=DRAWN_RESULTS)
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="default: all")
+    arguments = parser.parse_args()
+    return run(arguments, lambda seed: draw(seed, arguments.count, tuple(arguments.kinds)), run_case)
 
 
 if __name__ == "__main__":

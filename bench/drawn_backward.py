@@ -8,19 +8,15 @@ host's time does not count. Each peer's gradients have to be finite, and Tandem'
 share of shapes behind the best peer, and those shapes. --summary reads a file of rows instead.
 """
 
-import argparse
-import csv
 import random
 import statistics
 import sys
 import time
-from pathlib import Path
 
 from cases import BackwardCase
-from drawn import summary
-from drawn_cases import DRAWN_COLUMNS, FORWARD_DIMS, HEADS, DrawnCase, draw_length, log_uniform
+from drawn import parser_of, run
+from drawn_cases import FORWARD_DIMS, HEADS, MOST_BYTES, MOST_TFLOP, DrawnCase, draw_length, log_uniform
 
-MOST_TFLOP, MOST_BYTES = 12.0, 6e9
 # Of one head of few rows, by chance; and of gradients that are 0 but for rounding in fp32.
 RMSE_FACTOR, NOISE = 1.5, 1e-6
 
@@ -84,46 +80,11 @@ def run_case(case, arguments, telemetry, results):
                      "us_min": f"{1e3 * min(of_peer):.2f}"})
     for peer, reason in reasons.items():
         results.add({**known, "peer": peer, "note": reason})
-    if "tandem" in reasons:
-        print(f"{case}: {reasons['tandem']}", file=sys.stderr)
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, help="CSV file to write")
-    parser.add_argument("--seed", type=int, default=1, help="default: 1")
-    parser.add_argument("--count", type=int, default=100, help="shapes (default: 100)")
-    parser.add_argument("--peers", nargs="+", default=["tandem", "cudnn", "fa2", "fa3"])
-    parser.add_argument("--seconds-per-case", type=float, default=0.1, help="GPU time of a shape (default: 0.1)")
-    parser.add_argument("--budget-seconds", type=float, default=120,
-                        help="start no further shape after this long (default: 120)")
-    parser.add_argument("--list", type=int, default=40, help="shapes behind to list (default: 40)")
-    parser.add_argument("--summary", type=Path, help="of a file's rows; measure nothing")
-    return parser.parse_args()
 
 
 def main():
-    arguments = parse_arguments()
-    if arguments.summary:
-        with arguments.summary.open(newline="") as file:
-            print(summary(list(csv.DictReader(file)), arguments.list))
-        return 0
-    if not arguments.output:
-        sys.exit("-o is needed: the file to write rows to")
-    import torch
-    from results import Results
-    from timing import Telemetry
-    begin, telemetry, results, done = time.monotonic(), Telemetry(), Results(arguments.output, DRAWN_COLUMNS), 0
-    for case in draw(arguments.seed, arguments.count):
-        if time.monotonic() - begin > arguments.budget_seconds:
-            break
-        run_case(case, arguments, telemetry, results)
-        torch.cuda.empty_cache()
-        done += 1
-    telemetry.close()
-    print(summary(results.rows, arguments.list))
-    print(f"{done} of {arguments.count} shapes in {time.monotonic() - begin:.0f} s")
-    return 1 if any(row["peer"] == "tandem" and not row["us"] for row in results.rows) else 0
+    arguments = parser_of(__doc__, seconds=0.1, budget=120, listed=40).parse_args()
+    return run(arguments, lambda seed: draw(seed, arguments.count), run_case)
 
 
 if __name__ == "__main__":
