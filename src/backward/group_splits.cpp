@@ -15,6 +15,8 @@ constexpr double flops_per_us = 4.2e6, tile_us = 1.5;
 constexpr double combine_us = 3, bytes_per_us = 1.5e6;
 /// More splits have to gain so much, since the model is one.
 constexpr double least_gain = 0.97;
+/// What splits may keep. More of them would gain part of the grid's last round and take gigabytes.
+constexpr std::int64_t most_kept_bytes = std::int64_t{256} << 20;
 
 /// Visits of the tiles of a head of keys to blocks of one head of queries.
 struct Visits {
@@ -53,10 +55,14 @@ struct Model {
     const double busy = one_length ? rounds * longest : std::max(longest, whole / grid + longest / 8);
     return busy * visit + rounds * tile_us + (splits > 1 ? sum_of_splits(splits) : 0);
   }
+  /// Of dK and dV.
+  std::int64_t kept_bytes(std::int64_t splits) const {
+    constexpr std::int64_t gradients = 2, bytes = sizeof(float);
+    return gradients * bytes * (tiles * splits * keys.block_n / kept_keys) * kept_elements(keys.head_dim);
+  }
+  /// Written and read.
   double sum_of_splits(std::int64_t splits) const {
-    const double kept =
-        2.0 * static_cast<double>(tiles * splits * keys.block_n / kept_keys) * kept_elements(keys.head_dim);
-    return combine_us + 2 * sizeof(float) * kept / bytes_per_us;
+    return combine_us + 2 * static_cast<double>(kept_bytes(splits)) / bytes_per_us;
   }
 };
 
@@ -73,7 +79,7 @@ int splits_that_pay(const Cropped& cropped, const Choice& choice) {
   int best = 1;
   double least = model.microseconds(1) * least_gain;
   for (int splits = 2; splits <= group; ++splits) {
-    if (group % splits != 0) continue;
+    if (group % splits != 0 || model.kept_bytes(splits) > most_kept_bytes) continue;
     if (const double time = model.microseconds(splits); time < least) best = splits, least = time;
   }
   return best;

@@ -145,11 +145,16 @@ TANDEM_DEVICE void finish_output(ConsumerState<V>& state, const BlockProbabiliti
   if constexpr (V.is_8_bit()) finish_columns<0>(state, p, softmax);
 }
 
-/// Asks for the scales of 8-bit operands at a position of the loop, ahead of their use.
+/// The scales of 8-bit operands that have come with K's next block. Volatile, so that they are loaded here,
+/// beside the product, whoever uses them. All lanes have them before one of them gives the stage back.
 template <ForwardVariant V>
-TANDEM_DEVICE void take_scales(ConsumerState<V>& state, int position) {
-  if constexpr (V.is_8_bit())
-    state.eight_bit.take_scales(state.args, key_block<V>(state.args, state.loop, position) * V.block_n);
+TANDEM_DEVICE void take_scales(ConsumerState<V>& state) {
+  if constexpr (V.is_8_bit()) {
+    const volatile BlockScales& scales = state.shared.scales.of_block[state.at.k.stage];
+    state.eight_bit.block.keys = scales.keys;
+    state.eight_bit.block.values = scales.values;
+    hw::sync_warp();
+  }
 }
 
 /// Rounds a block's probabilities to the operands' type.
@@ -220,7 +225,7 @@ inline constexpr tile::Maximum maximum_of =
 /// From raw scores to what the cap takes, or, where there is none, to exponents of two, of row i.
 template <ForwardVariant V>
 TANDEM_DEVICE float score_unit(const ConsumerState<V>& state, float of_scores, int i) {
-  if constexpr (V.is_8_bit()) of_scores *= state.eight_bit.row_scale[i] * state.eight_bit.key_scale;
+  if constexpr (V.is_8_bit()) of_scores *= state.eight_bit.row_scale[i] * state.eight_bit.block.keys;
   return of_scores;
 }
 
@@ -277,7 +282,7 @@ TANDEM_DEVICE void exponentiate(ConsumerState<V>& state, Scores<V>& scores) {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i)
       state.softmax.unit[i] = V.softcap ? state.args.scale_log2 : score_unit(state, state.args.scale_log2, i);
-    state.softmax.template exponentiate<masked>(scores, state.output, state.eight_bit.value_scale);
+    state.softmax.template exponentiate<masked>(scores, state.output, state.eight_bit.block.values);
   } else {
     state.softmax.exponentiate(scores, state.args.scale_log2);
   }

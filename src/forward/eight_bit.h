@@ -1,6 +1,8 @@
 // What 8-bit operands add to a consumer: scales, and the product of one block by itself.
 #pragma once
 
+#include <algorithm>
+
 #include "forward/arguments.h"
 #include "forward/variant.h"
 #include "forward/work.h"
@@ -24,42 +26,34 @@ TANDEM_DEVICE float scale_of(const ScaleView& scales, const float* of_head, int 
 /// Columns of the output that one product has: all, or as many as fit in registers beside the output. Of
 /// codes the last product has the rows of ones behind its columns.
 template <ForwardVariant V>
-inline constexpr int product_columns = V.transposes() || V.value_dim > 128 ? 64 : V.value_dim;
+inline constexpr int product_columns = std::min(V.value_dim, V.transposes() ? 64 : 128);
 
 /// Of those products.
 template <ForwardVariant V>
 inline constexpr int products = V.value_dim / product_columns<V>;
 
+/// Scales of a block. The producer brings them with its keys: their addresses take some 90 instructions,
+/// which a consumer would issue ahead of each block's product.
+struct BlockScales {
+  float keys, values;
+};
+
 /// A consumer's part of all that.
 template <ForwardVariant V>
 struct EightBitState {
-  float row_scale[2];                          ///< of the thread's queries
-  float key_scale, value_scale;                ///< of the block at work
-  const float *keys_of_head, *values_of_head;  ///< all of the tile's
-  int batch, kv_head;
+  float row_scale[2];  ///< of the thread's queries
+  BlockScales block;   ///< of the block at work
   float product[(product_columns<V> + V.rows_of_ones()) / 2];
 
   /// The tile in `work`; `row`: the thread's upper one.
   TANDEM_DEVICE void begin(const ForwardArguments& args, const Work& work, int row) {
-    batch = work.tile.batch;
-    kv_head = args.group.divide(work.tile.head).quotient;
-    keys_of_head = scales_of_head(args.k_scale, batch, kv_head);
-    values_of_head = scales_of_head(args.v_scale, batch, kv_head);
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int at = row + 8 * i, last = args.q_len - 1, query = args.packing.query(at);
-      const float* of_head = scales_of_head(args.q_scale, batch, args.packing.head(work.tile.head, at));
+      const float* of_head =
+          scales_of_head(args.q_scale, work.tile.batch, args.packing.head(work.tile.head, at));
       row_scale[i] = scale_of(args.q_scale, of_head, query < last ? query : last);
     }
-  }
-
-  /// The block of keys from `key` on. Asked for early: these are loads from global memory.
-  TANDEM_DEVICE void take_scales(const ForwardArguments& args, int key) {
-    constexpr bool kept = V.head_dim <= 128;  // wider heads have no registers for it
-    key_scale =
-        scale_of(args.k_scale, kept ? keys_of_head : scales_of_head(args.k_scale, batch, kv_head), key);
-    value_scale =
-        scale_of(args.v_scale, kept ? values_of_head : scales_of_head(args.v_scale, batch, kv_head), key);
   }
 };
 

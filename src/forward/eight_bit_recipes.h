@@ -64,15 +64,6 @@ inline constexpr std::array int8_recipes = {
     EightBitRecipe{ValueLayout::columns, MaskKind::band, false, hw::Operand::int8, 2},
     EightBitRecipe{ValueLayout::columns, MaskKind::band, true, hw::Operand::int8, 2}};
 
-/// Of head dim 256 without the first: ptxas serialises its products (C7511), not those of bands.
-template <int head_dim>
-constexpr auto int8_recipes_of() {
-  constexpr int without = head_dim > 128 ? 1 : 0;
-  std::array<EightBitRecipe, int8_recipes.size() - without> recipes{};
-  std::copy(int8_recipes.begin() + without, int8_recipes.end(), recipes.begin());
-  return recipes;
-}
-
 /// Two products, of scores and of the block's output, and the output itself fit in registers side by side up
 /// to 128 columns; wider heads wait for each, and so do kernels that transpose, whose producers need
 /// registers, and those that cap sums of integers.

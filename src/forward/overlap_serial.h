@@ -6,6 +6,24 @@
 
 namespace tandem::forward {
 
+/// Heads that leave few registers beside their products.
+template <ForwardVariant V>
+inline constexpr bool is_wide_8_bit = V.is_8_bit() && V.head_dim > 128;
+
+/// Lines 18 and 19 come ahead of line 21's wait. In kernels of wide 8-bit heads it hangs on the number of
+/// these verbs whether ptxas serialises the products (docs/performance/ptxas.md).
+template <ForwardVariant V>
+TANDEM_DEVICE void keep_softmax_ahead(ConsumerState<V>& state) {
+  const Softmax<V>& softmax = state.softmax;
+  hw::Barrier& witness = state.shared.k_pipeline.full[0];
+  if constexpr (is_wide_8_bit<V>) {
+    hw::compute_before_wait(softmax.row_max[0], witness);
+    if constexpr (!V.integer_scores()) hw::compute_before_wait(softmax.row_max[1], witness);
+  } else {
+    hw::compute_before_wait(softmax.row_sum[0] + softmax.row_sum[1], witness);
+  }
+}
+
 /// Lines 15-23 for the positions [begin, end) of the loop.
 template <ForwardVariant V, BlockKind kind, typename Meanwhile>
 TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, const Meanwhile& meanwhile) {
@@ -17,9 +35,9 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     BlockProbabilities<V> p;
 
     begin_scores<V>(scores);
-    take_scales(state, j);
     tile::consumer_wait(shared.k_pipeline, k_at);  // line 16
-    start_scores(state, scores);                   // line 17
+    take_scales(state);
+    start_scores(state, scores);  // line 17
     state.pingpong.pass();
     hw::wgmma_wait<0>();
     tile::consumer_release(shared.k_pipeline, k_at);  // line 22 for K, which nothing reads any more
@@ -31,10 +49,10 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
 
     tile::consumer_wait(shared.v_pipeline, v_at);  // line 20
     rescale_output(state, rescale);
-    hw::compute_before_wait(state.softmax.row_sum[0] + state.softmax.row_sum[1], shared.k_pipeline.full[0]);
+    keep_softmax_ahead(state);
     state.pingpong.take();
     start_output(state, p);  // line 21
-    if (last) meanwhile();
+    if (!is_wide_8_bit<V> && last) meanwhile();
     wait_for_output<V>();
     finish_output(state, p, state.softmax);
     tile::consumer_release(shared.v_pipeline, v_at);  // line 22
@@ -50,6 +68,7 @@ TANDEM_DEVICE void attend_serial(ConsumerState<V>& state, const Meanwhile& meanw
   serial_blocks<V, BlockKind::masked>(state, 0, loop.full_begin, meanwhile);
   serial_blocks<V, BlockKind::full>(state, loop.full_begin, loop.full_end, meanwhile);
   serial_blocks<V, BlockKind::masked>(state, loop.full_end, loop.count, meanwhile);
+  if (is_wide_8_bit<V>) meanwhile();
   state.pingpong.pass();
 }
 

@@ -17,8 +17,8 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, BlockProbabilities<
     Scores<V> scores;
 
     begin_scores<V>(scores);
-    take_scales(state, j);
     tile::consumer_wait(shared.k_pipeline, k_at);  // line 8
+    take_scales(state);
     state.pingpong.take();
     start_scores(state, scores);                   // line 9
     tile::consumer_wait(shared.v_pipeline, v_at);  // line 10
@@ -62,8 +62,8 @@ TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, BlockProbabilities<V>& p)
   Scores<V> scores;
 
   begin_scores<V>(scores);
-  take_scales(state, 0);
   tile::consumer_wait(shared.k_pipeline, k_at);  // line 3
+  take_scales(state);
   // Who loops on its own begins a tile while others pass into it, so every block takes a turn.
   if constexpr (V.decisions.loops_apart) state.pingpong.take();
   start_scores(state, scores);  // line 4
@@ -110,7 +110,7 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, BlockProbabilities
   state.pingpong.pass();
   Softmax<V> finished = state.softmax;
   state.begin(next);  // line 2, next
-  take_scales(state, 0);
+  take_scales(state);
 
   hw::wgmma_wait<1>();                              // line 4, next
   tile::consumer_release(shared.k_pipeline, k_at);  // line 5, next

@@ -49,7 +49,17 @@ struct Producer {
 
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int i) {
+    if constexpr (V.is_8_bit()) bring_scales(work, key_block<V>(args, work.loop, i) * V.block_n);
     load_parts<KeyTile::columns, 0>(args.k, shared.k_pipeline, k_at, shared.k, keys(work, i));
+  }
+
+  /// The scales of the block of keys from `key` on, which are under way while its stage is not free yet.
+  TANDEM_DEVICE void bring_scales(const Work& work, int key) {
+    const int head = args.group.divide(work.tile.head).quotient, batch = work.tile.batch;
+    const BlockScales scales{scale_of(args.k_scale, scales_of_head(args.k_scale, batch, head), key),
+                             scale_of(args.v_scale, scales_of_head(args.v_scale, batch, head), key)};
+    hw::barrier_wait(shared.k_pipeline.empty[k_at.stage], k_at.parity ^ 1u);
+    shared.scales.of_block[k_at.stage] = scales;
   }
 
   /// Lines 7-9 for V.

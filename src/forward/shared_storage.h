@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "forward/arguments.h"
+#include "forward/eight_bit.h"
 #include "forward/variant.h"
 #include "tile/gemm.h"
 #include "tile/pipeline.h"
@@ -53,6 +54,13 @@ struct OutputTiles {
 };
 struct NoOutputTiles {};
 
+/// What comes with the keys of 8-bit operands.
+template <ForwardVariant V>
+struct ScalesOfBlocks {
+  BlockScales of_block[V.kv_stages];
+};
+struct NoScalesOfBlocks {};
+
 /// Blocks of V that reach beyond a sequence's last key land here first (tail.h).
 template <ForwardVariant V>
 struct TailBarriers {
@@ -78,6 +86,7 @@ struct ForwardShared : OperandTiles<V> {
   tile::Pipeline<1> q_pipeline[V.query_tiles()];  ///< each tile of queries has its own, of one stage
   tile::Pipeline<V.kv_stages> k_pipeline;
   tile::Pipeline<V.kv_stages> v_pipeline;
+  [[no_unique_address]] std::conditional_t<V.is_8_bit(), ScalesOfBlocks<V>, NoScalesOfBlocks> scales;
   std::conditional_t<V.lengths == Lengths::varlen, TailBarriers<V>, NoTailBarriers> tail;
 };
 

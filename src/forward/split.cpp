@@ -19,7 +19,7 @@ constexpr std::int64_t fewest_keys = 256;  ///< of a part, so that it is worth a
 constexpr std::int64_t most_splits = 128;
 constexpr std::int64_t key_unit = 128;
 /// Rounds of the grid that parts may take.
-constexpr std::int64_t most_rounds = 4;
+constexpr std::int64_t most_rounds = 12;
 
 std::int64_t keys_of_part(const ForwardProblem& p, std::int64_t splits) {
   return core::round_up(core::ceil_div(p.k_len(), splits), key_unit);

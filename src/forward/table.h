@@ -29,7 +29,7 @@ constexpr auto undecided_candidates() {
   } else if constexpr (purpose == Purpose::eight_bit) {
     return e4m3_candidates<head_dim>();
   } else if constexpr (purpose == Purpose::int8) {
-    return eight_bit_candidates<head_dim>(int8_recipes_of<head_dim>());
+    return eight_bit_candidates<head_dim>(int8_recipes);
   } else if constexpr (purpose == Purpose::narrow_values) {
     return narrow_value_candidates<head_dim>();
   } else {

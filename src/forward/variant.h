@@ -174,8 +174,10 @@ struct ForwardVariant {
         block_m * row_bytes + kv_stages * (block_n * row_bytes + value_bytes) / block_parts() + rows_bytes;
     const int output_bytes = block_m * ((value_dim + 63) / 64 * 128);
     const int tail_bytes = lengths == Lengths::varlen ? kv_stages * sizeof(hw::Barrier) : 0;
+    const int scale_bytes = is_8_bit() ? kv_stages * 2 * sizeof(float) : 0;
     const int pipeline_bytes =
-        tail_bytes + (2 * kv_stages + (transposes() ? row_stages() : 0) + consumers()) * barriers_of_stage;
+        tail_bytes + scale_bytes +
+        (2 * kv_stages + (transposes() ? row_stages() : 0) + consumers()) * barriers_of_stage;
     return overlap != Overlap::three_stage && value_dim % 64 == 0 &&
            operand_bytes + output_bytes + pipeline_bytes + alignment <= shared_limit();
   }

@@ -26,6 +26,32 @@ TEST(BackwardSplits, GroupsAreSplitWhereTilesDoNotFillTheChip) {
   EXPECT_GT(splits({1, 1000, 1000, 8, 1, 256}, causal), 1) << "roles";
 }
 
+/// Of a gradient of keys with 32 heads on one, 1.8 GB would be kept for a part of the last round.
+TEST(BackwardSplits, KeepAtMost256MB) {
+  const auto kept_bytes = [](const core::BackwardProblem& p, const backward::Choice& choice) {
+    return 2 * sizeof(float) *
+           static_cast<std::size_t>(backward::kept_plan(backward::crop(p), choice).elements);
+  };
+  core::BackwardProblem p = problem_of({1, 56000, 56000, 32, 1, 128});
+  p.mask = core::Mask::full();
+  EXPECT_LE(kept_bytes(p, backward::choose(p)), std::size_t{256} << 20);
+  int most = 0;
+  Random random(3);
+  for (int i = 0; i < 300; ++i) {
+    const auto draw = [&random](std::uint64_t most) {
+      return static_cast<std::int64_t>(1 + random() % most);
+    };
+    const std::int64_t group = std::int64_t{1} << draw(5), heads = draw(4),
+                       length = std::int64_t{64} << draw(10);
+    p = problem_of({draw(4), length + draw(200), length + draw(200), group * heads, heads, 64 * draw(4)});
+    p.mask = draw(2) == 1 ? core::Mask::full() : core::Mask::causal();
+    const backward::Choice choice = backward::choose(p);
+    EXPECT_LE(kept_bytes(p, choice), std::size_t{256} << 20) << p.k_len() << " keys of " << p.kv_heads();
+    most = std::max(most, choice.splits);
+  }
+  EXPECT_GE(most, 8);
+}
+
 /// What the choice says of a problem, which has to be so for any.
 TEST(BackwardSplits, DivideTheGroup) {
   for_each_draw([](const core::BackwardProblem& p) {

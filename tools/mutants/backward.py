@@ -163,6 +163,8 @@ MUTANTS = [
     Mutant("backward, splits: no memory behind the last key", "index", "kept_plan",
            Edit("core::round_up(p.k_len(), choice.keys.block_n) / kept_keys", "p.k_len() / kept_keys")),
     Mutant("backward, splits: of unequal sizes", "index", "splits_that_pay", Edit("group % splits != 0", "false")),
+    Mutant("backward, splits: keep whatever gains", "plan", "splits_that_pay",
+           Edit("|| model.kept_bytes(splits) > most_kept_bytes", "")),
     Mutant("backward, ring: a counter too few", "ring", "workspace_layout", Edit("1 + parts", "parts")),
     # Products
     Mutant("backward, serial: scores not waited for", "wgmma", "serial_block", Edit("wgmma_wait<1>", "wgmma_wait<2>")),
