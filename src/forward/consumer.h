@@ -169,10 +169,21 @@ TANDEM_DEVICE void round_probabilities(BlockProbabilities<V>& p, const Scores<V>
   }
 }
 
+/// As tile::consumer_release. Of 8-bit operands the warp's last lane gives stages back: racecheck takes it
+/// for the reader of what all lanes read, such as scales (docs/performance.md).
+template <ForwardVariant V, int stages>
+TANDEM_DEVICE void give_back(tile::Pipeline<stages>& pipeline, const tile::PipelineState<stages>& at) {
+  if constexpr (V.is_8_bit()) {
+    if (hw::lane_index() == hw::warp_size - 1) hw::barrier_arrive(pipeline.empty[at.stage]);
+  } else {
+    tile::consumer_release(pipeline, at);
+  }
+}
+
 /// The tile's last scores are complete: the queries may be overwritten by the next tile's.
 template <ForwardVariant V>
 TANDEM_DEVICE void release_queries(ConsumerState<V>& state) {
-  tile::consumer_release(state.shared.q_pipeline[state.pingpong.consumer], state.at.q);
+  give_back<V>(state.shared.q_pipeline[state.pingpong.consumer], state.at.q);
   state.at.q.advance();
 }
 /// The scores at a position of the loop are complete.
@@ -195,7 +206,7 @@ TANDEM_DEVICE void skip_keys(ConsumerState<V>& state) {
   state.pingpong.take();
   state.pingpong.pass();
   hw::sync_warp();  // as in kernel.h
-  tile::consumer_release(state.shared.k_pipeline, state.at.k);
+  give_back<V>(state.shared.k_pipeline, state.at.k);
   state.at.k.advance();
 }
 /// The same of V.
@@ -203,7 +214,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void skip_values(ConsumerState<V>& state) {
   tile::consumer_wait(state.shared.v_pipeline, state.at.v);
   hw::sync_warp();
-  tile::consumer_release(state.shared.v_pipeline, state.at.v);
+  give_back<V>(state.shared.v_pipeline, state.at.v);
   state.at.v.advance();
 }
 /// So many blocks of both.

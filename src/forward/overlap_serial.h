@@ -10,17 +10,17 @@ namespace tandem::forward {
 template <ForwardVariant V>
 inline constexpr bool is_wide_8_bit = V.is_8_bit() && V.head_dim > 128;
 
-/// Lines 18 and 19 come ahead of line 21's wait. In kernels of wide 8-bit heads it hangs on the number of
-/// these verbs whether ptxas serialises the products (docs/performance/ptxas.md).
+/// Lines 18 and 19 come ahead of line 21's wait. In kernels of wide 8-bit heads it hangs on this verb whether
+/// ptxas serialises the products: those of bands need one, those of prefixes none
+/// (docs/performance/ptxas.md).
 template <ForwardVariant V>
 TANDEM_DEVICE void keep_softmax_ahead(ConsumerState<V>& state) {
   const Softmax<V>& softmax = state.softmax;
   hw::Barrier& witness = state.shared.k_pipeline.full[0];
-  if constexpr (is_wide_8_bit<V>) {
-    hw::compute_before_wait(softmax.row_max[0], witness);
-    if constexpr (!V.integer_scores()) hw::compute_before_wait(softmax.row_max[1], witness);
-  } else {
+  if constexpr (!is_wide_8_bit<V>) {
     hw::compute_before_wait(softmax.row_sum[0] + softmax.row_sum[1], witness);
+  } else if constexpr (V.mask == MaskKind::band) {
+    hw::compute_before_wait(softmax.row_max[0], witness);
   }
 }
 
@@ -40,7 +40,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     start_scores(state, scores);  // line 17
     state.pingpong.pass();
     hw::wgmma_wait<0>();
-    tile::consumer_release(shared.k_pipeline, k_at);  // line 22 for K, which nothing reads any more
+    give_back<V>(shared.k_pipeline, k_at);  // line 22 for K, which nothing reads any more
     const bool last = j + 1 == state.loop.count;
     if (last) release_queries(state);
 
@@ -55,7 +55,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     if (!is_wide_8_bit<V> && last) meanwhile();
     wait_for_output<V>();
     finish_output(state, p, state.softmax);
-    tile::consumer_release(shared.v_pipeline, v_at);  // line 22
+    give_back<V>(shared.v_pipeline, v_at);  // line 22
     k_at.advance();
     v_at.advance();
   }
