@@ -26,7 +26,7 @@ TEST(BackwardSplits, GroupsAreSplitWhereTilesDoNotFillTheChip) {
   EXPECT_GT(splits({1, 1000, 1000, 8, 1, 256}, causal), 1) << "roles";
 }
 
-/// Of a gradient of keys with 32 heads on one, 1.8 GB would be kept for a part of the last round.
+/// Many heads on one with long keys would keep much for a part of the grid's last round.
 TEST(BackwardSplits, KeepAtMost256MB) {
   const auto kept_bytes = [](const core::BackwardProblem& p, const backward::Choice& choice) {
     return 2 * sizeof(float) *
