@@ -116,6 +116,23 @@ TEST(Route, FewQueriesOnLongKeysGoThroughDecode) {
   }
 }
 
+/// Several tiles of a step read the same keys, which took 1.2 to 2 times as long as other ways
+/// (docs/performance/forward.md).
+TEST(Route, RowsOfSeveralTilesOfAHeadGoThroughDecodeOnlyWhereThatIsFarAhead) {
+  const auto way_of = [](const std::array<std::int64_t, 6>& x) {
+    const auto& [batch, heads, kv_heads, q_len, k_len, head_dim] = x;
+    ForwardCase c = shape(batch, heads, q_len, k_len, head_dim);
+    c.kv_heads = kv_heads;
+    return api::route_of(shapes_of(c)).way;
+  };
+  EXPECT_EQ(way_of({6, 24, 24, 184, 26135, 112}), api::Way::parts);
+  EXPECT_EQ(way_of({3, 32, 4, 90, 16449, 128}), api::Way::parts);
+  EXPECT_EQ(way_of({6, 24, 24, 196, 7581, 128}), api::Way::one_kernel);
+  EXPECT_EQ(way_of({3, 32, 8, 52, 2811, 112}), api::Way::one_kernel);
+  EXPECT_EQ(way_of({1, 8, 1, 20, 3435, 64}), api::Way::step) << "160 rows";
+  EXPECT_EQ(way_of({6, 28, 4, 11, 22736, 128}), api::Way::step) << "77 rows, one tile";
+}
+
 TEST(Route, ManyQueriesStayInOneKernel) {
   for (const std::int64_t q_len : {600, 4096})
     EXPECT_EQ(api::route_of(shapes_of(shape(4, 16, q_len, 8192, 128))).way, api::Way::one_kernel) << q_len;
