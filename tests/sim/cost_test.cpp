@@ -104,14 +104,20 @@ TEST(Cost, IsKnownInLessThanAMicrosecondForEachCandidate) {
 #endif
 }
 
+/// A full mask over: batch, query heads, key/value heads, queries, keys, head dim.
+ForwardCase grouped(const std::array<std::int64_t, 6>& sizes) {
+  const auto& [batch, heads, kv_heads, q_len, k_len, head_dim] = sizes;
+  ForwardCase c = shape(batch, heads, q_len, k_len, head_dim);
+  c.kv_heads = kv_heads;
+  return c;
+}
+
 TEST(Route, FewQueriesOnLongKeysGoThroughDecode) {
-  for (const auto& [batch, heads, kv_heads, q_len, k_len, head_dim] :
-       std::initializer_list<std::array<std::int64_t, 6>>{{2, 64, 8, 1, 19980, 64},
-                                                          {10, 28, 4, 1, 13260, 256},
-                                                          {4, 16, 16, 8, 8192, 128},
-                                                          {4, 8, 1, 1, 1101, 96}}) {
-    ForwardCase c = shape(batch, heads, q_len, k_len, head_dim);
-    c.kv_heads = kv_heads;
+  for (const auto& sizes : std::initializer_list<std::array<std::int64_t, 6>>{{2, 64, 8, 1, 19980, 64},
+                                                                              {10, 28, 4, 1, 13260, 256},
+                                                                              {4, 16, 16, 8, 8192, 128},
+                                                                              {4, 8, 1, 1, 1101, 96}}) {
+    const ForwardCase c = grouped(sizes);
     EXPECT_EQ(api::route_of(shapes_of(c)).way, api::Way::step) << c;
   }
 }
@@ -119,11 +125,8 @@ TEST(Route, FewQueriesOnLongKeysGoThroughDecode) {
 /// Several tiles of a step read the same keys, which took 1.2 to 2 times as long as other ways
 /// (docs/performance/forward.md).
 TEST(Route, RowsOfSeveralTilesOfAHeadGoThroughDecodeOnlyWhereThatIsFarAhead) {
-  const auto way_of = [](const std::array<std::int64_t, 6>& x) {
-    const auto& [batch, heads, kv_heads, q_len, k_len, head_dim] = x;
-    ForwardCase c = shape(batch, heads, q_len, k_len, head_dim);
-    c.kv_heads = kv_heads;
-    return api::route_of(shapes_of(c)).way;
+  const auto way_of = [](const std::array<std::int64_t, 6>& sizes) {
+    return api::route_of(shapes_of(grouped(sizes))).way;
   };
   EXPECT_EQ(way_of({6, 24, 24, 184, 26135, 112}), api::Way::parts);
   EXPECT_EQ(way_of({3, 32, 4, 90, 16449, 128}), api::Way::parts);
