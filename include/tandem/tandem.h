@@ -131,6 +131,11 @@ typedef struct tandem_backward_args {
                          not NULL only */
   float* dsinks; /* q_heads numbers in the memory of the backend; written, always the same bits. NULL: not
                     wanted */
+  /* Of the forward. NULL: all sequences have the lengths of the tensors. Else q, o, lse, dout, dlse and dq
+   * have the forward's rows of queries, k, v, dk and dv its keys. Rows that belong to no sequence, and keys
+   * that are not in use, are neither read nor written. Nothing of pages, padding, batch_index, appended keys,
+   * rotary embedding or split_size: such fields have to be 0 */
+  const tandem_varlen* varlen;
 } tandem_backward_args;
 
 /* Bytes of workspace that tandem_backward needs for these arguments, in the memory of the backend that serves

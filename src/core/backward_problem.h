@@ -35,6 +35,8 @@ struct BackwardProblem {
   float softcap;                 ///< 0: off
   const float* sinks = nullptr;  ///< of each query head; nullptr: none
   float* dsinks = nullptr;       ///< written; nullptr: not wanted. Given, sinks are too
+  /// Of cu_seqlens_q, cu_seqlens_k and seqused_k alone; the mask is each sequence's own then.
+  Varlen varlen = {};
 
   std::int64_t batch() const { return q.shape[0]; }
   std::int64_t q_len() const { return q.shape[1]; }
