@@ -38,9 +38,9 @@ struct BackwardProblem {
   /// Of cu_seqlens_q, cu_seqlens_k and seqused_k alone; the mask is each sequence's own then.
   Varlen varlen = {};
 
-  std::int64_t batch() const { return q.shape[0]; }
-  std::int64_t q_len() const { return q.shape[1]; }
-  std::int64_t k_len() const { return k.shape[1]; }
+  std::int64_t batch() const { return varlen.given ? varlen.sequences : q.shape[0]; }
+  std::int64_t q_len() const { return varlen.given ? varlen.max_seqlen_q : q.shape[1]; }
+  std::int64_t k_len() const { return varlen.given ? varlen.max_seqlen_k : k.shape[1]; }
   std::int64_t q_heads() const { return q.shape[2]; }
   std::int64_t kv_heads() const { return k.shape[2]; }
   std::int64_t head_dim() const { return q.shape[3]; }
@@ -61,6 +61,12 @@ inline TensorList tensors_of(const BackwardProblem& p) {
   list.add("dq", Role::output, p.dq);
   list.add("dk", Role::output, p.dk);
   list.add("dv", Role::output, p.dv);
+  const auto add_lengths = [&list](const char* name, const std::int32_t* data, std::int64_t count) {
+    if (data != nullptr) list.add_array(name, Role::input, Region::of(data, sizeof *data, 1, count, 0));
+  };
+  add_lengths("varlen.cu_seqlens_q", p.varlen.cu_seqlens_q, p.varlen.sequences + 1);
+  add_lengths("varlen.cu_seqlens_k", p.varlen.cu_seqlens_k, p.varlen.sequences + 1);
+  add_lengths("varlen.seqused_k", p.varlen.seqused_k, p.varlen.sequences);
   if (p.dsinks != nullptr) {
     const auto of_heads = [&p](const float* data) {
       return Region::of(data, sizeof *data, 1, p.q_heads(), 0);
@@ -81,6 +87,7 @@ inline ForwardProblem forward_of(const BackwardProblem& p) {
           .mask = p.mask,
           .scale = p.scale,
           .softcap = p.softcap,
+          .varlen = p.varlen,
           .sinks = p.sinks};
 }
 
