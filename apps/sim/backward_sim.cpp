@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/sim/simulate.h"
+#include "backward/varlen_plan.h"
 
 namespace tandem::sim {
 
@@ -13,7 +14,7 @@ std::string name_of(const backward::BackwardVariant& v) {
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim) +
          (v.softcap ? " softcap " : " ") + kernels[static_cast<int>(v.kernel)] + " " +
          std::to_string(v.block_m) + "x" + std::to_string(v.block_n) + "x" + std::to_string(v.q_stages) +
-         "x" + std::to_string(v.stages);
+         "x" + std::to_string(v.stages) + (v.is_varlen() ? " varlen" : "");
 }
 
 hw::sim::Report simulate_backward(const core::BackwardProblem& problem, const backward::Choice& chosen,
@@ -22,13 +23,17 @@ hw::sim::Report simulate_backward(const core::BackwardProblem& problem, const ba
   choice.grid = machine.multiprocessors;  // so that the ring is small, and its places serve several heads
   constexpr std::size_t alignment = 256;
   constexpr std::uint32_t not_a_number = 0x7fc0dead;
-  const std::size_t bytes = backward::layout_of(problem, choice).end;
+  const std::size_t bytes = backward::workspace_bytes(problem, choice);
   std::vector<std::uint32_t> words((bytes + alignment) / sizeof not_a_number, not_a_number);
   const auto address = reinterpret_cast<std::uintptr_t>(words.data());
   char* workspace = reinterpret_cast<char*>(words.data()) + (alignment - address % alignment) % alignment;
-  const backward::Call call(problem, choice, machine.multiprocessors, workspace);
-  return call.for_each_step<hw::sim::Report>(
-      [&machine](auto&& step) { return simulate(std::move(step.record), buffers_of(step.memory), machine); });
+  const auto run = [&machine](auto&& step) {
+    return simulate(std::move(step.record), buffers_of(step.memory), machine);
+  };
+  const int grid = machine.multiprocessors;
+  if (problem.varlen.given)
+    return backward::VarlenCall(problem, choice, grid, workspace).for_each_step<hw::sim::Report>(run);
+  return backward::Call(problem, choice, grid, workspace).for_each_step<hw::sim::Report>(run);
 }
 
 }  // namespace tandem::sim

@@ -19,9 +19,10 @@ hw::TensorMap encode(const core::Tensor& tensor, hw::BoxRows box) {
   const hw::TensorMapRequest request = hw::tensor_map_request(tensor, box);
   hw::sim::TensorMapSpec spec{};
   spec.address = request.address;
-  std::copy_n(request.dims, 4, spec.dims);
-  std::copy_n(request.stride_bytes, 3, spec.stride_bytes);
-  std::copy_n(request.box, 4, spec.box);
+  spec.rank = request.rank;
+  std::copy_n(request.dims, request.rank, spec.dims);
+  std::copy_n(request.stride_bytes, request.rank - 1, spec.stride_bytes);
+  std::copy_n(request.box, request.rank, spec.box);
   spec.swizzle = request.swizzle;
   spec.element_bytes = tensor.dtype == TANDEM_FP32 ? 4 : 2;  // 8-bit elements count in pairs
   return hw::sim::encode_tensor_map(spec);

@@ -41,6 +41,16 @@ struct GradientOutput {
   float* kept;          ///< parts of splits; nullptr: groups are not split
 };
 
+/// Lists that the kernel ahead of the others makes where lengths vary (list.h).
+struct VarlenLists {
+  std::int32_t* key_tiles;    ///< of all key/value heads, in the order in which they are taken
+  std::int32_t* query_tiles;  ///< of all query heads; nullptr: no kernel takes them
+  std::int32_t* seeing;       ///< blocks of rows of statistics, of queries that see a key
+  std::int32_t* unseeing;     ///< blocks of queries that see none
+  std::int32_t* unseen;       ///< blocks of keys that nobody sees
+};
+
+
 /// Of the kernels with products.
 struct BackwardArguments {
   hw::TensorMap q, dout, k, v;  ///< boxes of 64 columns x the rows of a tile in shared memory
@@ -54,7 +64,9 @@ struct BackwardArguments {
   core::TileScheduler schedule;  ///< of tiles of queries
   DqRing ring;
   core::Divisor group;  ///< query heads per key/value head, or split of one
+  /// Where lengths vary, those of a tile are in its sequence (work.h), and padded_q_len has all sequences'.
   Extent extent;
+  VarlenLists lists;    ///< where lengths vary
   float scale;         ///< of dQ and dK
   float scale_log2;    ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;  ///< softcap: scores become tanh(score_to_cap * score)
@@ -70,6 +82,37 @@ struct PrepareArguments {
   int counter_count;        ///< 0: nobody adds
   core::Divisor row_blocks, q_heads;
   Extent extent;
+  VarlenLists lists;        ///< where lengths vary, and the rest too
+  core::TensorView dq, dk, dv;  ///< cleared where queries see nothing, or nobody sees keys
+  Statistics unseeing;      ///< of such queries; nullptr where they do not matter
+  int unseeing_blocks;      ///< blocks of the grid for these, behind those of rows of statistics
+  int kv_heads;
+};
+
+/// Where the rows of sequences lie that a tensor has one after another.
+struct PackedRows {
+  const std::int32_t* cu_seqlens;  ///< nullptr: each sequence has `entry` rows
+  int entry;
+  int total;  ///< of the tensor
+  int most;   ///< of a sequence
+};
+
+/// Tiles that are to be listed.
+struct ListedTiles {
+  int heads;
+  int rows;         ///< of a tile
+  int cached_rows;  ///< visits of all heads that work at the same time may read so many, for L2 to hold them
+};
+
+/// Of the kernel that makes the lists.
+struct ListArguments {
+  VarlenLists lists;
+  int sequences;
+  PackedRows q, k;
+  const std::int32_t* seqused_k;  ///< nullptr: all keys are in use
+  core::BasicMask<std::int32_t> mask;
+  ListedTiles key_tiles, query_tiles;
+  int seeing_blocks;  ///< that the list has, some for nobody
 };
 
 /// Of the sums over splits.

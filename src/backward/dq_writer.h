@@ -36,7 +36,7 @@ struct DqWriter {
       const PartVisit visit = visit_of<V>(args, work, place, step);
       prepare(visit);
       if (visit.is_last) {
-        store(visit, place, work.batch);
+        store(visit, place, work);
       } else {
         add(visit);
       }
@@ -84,9 +84,10 @@ struct DqWriter {
   }
 
   /// The part is dQ.
-  TANDEM_DEVICE void store(const PartVisit& visit, const PartPlace& place, int batch) const {
+  TANDEM_DEVICE void store(const PartVisit& visit, const PartPlace& place, const KeyWork& work) const {
     parts().wait_filled(at);
-    hw::store_box(args.dq_rows, {place.first_column, place.first_query, place.head, batch}, part().value);
+    const auto origin = query_box<V>(work, place.head, place.first_query).right_by(place.first_column);
+    hw::store_box(args.dq_rows, origin, part().value);
     hw::commit_stores();
     hw::wait_stores_read<0>();
     hw::barrier_arrive(parts().emptied[0]);

@@ -179,9 +179,10 @@ TANDEM_DEVICE void release_read_stage(tile::Pipeline<stages>& pipeline,
   tile::consumer_release(pipeline, at);
 }
 
-/// A thread's two rows of a gradient: where the upper one is, and how many rows of the head exist.
+/// A thread's two rows of a gradient: where the upper one is among those of its head and sequence, which
+/// begin with row `first` of the tensor, and how many there are.
 struct GradientRows {
-  int batch, head, row, length;
+  int batch, head, first, row, length;
 };
 
 /// Scales and stores them.
@@ -193,8 +194,9 @@ TANDEM_DEVICE void store_gradient(const core::TensorView& to, const GradientRows
   // All exchanges before any store, as stores keep their order.
   using Row = tile::OutputRow<operand, 2 * count>;
   const Row upper(gradient, 0), lower(gradient, 1);
-  if (at.row < at.length) upper.store(to.row<std::uint16_t>(at.batch, at.row, at.head), head_dim);
-  if (at.row + 8 < at.length) lower.store(to.row<std::uint16_t>(at.batch, at.row + 8, at.head), head_dim);
+  const int row = at.first + at.row;
+  if (at.row < at.length) upper.store(to.row<std::uint16_t>(at.batch, row, at.head), head_dim);
+  if (at.row + 8 < at.length) lower.store(to.row<std::uint16_t>(at.batch, row + 8, at.head), head_dim);
 }
 
 }  // namespace tandem::backward

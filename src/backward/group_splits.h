@@ -36,6 +36,16 @@ TANDEM_DEVICE void keep_gradient(const BackwardArguments& args, const GradientRo
   }
 }
 
+/// A gradient of a tile to where it goes. Where lengths vary, groups are not split.
+template <BackwardVariant V>
+TANDEM_DEVICE void hand_over(const BackwardArguments& args, const GradientOutput& output,
+                             const GradientRows& at, float scale, float (&gradient)[V.head_dim / 2]) {
+  if constexpr (!V.is_varlen()) {
+    if (output.kept != nullptr) return keep_gradient<V>(args, at, output.kept, gradient);
+  }
+  store_gradient<V.operand>(output.to, at, args.extent.head_dim, scale, gradient);
+}
+
 /// A warpgroup's accumulators of 32 columns, of what a split kept of 64 keys.
 struct KeptColumns {
   static constexpr int columns = kept_columns, quads = columns / 8;
@@ -88,7 +98,7 @@ TANDEM_DEVICE void combine_kernel(const CombineArguments& args) {
             row = key_block * kept_keys + thread / 32 * 16 + thread % 32 / 4;
   core::TensorView to = output.to;
   to.data = static_cast<std::uint16_t*>(to.data) + piece * KeptColumns::columns;
-  store_gradient<operand>(to, {batch, head, row, args.k_len}, args.head_dim - piece * KeptColumns::columns,
+  store_gradient<operand>(to, {batch, head, 0, row, args.k_len}, args.head_dim - piece * KeptColumns::columns,
                           is_dv != 0 ? 1.f : args.scale, gradient);
 }
 

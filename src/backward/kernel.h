@@ -43,7 +43,7 @@ struct KernelBody {
 template <RowsVariant V>
 struct PrepareBody {
   static constexpr int shared_bytes = 0;
-  static TANDEM_DEVICE void run(const PrepareArguments& args) { prepare_kernel<V.operand, V.head_dim>(args); }
+  static TANDEM_DEVICE void run(const PrepareArguments& args) { prepare_kernel<V>(args); }
 };
 template <RowsVariant V>
 struct CombineBody {
@@ -54,6 +54,11 @@ template <SinksVariant V>
 struct SinksBody {
   static constexpr int shared_bytes = sizeof(SinksShared);
   static TANDEM_DEVICE void run(const SinksArguments& args) { sinks_kernel(args); }
+};
+template <ListVariant V>
+struct ListBody {
+  static constexpr int shared_bytes = 0;
+  static TANDEM_DEVICE void run(const ListArguments& args) { list_kernel(args); }
 };
 template <ClearVariant V>
 struct ClearBody {

@@ -30,7 +30,7 @@ struct KeysState {
   template <BlockKind kind>
   TANDEM_DEVICE KeyLimits limits() const {
     if constexpr (kind != BlockKind::masked) return {};
-    return KeyLimits::of(args.extent, own_key());
+    return KeyLimits::of(extent_of<V>(args, work().sequence), own_key());
   }
 };
 

@@ -45,16 +45,12 @@ TANDEM_DEVICE int consume_tile(KeysState<V>& state) {
     walk_pipelined(state);
   }
   release_keys(state);
-  const GradientRows rows{state.work().batch, state.work().kv_head, state.own_key(), args.extent.k_len};
+  const auto [first, length] = rows_of_keys<V>(args, state.work());
+  const GradientRows rows{state.work().batch, state.work().kv_head, first, state.own_key(), length};
   const int number = state.work().number;
   state.shared.dq_pipelines.taken.release(Listener::warp);
-  if (args.dk.kept != nullptr) {
-    keep_gradient<V>(args, rows, args.dv.kept, state.dv);
-    keep_gradient<V>(args, rows, args.dk.kept, state.dk);
-  } else {
-    store_gradient<V.operand>(args.dv.to, rows, args.extent.head_dim, 1.f, state.dv);
-    store_gradient<V.operand>(args.dk.to, rows, args.extent.head_dim, args.scale, state.dk);
-  }
+  hand_over<V>(args, args.dv, rows, 1.f, state.dv);
+  hand_over<V>(args, args.dk, rows, args.scale, state.dk);
   return number;
 }
 

@@ -30,8 +30,9 @@ struct KeysProducer {
     load_keys(shared.k, shared.k_pipeline, args.k, work);  // lines 7, 8
     bool first = true;
     for_each_step(args, work, [&](const Step& step) {  // line 9
-      const hw::BoxOrigin origin{0, step.block * V.block_m, step.head, work.batch};
-      const std::int64_t statistics = statistics_at(args.extent, work.batch, step.head, origin.s);
+      const int query = step.block * V.block_m;
+      const auto origin = query_box<V>(work, step.head, query);
+      const std::int64_t statistics = statistics_at<V>(args.extent, work, step.head, query);
       load_queries(shared.q, shared.q_pipeline, q_at, args.q, origin);  // lines 10-12
       start_statistics(shared.lse_log2, shared.q_pipeline, q_at, args.statistics.lse_log2 + statistics);
       q_at.advance();
@@ -55,7 +56,7 @@ struct KeysProducer {
     const int head = args.splits.count.divide(work.kv_head).quotient;
     for (int i = 0; i < Shared::key_tiles; ++i) {
       tile::load_tile(tiles[i], map, pipeline.full[0],
-                      {0, work.first_key + i * tile::warpgroup_rows, head, work.batch},
+                      key_box<V>(work, head, work.first_key + i * tile::warpgroup_rows),
                       hw::CachePolicy::evict_first);
     }
   }
@@ -63,7 +64,7 @@ struct KeysProducer {
   template <int stages>
   TANDEM_DEVICE static void load_queries(auto& tiles, tile::Pipeline<stages>& pipeline,
                                          const tile::PipelineState<stages>& at, const hw::TensorMap& map,
-                                         hw::BoxOrigin origin) {
+                                         const auto& origin) {
     tile::producer_acquire(pipeline, at, Shared::QueryTile::bytes + StatisticsStage<V.block_m>::bytes);
     tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backward/varlen_plan.h"
 #include "launch/chip.h"
 
 namespace tandem::backward {
@@ -16,9 +17,10 @@ Status launch_with(const core::BackwardProblem& problem, const Choice& choice, v
                    void* stream) {
   launch::Chip chip(stream);
   if (Status s = chip.open(memory_of(problem, choice, workspace)); !s.ok()) return s;
-  return Call(problem, choice, chip.sm_count(), workspace).for_each_step<Status>([&chip](auto&& step) {
-    return chip.run(std::move(step.record));
-  });
+  const auto run = [&chip](auto&& step) { return chip.run(std::move(step.record)); };
+  if (problem.varlen.given)
+    return VarlenCall(problem, choice, chip.sm_count(), workspace).for_each_step<Status>(run);
+  return Call(problem, choice, chip.sm_count(), workspace).for_each_step<Status>(run);
 }
 
 }  // namespace tandem::backward

@@ -1,13 +1,13 @@
 #include "backward/plan.h"
 
 #include <algorithm>
-#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backward/kept.h"
 #include "backward/sums.h"
+#include "backward/varlen_plan.h"
 #include "core/dtype.h"
 #include "core/integers.h"
 #include "core/workspace.h"
@@ -23,7 +23,8 @@ const BackwardVariant* find(const core::BackwardProblem& problem, Kernel kernel)
   if (problem.dtype() == TANDEM_FP32) return nullptr;
   const auto operand = hw::operand_of(problem.dtype());
   int head_dim = 0;
-  for (const BackwardVariant& v : all_variants()) {
+  for (const BackwardVariant& v :
+       all_variants(problem.varlen.given ? Lengths::varlen : Lengths::uniform)) {
     if (v.head_dim < problem.head_dim()) continue;
     if (head_dim == 0) head_dim = v.head_dim;
     if (v.head_dim == head_dim && v.operand == operand && v.softcap == (problem.softcap > 0) &&
@@ -32,15 +33,6 @@ const BackwardVariant* find(const core::BackwardProblem& problem, Kernel kernel)
     }
   }
   return nullptr;
-}
-
-Extent extent_of(const core::BackwardProblem& problem) {
-  return {static_cast<int>(problem.q_len()),
-          static_cast<int>(problem.k_len()),
-          static_cast<int>(problem.q_heads()),
-          static_cast<int>(problem.head_dim()),
-          static_cast<int>(core::round_up(problem.q_len(), query_padding)),
-          problem.mask.narrowed<std::int32_t>()};
 }
 
 /// Drops the first `rows` rows.
@@ -132,24 +124,6 @@ std::int64_t row_blocks(const core::BackwardProblem& problem) {
   return padded_rows(problem, problem.q_len()) / part_rows;
 }
 
-/// The ring as a tensor of fp32 rows of 32 that parts are boxes of.
-core::Tensor sums_tensor(const RingPlan& ring, void* sums) {
-  const std::int64_t rows = ring.parts * part_box_rows;
-  return {sums, TANDEM_FP32, {1, rows, 1, part_box_columns}, {0, part_box_columns, 0, 1}};
-}
-
-/// All arguments but the tensor maps, the order of tiles, and what splits change.
-BackwardArguments make_arguments(const core::BackwardProblem& problem, const Statistics& statistics) {
-  BackwardArguments args{};
-  args.dq = core::TensorView::of(problem.dq);
-  args.statistics = statistics;
-  args.extent = extent_of(problem);
-  args.scale = problem.scale;
-  args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
-  args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
-  return args;
-}
-
 core::Status no_variant(const core::BackwardProblem& problem) {
   return {TANDEM_UNSUPPORTED, std::string("no Hopper kernel of the backward is built for dtype ") +
                                   core::name_of(problem.dtype()) + " with head dim " +
@@ -164,14 +138,14 @@ Choice choose(const core::BackwardProblem& problem) {
   if (keys == nullptr) keys = find(problem, Kernel::keys_in_roles), queries = find(problem, Kernel::queries);
   if (keys == nullptr || queries == nullptr) return {{}, {}, false};
   Choice choice{*keys, *queries, true};
-  choice.splits = splits_that_pay(crop(problem), choice);
+  if (!problem.varlen.given) choice.splits = splits_that_pay(crop(problem), choice);
   return choice;
 }
 
 Choice choice_with(const BackwardVariant& variant) {
   Choice choice{variant, variant, true};
   if (variant.adds_dq()) return choice;
-  for (const BackwardVariant& other : all_variants()) {
+  for (const BackwardVariant& other : all_variants(variant.lengths)) {
     if (other.operand != variant.operand || other.head_dim != variant.head_dim ||
         other.softcap != variant.softcap) {
       continue;
@@ -182,9 +156,14 @@ Choice choice_with(const BackwardVariant& variant) {
   return choice;
 }
 
-const std::vector<BackwardVariant>& all_variants() {
-  static const std::vector<BackwardVariant> all = launch::variants_of<Family>();
-  return all;
+const std::vector<BackwardVariant>& all_variants(Lengths lengths) {
+  const auto of = [](Lengths own) {
+    std::vector<BackwardVariant> all = launch::variants_of<Family>();
+    std::erase_if(all, [own](const BackwardVariant& v) { return v.lengths != own; });
+    return all;
+  };
+  static const std::vector<BackwardVariant> uniform = of(Lengths::uniform), varlen = of(Lengths::varlen);
+  return lengths == Lengths::uniform ? uniform : varlen;
 }
 
 Cropped crop(const core::BackwardProblem& problem) {
@@ -271,19 +250,11 @@ core::Region Call::workspace() const { return core::Region::of(workspace_, layou
 
 Step<PrepareFamily> Call::prepare_rows(const core::BackwardProblem& p, const Statistics& statistics,
                                        int counter_count) const {
-  const Extent extent = extent_of(p);
-  const int blocks = std::max(extent.padded_q_len / part_rows, 1);
-  Step<PrepareFamily> step{{{choice_.keys.operand, choice_.keys.head_dim},
-                            static_cast<int>(row_blocks(p)),
-                            {core::TensorView::of(p.o), core::TensorView::of(p.dout),
-                             core::TensorView::of(p.lse), core::TensorView::of(p.dlse), statistics, counters_,
-                             counter_count, core::Divisor(blocks), core::Divisor(extent.q_heads), extent}},
-                           {}};
-  step.memory.add("o", core::Role::input, p.o);
-  step.memory.add("dout", core::Role::input, p.dout);
-  step.memory.add("lse", core::Role::input, p.lse);
-  if (p.dlse.data != nullptr) step.memory.add("dlse", core::Role::input, p.dlse);
-  return step;
+  PrepareArguments args = prepare_arguments(p, statistics);
+  args.counters = counters_, args.counter_count = counter_count;
+  args.row_blocks = core::Divisor(std::max(args.extent.padded_q_len / part_rows, 1));
+  args.q_heads = core::Divisor(args.extent.q_heads);
+  return prepare_step(p, {choice_.keys.operand, choice_.keys.head_dim}, static_cast<int>(row_blocks(p)), args);
 }
 
 Step<PrepareFamily> Call::prepare() const {
@@ -302,25 +273,14 @@ Step<PrepareFamily> Call::prepare_unseeing() const {
 
 Step<SinksFamily> Call::sinks() const {
   const core::BackwardProblem& p = cropped_.problem;
-  const auto rows = [](std::int64_t q_len) { return static_cast<int>(core::round_up(q_len, query_padding)); };
-  const auto heads = static_cast<int>(p.q_heads());
-  Step<SinksFamily> step{
-      {{},
-       heads,
-       {statistics_, unseeing_statistics_, rows(p.q_len()), rows(cropped_.unseeing_queries),
-        static_cast<int>(p.batch()), heads, p.sinks, p.dsinks}},
-      {}};
-  const auto of_heads = [heads](const float* data) {
-    return core::Region::of(data, sizeof *data, 1, heads, 0);
-  };
-  step.memory.add_array("workspace", core::Role::input, workspace());
-  step.memory.add_array("sinks", core::Role::input, of_heads(p.sinks));
-  step.memory.add_array("dsinks", core::Role::output, of_heads(p.dsinks));
-  return step;
+  const auto rows = [](std::int64_t q_len) { return core::round_up(q_len, query_padding); };
+  return sinks_step(p,
+                    {statistics_, unseeing_statistics_, rows(p.q_len()), rows(cropped_.unseeing_queries),
+                     p.batch()},
+                    workspace());
 }
 
 Step<Family> Call::products(const BackwardVariant& variant) const {
-  constexpr int warpgroup_rows = 64;
   const core::BackwardProblem& p = cropped_.problem;
   const bool keys = variant.is_of_keys();
   BackwardArguments args = make_arguments(p, statistics_);
@@ -337,30 +297,8 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
     args.schedule = make_schedule(TileShape::of(p, variant, choice_.cached_bytes), sm_count_);
   }
   const int positions = keys ? args.order.positions() : args.schedule.positions();
-  Step<Family> step{{variant, variant.adds_dq() ? std::min(positions, sm_count_) : positions, args}, {}};
-  const hw::BoxRows query_rows{keys ? variant.block_m : warpgroup_rows},
-      key_rows{keys ? warpgroup_rows : variant.block_n};
-  step.record.request({"q", p.q, query_rows, &BackwardArguments::q});
-  step.record.request({"dout", p.dout, query_rows, &BackwardArguments::dout});
-  step.record.request({"k", p.k, key_rows, &BackwardArguments::k});
-  step.record.request({"v", p.v, key_rows, &BackwardArguments::v});
-  if (variant.adds_dq()) {
-    step.record.request(
-        {"workspace", sums_tensor(ring_, dq_sums_), {part_box_rows}, &BackwardArguments::dq_sums});
-    step.record.request({"dq", p.dq, {part_rows}, &BackwardArguments::dq_rows});
-  }
-  step.memory.add("q", core::Role::input, p.q);
-  step.memory.add("k", core::Role::input, p.k);
-  step.memory.add("v", core::Role::input, p.v);
-  step.memory.add("dout", core::Role::input, p.dout);
-  const bool writes = variant.adds_dq() || (keys && choice_.splits > 1);
-  step.memory.add_array("workspace", writes ? core::Role::updated : core::Role::input, workspace());
-  if (keys && choice_.splits == 1) {
-    step.memory.add("dk", core::Role::output, p.dk);
-    step.memory.add("dv", core::Role::output, p.dv);
-  }
-  if (!keys || variant.adds_dq()) step.memory.add("dq", core::Role::output, p.dq);
-  return step;
+  return products_step(p, {variant, args, variant.adds_dq() ? std::min(positions, sm_count_) : positions,
+                           ring_.parts, workspace()});
 }
 
 float* Call::kept(std::size_t offset) const {
@@ -413,14 +351,12 @@ Step<ClearFamily> Call::clear(const char* name, const core::Tensor& gradient, st
 
 core::TensorList memory_of(const core::BackwardProblem& problem, const Choice& choice, void* workspace) {
   core::TensorList list = tensors_of(problem);
-  const std::size_t bytes = layout_of(problem, choice).end;
-  list.add_array("workspace", core::Role::output, core::Region::of(workspace, bytes));
+  list.add_array("workspace", core::Role::output,
+                 core::Region::of(workspace, workspace_bytes(problem, choice)));
   return list;
 }
 
-core::Status supported(const core::BackwardProblem& problem) {
-  const Choice choice = choose(problem);
-  if (!choice.found) return no_variant(problem);
+core::Status check_tensors(const core::BackwardProblem& problem) {
   for (auto [name, tensor] : {std::pair{"q", &problem.q},
                               {"k", &problem.k},
                               {"v", &problem.v},
@@ -431,16 +367,30 @@ core::Status supported(const core::BackwardProblem& problem) {
                               {"dv", &problem.dv}}) {
     if (core::Status s = hw::check_tensor(name, *tensor); !s.ok()) return s;
   }
-  const std::int64_t most_rows = max_tiles / (part_box_rows * 2) * part_rows;
-  if (problem.batch() * problem.q_heads() * (problem.q_len() + query_padding) >= most_rows ||
-      problem.batch() * problem.q_heads() * (problem.k_len() + query_padding) >= most_rows) {
-    return {TANDEM_UNSUPPORTED, "batch * heads * (length + 128) exceeds 2^28 rows; split the batch"};
-  }
   return {};
 }
 
+core::Status check_rows(std::int64_t padded_q_rows, std::int64_t padded_k_rows) {
+  constexpr std::int64_t most_rows = max_tiles / (part_box_rows * 2) * part_rows;
+  if (padded_q_rows < most_rows && padded_k_rows < most_rows) return {};
+  return {TANDEM_UNSUPPORTED, "batch * heads * (length + 128) exceeds 2^28 rows; split the batch"};
+}
+
+core::Status supported(const core::BackwardProblem& problem) {
+  const Choice choice = choose(problem);
+  if (!choice.found) return no_variant(problem);
+  if (core::Status s = check_tensors(problem); !s.ok()) return s;
+  if (problem.varlen.given) return varlen_supported(problem);
+  return check_rows(problem.batch() * problem.q_heads() * (problem.q_len() + query_padding),
+                    problem.batch() * problem.q_heads() * (problem.k_len() + query_padding));
+}
+
 std::size_t workspace_bytes(const core::BackwardProblem& problem) {
-  return layout_of(problem, choose(problem)).end;
+  return workspace_bytes(problem, choose(problem));
+}
+
+std::size_t workspace_bytes(const core::BackwardProblem& problem, const Choice& choice) {
+  return problem.varlen.given ? varlen_layout(problem, choice).end : layout_of(problem, choice).end;
 }
 
 }  // namespace tandem::backward

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "backward/key_order.h"
+#include "backward/steps.h"
 #include "backward/table.h"
 #include "core/backward_problem.h"
 #include "core/hopper.h"
 #include "core/status.h"
 #include "core/tensor_list.h"
-#include "launch/record.h"
 
 namespace tandem::backward {
 
@@ -35,10 +35,10 @@ Choice choose(const core::BackwardProblem& problem);
 /// Those of a call in which the variant runs: for study and tests.
 Choice choice_with(const BackwardVariant& variant);
 
-/// Every variant that is built, head dims ascending; those for study last.
-const std::vector<BackwardVariant>& all_variants();
+/// Every variant that is built for these lengths, head dims ascending; those for study last.
+const std::vector<BackwardVariant>& all_variants(Lengths lengths = Lengths::uniform);
 
-/// The problem without the first queries, which see no key, and the first keys, which nobody sees; whatever
+/// The problem, of uniform lengths, without the first queries, which see no key, and the first keys, which nobody sees; whatever
 /// they hold, it is not read. Their gradients are 0.
 struct Cropped {
   core::BackwardProblem problem;
@@ -83,14 +83,7 @@ struct WorkspaceLayout {
 WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring, const KeptPlan& kept);
 WorkspaceLayout layout_of(const core::BackwardProblem& problem, const Choice& choice);
 
-/// One kernel of a call, and the memory that it may touch.
-template <typename Family>
-struct Step {
-  launch::Record<Family> record;
-  core::TensorList memory;
-};
-
-/// The kernels of one call in a workspace of so many bytes as the layout says, aligned to 256.
+/// The kernels of one call of uniform lengths (varlen_plan.h has the others), in a workspace of so many bytes as the layout says, aligned to 256.
 class Call {
  public:
   Call(const core::BackwardProblem& problem, const Choice& choice, int sm_count, void* workspace);
@@ -160,6 +153,11 @@ core::Status supported(const core::BackwardProblem& problem);
 /// element of q of the heads that are worked on at the same time, padded so too and to head dims 64 or 128,
 /// and 4 for each 64 x 64 of these; and where groups are split, for each split 8 for each element of its
 /// keys, padded likewise.
+///
+/// Where lengths vary, 8 for each query of each head, each sequence's padded to 128; up to head dim 128, 4 for
+/// each element of q, padded so too; and 32 for each tile.
 std::size_t workspace_bytes(const core::BackwardProblem& problem);
+/// With kernels that were chosen.
+std::size_t workspace_bytes(const core::BackwardProblem& problem, const Choice& choice);
 
 }  // namespace tandem::backward

@@ -47,14 +47,14 @@ TANDEM_DEVICE void produce_for_queries(const BackwardArguments& args, QueriesSha
   tile::PipelineState<QueriesShared<V>::v_stages> v_at;
   tile::producer_acquire(shared.q_pipeline, tile::PipelineState<1>{}, 2 * V.consumers * QueryTile::bytes);
   for (int c = 0; c < V.consumers; ++c) {
-    const hw::BoxOrigin origin{0, work.first_query + c * tile::warpgroup_rows, work.head, work.batch};
+    const auto origin = query_box<V>(work, work.head, work.first_query + c * tile::warpgroup_rows);
     tile::load_tile(shared.q[c], args.q, shared.q_pipeline.full[0], origin, hw::CachePolicy::evict_first);
     tile::load_tile(shared.dout[c], args.dout, shared.q_pipeline.full[0], origin,
                     hw::CachePolicy::evict_first);
   }
   const int kv_head = args.group.divide(work.head).quotient;
   for (int block = work.blocks.begin; block < work.blocks.end; ++block) {
-    const hw::BoxOrigin origin{0, block * V.block_n, kv_head, work.batch};
+    const auto origin = key_box<V>(work, kv_head, block * V.block_n);
     tile::producer_acquire(shared.k_pipeline, k_at, KeyTile::bytes);
     tile::load_tile(shared.k[k_at.stage], args.k, shared.k_pipeline.full[k_at.stage], origin,
                     hw::CachePolicy::evict_last);
@@ -134,7 +134,7 @@ TANDEM_DEVICE void walk_for_dq(QueriesState<V>& state, const core::BlockRanges& 
 template <BackwardVariant V>
 TANDEM_DEVICE void consume_for_queries(const BackwardArguments& args, QueriesShared<V>& shared,
                                        const QueryWork& work, int consumer) {
-  const Extent& extent = args.extent;
+  const Extent extent = extent_of<V>(args, work.sequence);
   const int row = work.first_query + tile::warpgroup_rows * consumer +
                   16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
   QueriesState<V> state{args, shared, consumer, {}, {}, {}, {}, 0, {}};
@@ -145,7 +145,7 @@ TANDEM_DEVICE void consume_for_queries(const BackwardArguments& args, QueriesSha
     state.key_begin[i] = keys.begin;
     state.key_end[i] = keys.end;
     const std::int64_t at =
-        statistics_at(extent, work.batch, work.head, group) + place_of_query(query % statistics_group);
+        statistics_at<V>(extent, work, work.head, group) + place_of_query(query % statistics_group);
     state.lse_log2[i] = hw::load_global(args.statistics.lse_log2 + at);
     state.delta[i] = hw::load_global(args.statistics.delta + at);
   }
@@ -153,8 +153,9 @@ TANDEM_DEVICE void consume_for_queries(const BackwardArguments& args, QueriesSha
   for (int i = 0; i < V.head_dim / 2; ++i) state.dq[i] = 0.f;
   tile::consumer_wait(shared.q_pipeline, tile::PipelineState<1>{});
   walk_for_dq(state, work.blocks);
-  store_gradient<V.operand>(args.dq, GradientRows{work.batch, work.head, row, extent.q_len}, extent.head_dim,
-                            args.scale, state.dq);
+  const int first = V.is_varlen() ? work.sequence.q_begin : 0;
+  store_gradient<V.operand>(args.dq, GradientRows{work.batch, work.head, first, row, extent.q_len},
+                            extent.head_dim, args.scale, state.dq);
 }
 
 template <BackwardVariant V>
@@ -177,9 +178,9 @@ TANDEM_DEVICE void queries_kernel(const BackwardArguments& args) {
   init_query_barriers(shared);
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  const core::Tile tile = args.schedule.tile(static_cast<int>(hw::block_index()));
-  if (!tile.exists()) return;
-  const QueryWork work = query_work<V>(args, tile);
+  const ScheduledTile scheduled = query_tile<V>(args, static_cast<int>(hw::block_index()));
+  if (!scheduled.tile.exists()) return;
+  const QueryWork work = query_work<V>(args, scheduled);
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());
   if (warpgroup == 0) {

@@ -40,15 +40,16 @@ TANDEM_DEVICE PartPlace place_of_part(const Step& step, int consumer) {
 template <BackwardVariant V>
 TANDEM_DEVICE PartVisit visit_of(const BackwardArguments& args, const KeyWork& work, const PartPlace& place,
                                  const Step& step) {
-  const Extent& extent = args.extent;
+  const Extent extent = extent_of<V>(args, work.sequence);
   const int first = step.block * V.block_m, past = first + V.block_m;
   const core::BlockRanges tiles = core::block_ranges(
       extent.mask, first, past < extent.q_len ? past : extent.q_len, extent.q_len, extent.k_len, V.block_n);
   const int group = args.group.value(), visitors = tiles.end - tiles.begin, rank = work.tile - tiles.begin;
   const auto [round, slot] = args.ring.heads.divide(work.batch * (extent.q_heads / group) + work.kv_head);
+  const int first_row = V.is_varlen() ? work.sequence.first_row + place.first_query : place.first_query;
   const int part =
       part_number(slot * group + place.head - work.kv_head * group, extent.padded_q_len / part_rows,
-                  place.first_query / part_rows, V.head_dim, place.first_column / part_columns);
+                  first_row / part_rows, V.head_dim, place.first_column / part_columns);
   const auto [is_first, is_last] = work.part_of(step.number);
   return {part, is_first, is_last, static_cast<std::uint32_t>(round * visitors + rank)};
 }

@@ -139,22 +139,17 @@ TANDEM_DEVICE void consume_in_role(const BackwardArguments& args, RolesShared<V>
                                    bool role_of_dv) {
   const int own_key =
       work.first_key + 16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
-  RoleState<V> state{args, shared, KeyLimits::of(args.extent, own_key), 0, {}};
+  RoleState<V> state{args, shared, KeyLimits::of(extent_of<V>(args, work.sequence), own_key), 0, {}};
   TANDEM_UNROLL
   for (int i = 0; i < V.head_dim / 2; ++i) state.gradient[i] = 0.f;  // line 16
-  const GradientRows rows{work.batch, work.kv_head, own_key, args.extent.k_len};
+  const auto [first, length] = rows_of_keys<V>(args, work);
+  const GradientRows rows{work.batch, work.kv_head, first, own_key, length};
   if (role_of_dv) {
     walk_for_dv(state, work);
   } else {
     walk_for_dk(state, work);
   }
-  const GradientOutput& output = role_of_dv ? args.dv : args.dk;
-  if (output.kept != nullptr) {
-    keep_gradient<V>(args, rows, output.kept, state.gradient);
-  } else {
-    store_gradient<V.operand>(output.to, rows, args.extent.head_dim, role_of_dv ? 1.f : args.scale,
-                              state.gradient);
-  }
+  hand_over<V>(args, role_of_dv ? args.dv : args.dk, rows, role_of_dv ? 1.f : args.scale, state.gradient);
 }
 
 template <BackwardVariant V>
@@ -179,9 +174,9 @@ TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
   init_role_barriers(shared);
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  const core::Tile tile = args.order.tile(static_cast<int>(hw::block_index()));
-  if (!tile.exists()) return;
-  const KeyWork work = key_work<V>(args, tile);
+  const ScheduledTile scheduled = key_tile<V>(args, static_cast<int>(hw::block_index()));
+  if (!scheduled.tile.exists()) return;
+  const KeyWork work = key_work<V>(args, scheduled);
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());
   if (warpgroup == 0) {

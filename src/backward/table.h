@@ -1,6 +1,7 @@
 // The table of all variants that are built, by head dim: a file of kernels for each.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -35,14 +36,15 @@ constexpr auto recipes() {
 }
 
 /// What is compiled.
-template <int head_dim>
+template <int head_dim, Lengths lengths = Lengths::uniform>
 constexpr auto built() {
   constexpr auto lines = recipes<head_dim>();
   std::array<BackwardVariant, 2 * lines.size()> variants{};
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
-      variants[i++] = {operand, head_dim, r.softcap, r.kernel, r.block_m, r.block_n, r.q_stages, r.stages};
+      variants[i++] = {operand,   head_dim,   r.softcap, r.kernel, r.block_m,
+                       r.block_n, r.q_stages, r.stages,  lengths};
     }
   }
   return variants;
@@ -55,10 +57,14 @@ constexpr bool is_for_study(const BackwardVariant& variant) { return variant.ker
 template <int head_dim>
 struct Group;
 template <int head_dim>
+struct VarlenGroup;
+template <int head_dim>
 struct StudyGroup;
 
-struct Family : launch::Groups<Group<64>, Group<96>, Group<128>, Group<192>, Group<256>, StudyGroup<64>,
-                               StudyGroup<96>, StudyGroup<128>> {
+struct Family
+    : launch::Groups<Group<64>, Group<96>, Group<128>, Group<192>, Group<256>, VarlenGroup<64>,
+                     VarlenGroup<96>, VarlenGroup<128>, VarlenGroup<192>, VarlenGroup<256>, StudyGroup<64>,
+                     StudyGroup<96>, StudyGroup<128>> {
   using Variant = BackwardVariant;
   using Arguments = BackwardArguments;
   static constexpr const char* name = "a kernel of the backward";
@@ -79,6 +85,15 @@ struct Group {
 };
 
 template <int head_dim>
+struct VarlenGroup {
+  using Family = backward::Family;
+  static constexpr auto variants = launch::selected([] { return built<head_dim, Lengths::varlen>(); },
+                                                    [](const auto& v) { return !is_for_study(v); });
+  template <BackwardVariant V>
+  using Body = KernelBody<V>;
+};
+
+template <int head_dim>
 struct StudyGroup {
   using Family = backward::Family;
   static constexpr auto variants =
@@ -89,9 +104,37 @@ struct StudyGroup {
 };
 
 /// Both operand types of some head dims.
-template <int... head_dims>
-inline constexpr std::array rows_variants{RowsVariant{hw::Operand::bf16, head_dims}...,
-                                          RowsVariant{hw::Operand::fp16, head_dims}...};
+template <Lengths lengths, int... head_dims>
+constexpr auto rows_of() {
+  return std::array{RowsVariant{hw::Operand::bf16, head_dims, lengths}...,
+                    RowsVariant{hw::Operand::fp16, head_dims, lengths}...};
+}
+constexpr auto prepare_variants() {
+  constexpr auto uniform = rows_of<Lengths::uniform, 64, 96, 128, 192, 256>(),
+                 varlen = rows_of<Lengths::varlen, 64, 96, 128, 192, 256>();
+  std::array<RowsVariant, uniform.size() + varlen.size()> all{};
+  std::copy(uniform.begin(), uniform.end(), all.begin());
+  std::copy(varlen.begin(), varlen.end(), all.begin() + uniform.size());
+  return all;
+}
+
+/// Ahead of all others where lengths vary.
+struct ListGroup;
+struct ListFamily : launch::Groups<ListGroup> {
+  using Variant = ListVariant;
+  using Arguments = ListArguments;
+  static constexpr const char* name = "the kernel that lists the backward's tiles";
+  static constexpr bool starts_early = true;
+  static constexpr int min_blocks = 0;
+};
+template <ListVariant V>
+struct ListBody;
+struct ListGroup {
+  using Family = ListFamily;
+  static constexpr std::array variants{ListVariant{}};
+  template <ListVariant V>
+  using Body = ListBody<V>;
+};
 
 /// Before the products.
 struct PrepareGroup;
@@ -106,7 +149,7 @@ template <RowsVariant V>
 struct PrepareBody;
 struct PrepareGroup {
   using Family = PrepareFamily;
-  static constexpr auto variants = rows_variants<64, 96, 128, 192, 256>;
+  static constexpr auto variants = prepare_variants();
   template <RowsVariant V>
   using Body = PrepareBody<V>;
 };
@@ -124,7 +167,7 @@ template <RowsVariant V>
 struct CombineBody;
 struct CombineGroup {
   using Family = CombineFamily;
-  static constexpr auto variants = rows_variants<64, 96, 128, 192, 256>;
+  static constexpr auto variants = rows_of<Lengths::uniform, 64, 96, 128, 192, 256>();
   template <RowsVariant V>
   using Body = CombineBody<V>;
 };

@@ -50,10 +50,10 @@ TANDEM_DEVICE void for_each_taken_tile(const BackwardArguments& args, TakenTiles
   int number = 0, steps = 0;
   for (;;) {
     const auto position = static_cast<int>(hw::take_number(args.ring.next_position));
-    if (position >= args.order.positions()) break;
-    const core::Tile tile = args.order.tile(position);
-    if (!tile.exists()) continue;
-    const KeyWork work = key_work<V>(args, tile, number++, steps);
+    if (position >= key_positions<V>(args)) break;
+    const ScheduledTile scheduled = key_tile<V>(args, position);
+    if (!scheduled.tile.exists()) continue;
+    const KeyWork work = key_work<V>(args, scheduled, number++, steps);
     steps = work.end_step;
     visit(work, [&] { taken.tell(work); });
   }

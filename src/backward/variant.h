@@ -1,9 +1,12 @@
 // Variants: what a kernel of the backward pass is specialised on, as a value.
 #pragma once
 
+#include "core/varlen.h"
 #include "hw/types.h"
 
 namespace tandem::backward {
+
+using core::Lengths;
 
 /// What a kernel computes of one tile, and in which order.
 enum class Kernel {
@@ -23,12 +26,14 @@ struct BackwardVariant {
   int block_n;   ///< keys of a tile, or of a block
   int q_stages;  ///< stages of Q, where the loop visits queries
   int stages;    ///< stages of dO, or of K and V
+  Lengths lengths = Lengths::uniform;
 
   static constexpr int consumers = 2;
   static constexpr int threads() { return (1 + consumers) * hw::warpgroup_size; }
   /// setmaxnreg's budgets: together what the launch allots.
   static constexpr int producer_registers = 24, consumer_registers = 240;
 
+  constexpr bool is_varlen() const { return lengths == Lengths::varlen; }
   constexpr bool is_of_keys() const { return kernel != Kernel::queries; }
   /// Whether tiles add their parts of dQ to sums; then a block of the grid takes one tile after another. If
   /// not, a kernel of tiles of queries computes dQ.
@@ -44,9 +49,16 @@ inline constexpr int small_threads = hw::warpgroup_size;
 struct RowsVariant {
   hw::Operand operand;
   int head_dim;  ///< of the products' variants
+  Lengths lengths = Lengths::uniform;
 
   static constexpr int threads() { return small_threads; }
   friend constexpr bool operator==(const RowsVariant&, const RowsVariant&) = default;
+};
+
+/// The kernel that lists tiles where lengths vary has one: a block for each sequence.
+struct ListVariant {
+  static constexpr int threads() { return small_threads; }
+  friend constexpr bool operator==(const ListVariant&, const ListVariant&) = default;
 };
 
 /// The kernel of the sinks' gradients has one: a block for each head, whose rows may be many.

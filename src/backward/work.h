@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backward/arguments.h"
+#include "backward/list.h"
 #include "backward/variant.h"
 #include "core/mask.h"
 #include "hw/hw.h"
@@ -19,6 +20,7 @@ struct KeyWork {
   int first_step, end_step;             ///< of the loop, which counts visits of all tiles
   int first_until;  ///< the tile is the first one that adds to a block, in steps before this
   int last_from;    ///< and the last one, in steps from this on
+  Sequence sequence;  ///< where lengths vary
 
   static constexpr int none = -1;
 
@@ -45,7 +47,36 @@ struct Step {
 struct QueryWork {
   int first_query, head, batch;
   core::BlockRanges blocks;
+  Sequence sequence;  ///< where lengths vary
 };
+
+/// The lengths of a tile's sequence.
+template <BackwardVariant V>
+TANDEM_DEVICE Extent extent_of(const BackwardArguments& args, const Sequence& sequence) {
+  Extent extent = args.extent;
+  if constexpr (V.is_varlen()) extent.q_len = sequence.q_len, extent.k_len = sequence.k_len;
+  return extent;
+}
+
+/// Where boxes of queries or of keys of a tile begin, counted from the first of its sequence.
+template <BackwardVariant V, typename Work>
+TANDEM_DEVICE auto query_box(const Work& work, int head, int query) {
+  if constexpr (V.is_varlen()) {
+    const Sequence& s = work.sequence;
+    return hw::PackedOrigin(0, query, head, s.q_len, s.q_begin + s.q_len);
+  } else {
+    return hw::BoxOrigin{0, query, head, work.batch};
+  }
+}
+template <BackwardVariant V, typename Work>
+TANDEM_DEVICE auto key_box(const Work& work, int head, int key) {
+  if constexpr (V.is_varlen()) {
+    const Sequence& s = work.sequence;
+    return hw::PackedOrigin(0, key, head, s.k_len, s.k_begin + s.k_len);
+  } else {
+    return hw::BoxOrigin{0, key, head, work.batch};
+  }
+}
 
 /// The blocks of queries that tile `tile` of keys visits. Later tiles begin and end no earlier.
 template <BackwardVariant V>
@@ -59,11 +90,41 @@ TANDEM_DEVICE core::BlockRanges blocks_of(const Extent& extent, int tile) {
   return blocks;
 }
 
+/// A tile of a schedule or of a list, and its sequence, where lengths vary.
+struct ScheduledTile {
+  core::Tile tile;
+  Sequence sequence;
+
+  TANDEM_DEVICE static ScheduledTile of_list(std::int32_t* list, int position) {
+    if (position >= list_size(list)) return {{core::Tile::none, 0, 0}, {}};
+    const ListedTile listed = read_tile(list, position);
+    return {{listed.tile, listed.head, 0}, listed.sequence};
+  }
+};
+/// The tile of keys, or of queries, at a position of the order.
+template <BackwardVariant V>
+TANDEM_DEVICE ScheduledTile key_tile(const BackwardArguments& args, int position) {
+  if constexpr (V.is_varlen()) return ScheduledTile::of_list(args.lists.key_tiles, position);
+  return {args.order.tile(position), {}};
+}
+template <BackwardVariant V>
+TANDEM_DEVICE ScheduledTile query_tile(const BackwardArguments& args, int position) {
+  if constexpr (V.is_varlen()) return ScheduledTile::of_list(args.lists.query_tiles, position);
+  return {args.schedule.tile(position), {}};
+}
+/// Positions of the order of tiles of keys.
+template <BackwardVariant V>
+TANDEM_DEVICE int key_positions(const BackwardArguments& args) {
+  if constexpr (V.is_varlen()) return list_size(args.lists.key_tiles);
+  return args.order.positions();
+}
+
 /// A tile of keys, which the block of the grid takes as its number `number`, after so many steps.
 template <BackwardVariant V>
-TANDEM_DEVICE KeyWork key_work(const BackwardArguments& args, const core::Tile& tile, int number = 0,
+TANDEM_DEVICE KeyWork key_work(const BackwardArguments& args, const ScheduledTile& scheduled, int number = 0,
                                int steps = 0) {
-  const Extent& extent = args.extent;
+  const auto& [tile, sequence] = scheduled;
+  const Extent extent = extent_of<V>(args, sequence);
   const int rank = tile.m_block;
   KeyWork work{.tile = rank,
                .first_key = rank * V.block_n,
@@ -72,6 +133,7 @@ TANDEM_DEVICE KeyWork key_work(const BackwardArguments& args, const core::Tile& 
                .blocks = blocks_of<V>(extent, rank),
                .number = number,
                .first_step = steps};
+  if constexpr (V.is_varlen()) work.sequence = sequence;
   work.end_step = work.step_behind(work.blocks.begin, args.group);
   const bool is_last = work.first_key + V.block_n >= extent.k_len;
   work.first_until =
@@ -82,12 +144,14 @@ TANDEM_DEVICE KeyWork key_work(const BackwardArguments& args, const core::Tile& 
 }
 
 template <BackwardVariant V>
-TANDEM_DEVICE QueryWork query_work(const BackwardArguments& args, const core::Tile& tile) {
-  const Extent& extent = args.extent;
+TANDEM_DEVICE QueryWork query_work(const BackwardArguments& args, const ScheduledTile& scheduled) {
+  const auto& [tile, sequence] = scheduled;
+  const Extent extent = extent_of<V>(args, sequence);
   const int first = tile.m_block * V.block_m, past = first + V.block_m;
   return {first, tile.head, tile.batch,
           core::block_ranges(extent.mask, first, past < extent.q_len ? past : extent.q_len, extent.q_len,
-                             extent.k_len, V.block_n)};
+                             extent.k_len, V.block_n),
+          sequence};
 }
 
 /// Whether blocks that need the mask have loops apart from those in which every pair counts. Not where such
@@ -131,9 +195,18 @@ TANDEM_DEVICE void for_each_visit(const KeyWork& work, const core::Divisor& grou
   walk_down_to.template operator()<BlockKind::masked>(work.blocks.begin);
 }
 
-/// Where the statistics of a head's queries from `query` on lie.
-TANDEM_DEVICE std::int64_t statistics_at(const Extent& extent, int batch, int head, int query) {
-  return (static_cast<std::int64_t>(batch) * extent.q_heads + head) * extent.padded_q_len + query;
+/// Of a tile's keys, the first row of the tensor that is its sequence's, and how many are.
+template <BackwardVariant V>
+TANDEM_DEVICE core::RowSpan rows_of_keys(const BackwardArguments& args, const KeyWork& work) {
+  if constexpr (V.is_varlen()) return {work.sequence.k_begin, work.sequence.k_len};
+  return {0, args.extent.k_len};
+}
+
+/// Where the statistics of a tile's queries of a head from `query` on lie.
+template <BackwardVariant V, typename Work>
+TANDEM_DEVICE std::int64_t statistics_at(const Extent& extent, const Work& work, int head, int query) {
+  const std::int64_t row = V.is_varlen() ? work.sequence.first_row + query : query;
+  return (static_cast<std::int64_t>(work.batch) * extent.q_heads + head) * extent.padded_q_len + row;
 }
 
 }  // namespace tandem::backward

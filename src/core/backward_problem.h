@@ -61,12 +61,7 @@ inline TensorList tensors_of(const BackwardProblem& p) {
   list.add("dq", Role::output, p.dq);
   list.add("dk", Role::output, p.dk);
   list.add("dv", Role::output, p.dv);
-  const auto add_lengths = [&list](const char* name, const std::int32_t* data, std::int64_t count) {
-    if (data != nullptr) list.add_array(name, Role::input, Region::of(data, sizeof *data, 1, count, 0));
-  };
-  add_lengths("varlen.cu_seqlens_q", p.varlen.cu_seqlens_q, p.varlen.sequences + 1);
-  add_lengths("varlen.cu_seqlens_k", p.varlen.cu_seqlens_k, p.varlen.sequences + 1);
-  add_lengths("varlen.seqused_k", p.varlen.seqused_k, p.varlen.sequences);
+  add_lengths(list, p.varlen);
   if (p.dsinks != nullptr) {
     const auto of_heads = [&p](const float* data) {
       return Region::of(data, sizeof *data, 1, p.q_heads(), 0);

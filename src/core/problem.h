@@ -100,9 +100,7 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   const auto add_words = [&list](const char* name, const std::int32_t* words, std::int64_t count) {
     if (words != nullptr) list.add_array(name, Role::input, Region::of(words, sizeof *words, 1, count, 0));
   };
-  add_words("varlen.cu_seqlens_q", lengths.cu_seqlens_q, lengths.sequences + 1);
-  add_words("varlen.cu_seqlens_k", lengths.cu_seqlens_k, lengths.sequences + 1);
-  add_words("varlen.seqused_k", lengths.seqused_k, lengths.sequences);
+  add_lengths(list, lengths);
   add_words("varlen.leftpad_k", lengths.leftpad_k, lengths.sequences);
   add_words("varlen.batch_index", lengths.batch_index, lengths.sequences);
   if (lengths.appends()) {

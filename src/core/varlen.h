@@ -8,6 +8,12 @@
 
 namespace tandem::core {
 
+/// Whose lengths a kernel knows.
+enum class Lengths {
+  uniform,  ///< all sequences have the tensors' lengths
+  varlen,   ///< each has its own, which are read on the device
+};
+
 /// Consecutive rows of a tensor.
 struct RowSpan {
   std::int32_t begin, length;
@@ -68,5 +74,15 @@ struct Varlen {
   bool rotates() const { return rotary.cos != nullptr; }
   bool keeps_bits() const { return split_size > 0; }  ///< whatever the batch
 };
+
+/// Adds cu_seqlens_q, cu_seqlens_k and seqused_k, those that there are, to what a call reads.
+inline void add_lengths(TensorList& list, const Varlen& varlen) {
+  const auto add = [&list](const char* name, const std::int32_t* words, std::int64_t count) {
+    if (words != nullptr) list.add_array(name, Role::input, Region::of(words, sizeof *words, 1, count, 0));
+  };
+  add("varlen.cu_seqlens_q", varlen.cu_seqlens_q, varlen.sequences + 1);
+  add("varlen.cu_seqlens_k", varlen.cu_seqlens_k, varlen.sequences + 1);
+  add("varlen.seqused_k", varlen.seqused_k, varlen.sequences);
+}
 
 }  // namespace tandem::core

@@ -5,21 +5,16 @@
 #include "forward/arguments.h"
 #include "forward/sequence.h"
 #include "forward/tile_order.h"
+#include "tile/store_words.h"
 #include "tile/warp_reduce.h"
 
 namespace tandem::forward {
 
-TANDEM_DEVICE void store_words(std::int32_t* to, int a, int b, int c, int d) {
-  const std::uint32_t words[4] = {static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b),
-                                  static_cast<std::uint32_t>(c), static_cast<std::uint32_t>(d)};
-  hw::store_global(static_cast<void*>(to), words);
-}
-
 /// Writes what decode's kernels have to know of a sequence.
 TANDEM_DEVICE void write_few(const FewArguments& few, int place, const Sequence& s) {
   std::int32_t* to = few.list + core::listed_header + std::int64_t{core::listed_sequence_words} * place;
-  store_words(to, s.k_len, s.q_len, s.k_batch, s.k_begin);
-  store_words(to + 4, s.q_batch, s.q_begin, 0, 0);
+  tile::store_words(to, s.k_len, s.q_len, s.k_batch, s.k_begin);
+  tile::store_words(to + 4, s.q_batch, s.q_begin, 0, 0);
 }
 
 TANDEM_DEVICE bool is_few(const FewArguments& few, int queries) {

@@ -20,9 +20,9 @@ namespace tandem::forward {
 TANDEM_DEVICE void write_listed(const VarlenArguments& varlen, int place, int pack, int m_block,
                                 const Sequence& s, int index) {
   std::int32_t* to = varlen.tile_list + tile_list_header + std::int64_t{listed_tile_words} * place;
-  store_words(to, m_block, s.q_len, s.mask_q_len, s.k_len);
-  store_words(to + 4, pack, s.q_begin, s.q_batch, s.o_batch);
-  store_words(to + 8, s.k_begin, s.k_batch, index, 0);
+  tile::store_words(to, m_block, s.q_len, s.mask_q_len, s.k_len);
+  tile::store_words(to + 4, pack, s.q_begin, s.q_batch, s.o_batch);
+  tile::store_words(to + 8, s.k_begin, s.k_batch, index, 0);
 }
 
 /// One warp a tile of a head, of as many as there may be.

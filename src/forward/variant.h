@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/mask.h"
+#include "core/varlen.h"
 #include "hw/types.h"
 
 namespace tandem::forward {
@@ -27,11 +28,7 @@ enum class MaskKind {
   band,    ///< any: windows too
 };
 
-/// Whose lengths a kernel knows.
-enum class Lengths {
-  uniform,  ///< all sequences have the tensors' lengths
-  varlen,   ///< each has its own, which are read on the device (sequence.h)
-};
+using core::Lengths;
 
 /// How the products get V.
 enum class ValueLayout {

@@ -105,6 +105,9 @@ TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin);
 /// arrives at `barrier`. PTX cp.async.bulk.tensor.4d.
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                             CachePolicy policy = CachePolicy::normal);
+/// The same of packed rows. PTX cp.async.bulk.tensor.5d.
+TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, PackedOrigin origin,
+                            CachePolicy policy = CachePolicy::normal);
 /// Starts copying `bytes` bytes (a multiple of 16) from `global` to `shared` (both aligned to 16), which
 /// arrive at `barrier`. PTX cp.async.bulk.
 TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier);
@@ -114,6 +117,8 @@ TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes
 /// to the source need fence_async_proxy before; the source is free, and the box written, as the waits below
 /// say. Nothing orders stores among each other. PTX cp.async.bulk.tensor.4d.global.shared::cta.
 TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source,
+                             CachePolicy policy = CachePolicy::normal);
+TANDEM_DEVICE void store_box(const TensorMap& map, PackedOrigin origin, const void* source,
                              CachePolicy policy = CachePolicy::normal);
 /// The same, adding to what is there, atomically for each element; of fp32 maps. In which order the adds of
 /// several stores come is open. PTX cp.reduce.async.bulk.tensor.4d, .add.

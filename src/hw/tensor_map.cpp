@@ -74,13 +74,24 @@ TensorMapRequest tensor_map_request(const core::Tensor& tensor, BoxRows box) {
   const Swizzle swizzle = tensor.dtype == TANDEM_FP32 ? Swizzle::none : Swizzle::bytes128;
   const auto heads = static_cast<std::uint32_t>(std::min(box.heads, box.rows));
   const std::uint32_t positions = static_cast<std::uint32_t>(box.rows) / heads;
+  if (box.packed) {
+    constexpr std::uint64_t any = std::uint64_t{1} << 31;
+    return {tensor.data,
+            5,
+            {row, PackedOrigin::packed_rows, dim(2), any, any},
+            {stride(1), stride(2), PackedOrigin::wrapping_bytes - stride(1), stride(1)},
+            {columns, positions, 1, 1, 1},
+            swizzle};
+  }
   if (box.heads == 1)
     return {tensor.data,
+            4,
             {row, dim(1), dim(2), dim(0)},
             {stride(1), stride(2), stride(0)},
             {columns, positions, 1, 1},
             swizzle};
   return {tensor.data,
+          4,
           {row, dim(2), dim(1), dim(0)},
           {stride(2), stride(1), stride(0)},
           {columns, heads, positions, 1},

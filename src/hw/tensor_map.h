@@ -21,6 +21,7 @@ core::Status check_rotary(const char* name, const core::Rotary& rotary);
 struct BoxRows {
   int rows;
   int heads = 1;
+  bool packed = false;  ///< origins are PackedOrigin; of one head, and of a tensor of one batch entry
 };
 
 /// What the TMA of either machine is told: dimensions and box innermost first (head dim, sequence, head,
@@ -28,9 +29,10 @@ struct BoxRows {
 /// memory in the order of its dimensions; origins of boxes (BoxOrigin) then have them exchanged as well.
 struct TensorMapRequest {
   void* address;
-  std::uint64_t dims[4];
-  std::uint64_t stride_bytes[3];  ///< of all but the innermost dimension
-  std::uint32_t box[4];
+  int rank;  ///< 4, of packed rows 5
+  std::uint64_t dims[5];
+  std::uint64_t stride_bytes[4];  ///< of all but the innermost dimension
+  std::uint32_t box[5];
   Swizzle swizzle;
 };
 

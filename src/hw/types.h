@@ -21,9 +21,42 @@ struct alignas(64) TensorMap {
   std::uint64_t words[16];
 };
 
+/// Coordinates of a box as TMA takes them, innermost first.
+struct BoxCoordinates {
+  int rank;
+  std::int32_t at[5];
+};
+
 /// Coordinates of a TMA box: innermost first (head dim, sequence, head, batch).
 struct BoxOrigin {
   std::int32_t d, s, h, b;
+
+  constexpr BoxOrigin right_by(std::int32_t columns) const { return {d + columns, s, h, b}; }
+  constexpr BoxCoordinates coordinates() const { return {4, {d, s, h, b}}; }
+};
+
+/// The same where sequences lie one after another (BoxRows::packed): row s of the sequence that has `length`
+/// rows and ends ahead of row `past`. Rows behind its last one are out of bounds.
+///
+/// TMA compares a coordinate with one bound for the whole map. So the map has packed_rows rows, more than
+/// there are, and a sequence's last row is the last of these. Two more dimensions bring the address back: one
+/// whose stride is 2^34 bytes less a row, so that packed_rows of them are 2^64, which is nothing, less
+/// packed_rows rows; and one whose stride is a row.
+struct PackedOrigin {
+  std::int32_t d, s, h, length, past;
+
+  // A constructor, so that four coordinates in braces are a BoxOrigin only.
+  constexpr PackedOrigin(std::int32_t d, std::int32_t s, std::int32_t h, std::int32_t length,
+                         std::int32_t past)
+      : d(d), s(s), h(h), length(length), past(past) {}
+
+  static constexpr std::int32_t packed_rows = 1 << 30;
+  static constexpr std::uint64_t wrapping_bytes = std::uint64_t{1} << 34;  ///< packed_rows of them are 2^64
+
+  constexpr PackedOrigin right_by(std::int32_t columns) const { return {d + columns, s, h, length, past}; }
+  constexpr BoxCoordinates coordinates() const {
+    return {5, {d, packed_rows - length + s, h, packed_rows, past}};
+  }
 };
 
 /// Operand types of the matrix units. e4m3 and int8: 8 bits, of WGMMA only.

@@ -93,14 +93,12 @@ TANDEM_DEVICE void store_rounded(Tile& to, int first, const float (&accumulators
 
 /// Starts loading one tile: `rows` consecutive rows of one head. The caller has announced
 /// `SharedTile::bytes`.
-template <int rows, int columns>
+template <int rows, int columns, typename Origin = hw::BoxOrigin>
 TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMap& map, hw::Barrier& barrier,
-                             hw::BoxOrigin origin, hw::CachePolicy policy = hw::CachePolicy::normal) {
+                             const Origin& origin, hw::CachePolicy policy = hw::CachePolicy::normal) {
   TANDEM_UNROLL
-  for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
-    hw::load_box(tile.panel[p], map, barrier, {origin.d + p * panel_columns, origin.s, origin.h, origin.b},
-                 policy);
-  }
+  for (int p = 0; p < SharedTile<rows, columns>::panels; ++p)
+    hw::load_box(tile.panel[p], map, barrier, origin.right_by(p * panel_columns), policy);
 }
 
 /// Starts storing a tile that was written by ordinary stores and fenced. The caller commits, and waits before

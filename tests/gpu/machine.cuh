@@ -70,12 +70,12 @@ inline hw::TensorMap encode(const MapRequest& request) {
       "cuTensorMapEncodeTiled");
   const CUtensorMapDataType type =
       request.element_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
-  const cuuint32_t element_strides[4] = {1, 1, 1, 1};
+  const cuuint32_t element_strides[5] = {1, 1, 1, 1, 1};
   CUtensorMap encoded;  // which is aligned more strictly than the hardware wants
   const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)(
-      &encoded, type, 4, const_cast<void*>(request.address), request.dims, request.stride_bytes, request.box,
-      element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(request.swizzle),
-      CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      &encoded, type, static_cast<cuuint32_t>(request.rank), const_cast<void*>(request.address), request.dims,
+      request.stride_bytes, request.box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      swizzle_of(request.swizzle), CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw std::runtime_error("cuTensorMapEncodeTiled refused the map: error " + std::to_string(result));
   }

@@ -4,6 +4,7 @@
 #include "tests/hw/arithmetic_conformance.h"
 #include "tests/hw/barriers_conformance.h"
 #include "tests/hw/global_conformance.h"
+#include "tests/hw/packed_conformance.h"
 #include "tests/hw/store_conformance.h"
 #include "tests/hw/threads_conformance.h"
 #include "tests/hw/tma_conformance.h"

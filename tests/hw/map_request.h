@@ -11,11 +11,12 @@ namespace tandem::test {
 /// first.
 struct MapRequest {
   const void* address;            ///< a multiple of 16
-  std::uint64_t dims[4];          ///< in elements
-  std::uint64_t stride_bytes[3];  ///< of dimensions 1-3; multiples of 16
-  std::uint32_t box[4];           ///< in elements
+  std::uint64_t dims[5];          ///< in elements
+  std::uint64_t stride_bytes[4];  ///< of all but the innermost; multiples of 16
+  std::uint32_t box[5];           ///< in elements
   hw::Swizzle swizzle = hw::Swizzle::bytes128;
   std::uint32_t element_bytes = 2;  ///< or 4: fp32
+  int rank = 4;                     ///< or 5
 };
 
 }  // namespace tandem::test

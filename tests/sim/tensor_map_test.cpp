@@ -17,6 +17,14 @@ Tensor tensor_of(tandem_dtype dtype) { return {nullptr, dtype, {2, 3, 5, 64}, {6
 
 constexpr tandem_dtype all_dtypes[] = {TANDEM_BF16, TANDEM_FP16, TANDEM_FP32, TANDEM_E4M3, TANDEM_INT8};
 
+std::vector<std::uint64_t> dims_of(const hw::TensorMapRequest& map) {
+  return {map.dims, map.dims + map.rank};
+}
+std::vector<std::uint64_t> strides_of(const hw::TensorMapRequest& map) {
+  return {map.stride_bytes, map.stride_bytes + map.rank - 1};
+}
+std::vector<std::uint32_t> box_of(const hw::TensorMapRequest& map) { return {map.box, map.box + map.rank}; }
+
 std::int64_t bytes_of(tandem_dtype dtype) {
   return dtype == TANDEM_FP32 ? 4 : dtype == TANDEM_E4M3 || dtype == TANDEM_INT8 ? 1 : 2;
 }
@@ -86,9 +94,9 @@ TEST(TensorMap, OfOneHeadHasPositionsInFrontOfHeads) {
     const std::uint32_t columns = dtype == TANDEM_FP32 ? 32 : 64;  // 8-bit elements count in pairs
     const hw::TensorMapRequest map = hw::tensor_map_request(t, {48});
     EXPECT_EQ(map.address, t.data);
-    EXPECT_THAT(map.dims, testing::ElementsAre(bytes == 1 ? 32 : 64, 3, 5, 2));
-    EXPECT_THAT(map.stride_bytes, testing::ElementsAre(64 * 5 * bytes, 64 * bytes, 64 * 5 * 3 * bytes));
-    EXPECT_THAT(map.box, testing::ElementsAre(columns, 48, 1, 1));
+    EXPECT_THAT(dims_of(map), testing::ElementsAre(bytes == 1 ? 32 : 64, 3, 5, 2));
+    EXPECT_THAT(strides_of(map), testing::ElementsAre(64 * 5 * bytes, 64 * bytes, 64 * 5 * 3 * bytes));
+    EXPECT_THAT(box_of(map), testing::ElementsAre(columns, 48, 1, 1));
     EXPECT_EQ(map.swizzle, dtype == TANDEM_FP32 ? hw::Swizzle::none : hw::Swizzle::bytes128);
   }
 }
@@ -96,12 +104,27 @@ TEST(TensorMap, OfOneHeadHasPositionsInFrontOfHeads) {
 TEST(TensorMap, OfSeveralHeadsHasThemInFrontOfPositions) {
   const Tensor t = tensor_of(TANDEM_BF16);
   const hw::TensorMapRequest map = hw::tensor_map_request(t, {64, 4});
-  EXPECT_THAT(map.dims, testing::ElementsAre(64, 5, 3, 2));
-  EXPECT_THAT(map.stride_bytes, testing::ElementsAre(2 * 64, 2 * 64 * 5, 2 * 64 * 5 * 3));
-  EXPECT_THAT(map.box, testing::ElementsAre(64, 4, 16, 1));
-  EXPECT_THAT(hw::tensor_map_request(t, {16, 64}).box, testing::ElementsAre(64, 16, 1, 1))
+  EXPECT_THAT(dims_of(map), testing::ElementsAre(64, 5, 3, 2));
+  EXPECT_THAT(strides_of(map), testing::ElementsAre(2 * 64, 2 * 64 * 5, 2 * 64 * 5 * 3));
+  EXPECT_THAT(box_of(map), testing::ElementsAre(64, 4, 16, 1));
+  EXPECT_THAT(box_of(hw::tensor_map_request(t, {16, 64})), testing::ElementsAre(64, 16, 1, 1))
       << "fewer rows than heads are of one position";
-  EXPECT_THAT(hw::tensor_map_request(t, {16, 16}).box, testing::ElementsAre(64, 16, 1, 1));
+  EXPECT_THAT(box_of(hw::tensor_map_request(t, {16, 16})), testing::ElementsAre(64, 16, 1, 1));
+}
+
+TEST(TensorMap, OfPackedRowsWrapsAroundTheAddressSpace) {
+  Tensor t = tensor_of(TANDEM_BF16);
+  t.shape[0] = 1;
+  const hw::TensorMapRequest map = hw::tensor_map_request(t, {64, 1, true});
+  EXPECT_EQ(map.rank, 5);
+  constexpr std::uint64_t row = 2 * 64 * 5;
+  EXPECT_THAT(strides_of(map), testing::ElementsAre(row, 2 * 64, (std::uint64_t{1} << 34) - row, row));
+  EXPECT_THAT(box_of(map), testing::ElementsAre(64, 64, 1, 1, 1));
+  const hw::BoxCoordinates c = hw::PackedOrigin{0, 1, 2, 2, 3}.coordinates();  // row 1 of rows 1 and 2
+  std::uint64_t offset = 0;
+  for (int i = 1; i < 5; ++i) offset += static_cast<std::uint64_t>(c.at[i]) * map.stride_bytes[i - 1];
+  EXPECT_EQ(offset, 2 * row + 2 * 2 * 64);
+  EXPECT_EQ(static_cast<std::uint64_t>(c.at[1]) + 1, map.dims[1]) << "it is the last one in bounds";
 }
 
 TEST(TensorMap, OfADimensionOfOneHasAnyValidStride) {
@@ -110,10 +133,10 @@ TEST(TensorMap, OfADimensionOfOneHasAnyValidStride) {
     Tensor one = t;
     one.shape[i] = 1, one.stride[i] = 0;
     for (const int heads : {1, 2})
-      for (const std::uint64_t stride : hw::tensor_map_request(one, {64, heads}).stride_bytes)
+      for (const std::uint64_t stride : strides_of(hw::tensor_map_request(one, {64, heads})))
         EXPECT_TRUE(stride > 0 && stride % 16 == 0) << stride;
     one.shape[i] = 2, one.stride[i] = 0;
-    EXPECT_THAT(hw::tensor_map_request(one, {64}).stride_bytes, testing::Contains(0)) << "shared entries";
+    EXPECT_THAT(strides_of(hw::tensor_map_request(one, {64})), testing::Contains(0)) << "shared entries";
   }
 }
 

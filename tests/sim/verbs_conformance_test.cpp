@@ -35,7 +35,7 @@ class Buffer {
 };
 
 inline hw::TensorMap encode(const MapRequest& r) {
-  hw::sim::TensorMapSpec spec{r.address, {}, {}, {}, r.swizzle, r.element_bytes};
+  hw::sim::TensorMapSpec spec{r.address, {}, {}, {}, r.swizzle, r.element_bytes, r.rank};
   std::copy(std::begin(r.dims), std::end(r.dims), spec.dims);
   std::copy(std::begin(r.stride_bytes), std::end(r.stride_bytes), spec.stride_bytes);
   std::copy(std::begin(r.box), std::end(r.box), spec.box);
@@ -60,6 +60,7 @@ void run(const Mode& mode, int blocks, const Body& body) {
 #include "tests/hw/barriers_conformance.h"
 #include "tests/hw/fp16_conformance.h"
 #include "tests/hw/global_conformance.h"
+#include "tests/hw/packed_conformance.h"
 #include "tests/hw/store_conformance.h"
 #include "tests/hw/threads_conformance.h"
 #include "tests/hw/tma_conformance.h"

@@ -14,9 +14,8 @@ namespace tandem::hw::sim {
 struct EncodedMap {
   static constexpr std::uint64_t expected_mark = 0x7461'6e64'656d'0001;
 
-  std::uint64_t mark, address, dims[4], stride_bytes[3];
-  std::uint32_t box[4];
-  std::uint32_t swizzle, element_bytes;
+  std::uint64_t mark, address, dims[5], stride_bytes[4];
+  std::uint16_t box[5], element_bytes, swizzle, rank;
 
   static EncodedMap decode(const TensorMap& map) {
     EncodedMap encoded;
@@ -30,16 +29,19 @@ struct EncodedMap {
   }
 
   bool valid() const { return mark == expected_mark; }
-  std::uint32_t row_bytes() const { return box[0] * element_bytes; }
-  std::uint32_t rows() const { return box[1] * box[2] * box[3]; }
+  std::uint32_t row_bytes() const { return std::uint32_t{box[0]} * element_bytes; }
+  std::uint32_t rows() const { return std::uint32_t{box[1]} * box[2] * box[3] * box[4]; }
 };
 static_assert(sizeof(EncodedMap) <= sizeof(TensorMap));
 
 /// What both TMA directions ask of coordinates, as the chip was seen to: the innermost one comes in steps of
 /// 16 bytes.
-inline bool starts_at_a_step(const EncodedMap& map, BoxOrigin origin) {
-  return origin.d * static_cast<int>(map.element_bytes) % 16 == 0;
+inline bool starts_at_a_step(const EncodedMap& map, const BoxCoordinates& origin) {
+  return origin.at[0] * static_cast<int>(map.element_bytes) % 16 == 0;
 }
+
+/// Ends the launch where coordinates are not those of the map.
+void check_rank(const EncodedMap& map, const BoxCoordinates& origin);
 
 /// One row of a box: of its bytes, [first, past) lie within the tensor, where `global` is the address of the
 /// first.
@@ -52,22 +54,22 @@ struct BoxRow {
   bool empty() const { return first == past; }
   std::size_t bytes() const { return past - first; }
 
-  static BoxRow of(const EncodedMap& map, BoxOrigin origin, std::uint32_t row) {
-    const std::int64_t number = row, box_s = map.box[1], box_h = map.box[2];
-    const std::int64_t at[4] = {origin.d, origin.s + number % box_s, origin.h + number / box_s % box_h,
-                                origin.b + number / (box_s * box_h)};
+  static BoxRow of(const EncodedMap& map, const BoxCoordinates& origin, std::uint32_t row) {
     bool exists = true;
-    std::int64_t offset = 0;
-    for (int i = 1; i < 4; ++i) {
-      exists = exists && at[i] >= 0 && at[i] < static_cast<std::int64_t>(map.dims[i]);
-      offset += at[i] * static_cast<std::int64_t>(map.stride_bytes[i - 1]);
+    std::uint64_t address = map.address;  // wraps, as the chip's
+    std::uint32_t number = row;
+    for (int i = 1; i < map.rank; number /= map.box[i], ++i) {
+      const std::int64_t at = std::int64_t{origin.at[i]} + number % map.box[i];
+      exists = exists && at >= 0 && at < static_cast<std::int64_t>(map.dims[i]);
+      address += static_cast<std::uint64_t>(at) * map.stride_bytes[i - 1];
     }
-    const std::int64_t size = map.element_bytes, length = exists ? map.row_bytes() : 0;
-    const std::int64_t first = std::clamp<std::int64_t>(-at[0] * size, 0, length);
+    const std::int64_t size = map.element_bytes, column = origin.at[0], length = exists ? map.row_bytes() : 0;
+    const std::int64_t first = std::clamp<std::int64_t>(-column * size, 0, length);
     const std::int64_t past =
-        std::clamp<std::int64_t>((static_cast<std::int64_t>(map.dims[0]) - at[0]) * size, first, length);
-    return {reinterpret_cast<unsigned char*>(map.address) + offset + at[0] * size + first,
-            static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(past)};
+        std::clamp<std::int64_t>((static_cast<std::int64_t>(map.dims[0]) - column) * size, first, length);
+    address += static_cast<std::uint64_t>(column * size + first);
+    return {reinterpret_cast<unsigned char*>(address), static_cast<std::uint32_t>(first),
+            static_cast<std::uint32_t>(past)};
   }
 };
 

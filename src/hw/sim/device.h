@@ -34,10 +34,10 @@ void barrier_arrive_expecting(Barrier& barrier, std::uint32_t bytes);
 void barrier_wait(Barrier& barrier, std::uint32_t parity);
 
 void prefetch_map(const TensorMap& map);
-void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin);
+void load_box(void* destination, const TensorMap& map, Barrier& barrier, const BoxCoordinates& origin);
 void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier);
-void store_box(const TensorMap& map, BoxOrigin origin, const void* source);
-void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source);
+void store_box(const TensorMap& map, const BoxCoordinates& origin, const void* source);
+void reduce_add_box(const TensorMap& map, const BoxCoordinates& origin, const void* source);
 void commit_stores();
 void wait_stores_read(int pending);
 void wait_stores(int pending);

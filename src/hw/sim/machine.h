@@ -74,11 +74,12 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body);
 /// What the launcher of a kernel passes to cuTensorMapEncodeTiled. Elements of 4 bytes are fp32.
 struct TensorMapSpec {
   const void* address;            ///< multiple of 16
-  std::uint64_t dims[4];          ///< in elements, innermost first
-  std::uint64_t stride_bytes[3];  ///< of dimensions 1-3; multiples of 16
-  std::uint32_t box[4];           ///< in elements; at most 256 each
+  std::uint64_t dims[5];          ///< in elements, innermost first
+  std::uint64_t stride_bytes[4];  ///< of all but the innermost; multiples of 16
+  std::uint32_t box[5];           ///< in elements; at most 256 each
   Swizzle swizzle = Swizzle::bytes128;
   std::uint32_t element_bytes = 2;
+  int rank = 4;  ///< or 5
 };
 
 /// The simulator's tensor map, or throws std::invalid_argument with what cuTensorMapEncodeTiled would refuse.

@@ -165,7 +165,7 @@ struct MatrixUnit {
 /// A TMA box on its way.
 struct CopyInFlight {
   TensorMap map;
-  BoxOrigin origin;
+  BoxCoordinates origin;
   std::uint32_t destination;  ///< offset
   BarrierRecord* barrier;
   Time phase;                       ///< of the barrier, as the copy was issued
@@ -186,7 +186,7 @@ struct StoreRecord {
 /// An asynchronous store that has not written all of its box.
 struct StoreInFlight {
   TensorMap map;
-  BoxOrigin origin;
+  BoxCoordinates origin;
   std::uint32_t source;  ///< offset
   bool adds;
   std::uint32_t record;

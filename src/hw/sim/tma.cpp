@@ -35,11 +35,14 @@ TensorMap encode_tensor_map(const TensorMapSpec& spec) {
     if (!condition) throw std::invalid_argument("tensor map: " + what);
   };
   require(reinterpret_cast<std::uintptr_t>(spec.address) % 16 == 0, "address is not a multiple of 16");
-  for (int i = 0; i < 4; ++i) {
+  require(spec.rank == 4 || spec.rank == 5, "rank has to be 4 or 5");
+  const int last = spec.rank - 1;
+  for (int i = 0; i <= last; ++i) {
     require(spec.dims[i] >= 1 && spec.dims[i] <= std::uint64_t{1} << 32, "dims have to be 1 to 2^32");
     require(spec.box[i] >= 1 && spec.box[i] <= 256, "box has to be 1 to 256 elements in each dimension");
-    if (i < 3) require(spec.stride_bytes[i] % 16 == 0, "strides have to be multiples of 16 bytes");
-    if (i < 3) require(spec.stride_bytes[i] < std::uint64_t{1} << 40, "strides have to be below 2^40 bytes");
+    if (i == last) continue;
+    require(spec.stride_bytes[i] % 16 == 0, "strides have to be multiples of 16 bytes");
+    require(spec.stride_bytes[i] < std::uint64_t{1} << 40, "strides have to be below 2^40 bytes");
   }
   const std::uint32_t row_bytes = spec.box[0] * spec.element_bytes;
   require(row_bytes % 16 == 0, "the box's rows have to be multiples of 16 bytes");
@@ -49,13 +52,20 @@ TensorMap encode_tensor_map(const TensorMapSpec& spec) {
                      reinterpret_cast<std::uint64_t>(spec.address),
                      {},
                      {},
-                     {},
-                     static_cast<std::uint32_t>(spec.swizzle),
-                     spec.element_bytes};
-  std::copy_n(spec.dims, 4, encoded.dims);
-  std::copy_n(spec.stride_bytes, 3, encoded.stride_bytes);
-  std::copy_n(spec.box, 4, encoded.box);
+                     {1, 1, 1, 1, 1},
+                     static_cast<std::uint16_t>(spec.element_bytes),
+                     static_cast<std::uint16_t>(spec.swizzle),
+                     static_cast<std::uint16_t>(spec.rank)};
+  std::copy_n(spec.dims, spec.rank, encoded.dims);
+  std::copy_n(spec.stride_bytes, last, encoded.stride_bytes);
+  std::copy_n(spec.box, spec.rank, encoded.box);
   return encoded.encode();
+}
+
+void check_rank(const EncodedMap& map, const BoxCoordinates& origin) {
+  if (origin.rank != map.rank)
+    fail(Rule::bad_descriptor, "names " + std::to_string(origin.rank) + " coordinates of a tensor map of " +
+                                   std::to_string(map.rank) + " dimensions");
 }
 
 void prefetch_map(const TensorMap& map) {
@@ -68,7 +78,8 @@ void prefetch_map(const TensorMap& map) {
 namespace {
 
 /// Checks destination and barrier, and puts the box on its way.
-void start_copy(Thread& thread, void* destination, const EncodedMap& map, Barrier& object, BoxOrigin origin) {
+void start_copy(Thread& thread, void* destination, const EncodedMap& map, Barrier& object,
+                const BoxCoordinates& origin) {
   const std::uint32_t bytes = map.row_bytes() * map.rows();
   const std::uint32_t offset = offset_of(destination, bytes, "a copy's destination");
   BarrierRecord& barrier = find_barrier(object, thread);
@@ -104,12 +115,13 @@ void check_aligned(const void* destination, std::uint32_t alignment) {
 
 }  // namespace
 
-void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin) {
+void load_box(void* destination, const TensorMap& map, Barrier& barrier, const BoxCoordinates& origin) {
   Thread& thread = TANDEM_SIM_ENTER();
   const EncodedMap encoded = EncodedMap::decode(map);
   if (!encoded.valid()) {
     fail(Rule::bad_descriptor, "copies through a tensor map that was never encoded");
   }
+  check_rank(encoded, origin);
   check_aligned(destination, 128);
   if (!starts_at_a_step(encoded, origin))
     fail(Rule::bad_argument, "copies a box whose innermost coordinate is no multiple of 16 bytes");
@@ -132,10 +144,11 @@ void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& bar
               address,
               {row, rows, 1, 1},
               {row, bytes, bytes},
-              {row, rows, 1, 1},
-              static_cast<std::uint32_t>(Swizzle::none),
-              1},
-             barrier, {0, 0, 0, 0});
+              {row, static_cast<std::uint16_t>(rows), 1, 1, 1},
+              1,
+              static_cast<std::uint16_t>(Swizzle::none),
+              4},
+             barrier, BoxOrigin{0, 0, 0, 0}.coordinates());
 }
 
 bool land_copy(bool everything) {

@@ -66,7 +66,7 @@ void read_all(StoreInFlight& store) {
 }
 
 /// What global memory the store touches, ordered after what was there.
-void check_target(const EncodedMap& map, BoxOrigin origin, Use use, std::uint32_t record) {
+void check_target(const EncodedMap& map, const BoxCoordinates& origin, Use use, std::uint32_t record) {
   if (machine.config->buffers.empty()) return;
   for (std::uint32_t row = 0; row < map.rows(); ++row) {
     const BoxRow target = BoxRow::of(map, origin, row);
@@ -76,7 +76,8 @@ void check_target(const EncodedMap& map, BoxOrigin origin, Use use, std::uint32_
   }
 }
 
-void start_store(Thread& thread, const TensorMap& map, BoxOrigin origin, const void* source, bool adds) {
+void start_store(Thread& thread, const TensorMap& map, const BoxCoordinates& origin, const void* source,
+                 bool adds) {
   const EncodedMap encoded = EncodedMap::decode(map);
   if (!encoded.valid()) fail(Rule::bad_descriptor, "stores through a tensor map that was never encoded");
   if (adds && encoded.element_bytes != sizeof(float)) {
@@ -85,7 +86,8 @@ void start_store(Thread& thread, const TensorMap& map, BoxOrigin origin, const v
   }
   if (!starts_at_a_step(encoded, origin))
     fail(Rule::bad_argument, "stores a box whose innermost coordinate is no multiple of 16 bytes");
-  if (origin.d < 0 || origin.s < 0 || origin.h < 0 || origin.b < 0)
+  check_rank(encoded, origin);
+  if (std::any_of(origin.at, origin.at + origin.rank, [](std::int32_t at) { return at < 0; }))
     fail(Rule::bad_argument, "stores a box that begins before the tensor");
   const std::uint32_t bytes = encoded.row_bytes() * encoded.rows();
   const std::uint32_t offset = offset_of(source, bytes, "a store's source");
@@ -143,11 +145,11 @@ void finish_writing(Thread& thread, std::size_t count) {
 
 }  // namespace
 
-void store_box(const TensorMap& map, BoxOrigin origin, const void* source) {
+void store_box(const TensorMap& map, const BoxCoordinates& origin, const void* source) {
   start_store(TANDEM_SIM_ENTER(), map, origin, source, false);
 }
 
-void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source) {
+void reduce_add_box(const TensorMap& map, const BoxCoordinates& origin, const void* source) {
   start_store(TANDEM_SIM_ENTER(), map, origin, source, true);
 }
 

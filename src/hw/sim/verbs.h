@@ -74,16 +74,23 @@ TANDEM_SIM_INLINE void prefetch_map(const TensorMap& map) { sim::prefetch_map(ma
 TANDEM_SIM_INLINE void prefetch_box(const TensorMap& map, BoxOrigin) { sim::prefetch_map(map); }
 TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                                 CachePolicy) {  // there is no L2
-  sim::load_box(destination, map, barrier, origin);
+  sim::load_box(destination, map, barrier, origin.coordinates());
+}
+TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier,
+                                PackedOrigin origin, CachePolicy) {
+  sim::load_box(destination, map, barrier, origin.coordinates());
 }
 TANDEM_SIM_INLINE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier) {
   sim::copy_in(shared, global, bytes, barrier);
 }
 TANDEM_SIM_INLINE void store_box(const TensorMap& map, BoxOrigin origin, const void* source, CachePolicy) {
-  sim::store_box(map, origin, source);
+  sim::store_box(map, origin.coordinates(), source);
+}
+TANDEM_SIM_INLINE void store_box(const TensorMap& map, PackedOrigin origin, const void* source, CachePolicy) {
+  sim::store_box(map, origin.coordinates(), source);
 }
 TANDEM_SIM_INLINE void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source) {
-  sim::reduce_add_box(map, origin, source);
+  sim::reduce_add_box(map, origin.coordinates(), source);
 }
 TANDEM_SIM_INLINE void commit_stores() { sim::commit_stores(); }
 template <int pending>

@@ -42,6 +42,26 @@ TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& ba
       : "memory");
 }
 
+TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, PackedOrigin origin,
+                            CachePolicy policy) {
+  const BoxCoordinates c = origin.coordinates();
+  if (policy != CachePolicy::normal) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;\n" ::"r"(shared_address(destination)),
+        "l"(&map), "r"(shared_address(&barrier)), "r"(c.at[0]), "r"(c.at[1]), "r"(c.at[2]), "r"(c.at[3]),
+        "r"(c.at[4]), "l"(l2_policy(policy))
+        : "memory");
+    return;
+  }
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];\n" ::"r"(shared_address(destination)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(c.at[0]), "r"(c.at[1]), "r"(c.at[2]), "r"(c.at[3]),
+      "r"(c.at[4])
+      : "memory");
+}
+
 TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
@@ -63,6 +83,24 @@ TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void*
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(&map),
       "r"(shared_address(source)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b)
+      : "memory");
+}
+
+TANDEM_DEVICE void store_box(const TensorMap& map, PackedOrigin origin, const void* source,
+                             CachePolicy policy) {
+  const BoxCoordinates c = origin.coordinates();
+  if (policy != CachePolicy::normal) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group.L2::cache_hint"
+        " [%0, {%2, %3, %4, %5, %6}], [%1], %7;\n" ::"l"(&map),
+        "r"(shared_address(source)), "r"(c.at[0]), "r"(c.at[1]), "r"(c.at[2]), "r"(c.at[3]), "r"(c.at[4]),
+        "l"(l2_policy(policy))
+        : "memory");
+    return;
+  }
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];\n" ::"l"(&map),
+      "r"(shared_address(source)), "r"(c.at[0]), "r"(c.at[1]), "r"(c.at[2]), "r"(c.at[3]), "r"(c.at[4])
       : "memory");
 }
 
