@@ -419,6 +419,9 @@ core::TensorList memory_of(const core::BackwardProblem& problem, const Choice& c
 }
 
 core::Status supported(const core::BackwardProblem& problem) {
+  if (problem.varlen.given)
+    return {TANDEM_UNSUPPORTED,
+            "varlen is given; the Hopper backend's tandem_backward has no variable lengths"};
   const Choice choice = choose(problem);
   if (!choice.found) return no_variant(problem);
   for (auto [name, tensor] : {std::pair{"q", &problem.q},
