@@ -20,6 +20,17 @@ bool add(const Struct*& given, core::CallKey* key) {
   return key->add(std::uint64_t{own != nullptr}) && (own == nullptr || key->add(*own));
 }
 
+/// The same of variable lengths, which point to a struct themselves; `own` is changed.
+bool add_varlen(const tandem_varlen*& given, tandem_varlen* own, core::CallKey* key) {
+  if (given != nullptr) {
+    if (!are_known(given->rotary)) return false;
+    *own = *given;
+    if (!add(own->rotary, key)) return false;
+    given = own;
+  }
+  return add(given, key);
+}
+
 template <typename Args>
 bool is_remembered(const Args* args) {
   return args != nullptr && args->struct_size == sizeof(Args) &&
@@ -28,7 +39,7 @@ bool is_remembered(const Args* args) {
 
 // Whoever adds a field looks here: the address of a struct is not what the struct says.
 #ifndef TANDEM_GROWN_STRUCTS  // tests/abi
-static_assert(sizeof(tandem_forward_args) == 496 && sizeof(tandem_backward_args) == 848 &&
+static_assert(sizeof(tandem_forward_args) == 496 && sizeof(tandem_backward_args) == 856 &&
               sizeof(tandem_decode_args) == 600 && sizeof(tandem_varlen) == 280 &&
               sizeof(tandem_scales) == 448 && sizeof(tandem_cache) == 208 &&
               sizeof(tandem_cache_scales) == 192 && sizeof(tandem_shared_prefixes) == 32 &&
@@ -42,21 +53,17 @@ bool key_of(const tandem_forward_args* args, Workspace workspace, core::CallKey*
       !are_known(args->mask, args->varlen, args->scales, args->block_list))
     return false;
   tandem_forward_args call = *args;
-  tandem_varlen varlen{};
-  if (args->varlen != nullptr) {
-    if (!are_known(args->varlen->rotary)) return false;
-    varlen = *args->varlen;
-    if (!add(varlen.rotary, key)) return false;
-    call.varlen = &varlen;
-  }
-  return add(call.mask, key) && add(call.varlen, key) && add(call.scales, key) && add(call.block_list, key) &&
-         key->add(call) && key->add(workspace);
+  tandem_varlen varlen;
+  return add_varlen(call.varlen, &varlen, key) && add(call.mask, key) && add(call.scales, key) &&
+         add(call.block_list, key) && key->add(call) && key->add(workspace);
 }
 
 bool key_of(const tandem_backward_args* args, Workspace workspace, core::CallKey* key) {
-  if (!is_remembered(args) || !are_known(args->mask)) return false;
+  if (!is_remembered(args) || !are_known(args->mask, args->varlen)) return false;
   tandem_backward_args call = *args;
-  return add(call.mask, key) && key->add(call) && key->add(workspace);
+  tandem_varlen varlen;
+  return add_varlen(call.varlen, &varlen, key) && add(call.mask, key) && key->add(call) &&
+         key->add(workspace);
 }
 
 bool key_of(const tandem_decode_args* args, Workspace workspace, core::CallKey* key) {

@@ -1,4 +1,3 @@
-
 #include "api/checks.h"
 #include "api/validate.h"
 
@@ -11,12 +10,16 @@ using core::Tensor;
 /// The caller's arguments, and what they point to.
 struct Args : tandem_backward_args {
   tandem_mask own_mask;
+  tandem_varlen own_varlen;
+
+  bool has_varlen() const { return varlen != nullptr; }
 };
 
 Status read(const tandem_backward_args* given, Args* known) {
   const StructName args{"args", "tandem_backward_args", TANDEM_SIZE_UP_TO(tandem_backward_args, softcap)};
   if (Status s = read_struct<tandem_backward_args>(args, given, known); !s.ok()) return s;
-  return read_mask(known->mask, &known->own_mask);
+  if (Status s = read_mask(known->mask, &known->own_mask); !s.ok()) return s;
+  return read_varlen(known->varlen, &known->own_varlen);
 }
 
 bool has_dlse(const Args& args) { return args.dlse.data != nullptr; }
@@ -35,6 +38,24 @@ ShortList<Named> statistics_of(const Args& args) {
   return {{"lse", &args.lse}};
 }
 
+/// Of variable lengths only those of packed sequences, and of entries, have gradients.
+Status check_options_of_varlen(const tandem_varlen& varlen) {
+  const auto refuse = [](const char* name, const char* what) {
+    return unsupported("varlen.", name, " is given; tandem_backward knows no ", what, ": pass NULL");
+  };
+  if (varlen.page_table != nullptr) return refuse("page_table", "pages");
+  if (varlen.k_new.data != nullptr) return refuse("k_new", "keys to append");
+  if (varlen.v_new.data != nullptr) return refuse("v_new", "values to append");
+  if (varlen.cu_seqlens_k_new != nullptr) return refuse("cu_seqlens_k_new", "keys to append");
+  if (varlen.rotary != nullptr) return refuse("rotary", "rotary embedding");
+  if (varlen.leftpad_k != nullptr) return refuse("leftpad_k", "padding");
+  if (varlen.batch_index != nullptr) return refuse("batch_index", "entries in another order");
+  if (varlen.split_size != 0)
+    return unsupported("varlen.split_size is ", varlen.split_size,
+                       "; tandem_backward gives the same bits in any batch without: it has to be 0");
+  return {};
+}
+
 Status check_options(const Args& args) {
   if (Status s = check_backend(args.backend); !s.ok()) return s;
   if (args.deterministic != 0 && args.deterministic != 1)
@@ -44,7 +65,8 @@ Status check_options(const Args& args) {
     return {TANDEM_UNSUPPORTED, "mask.chunk is not 0; tandem_backward knows no chunks"};
   if (args.dsinks != nullptr && args.sinks == nullptr)
     return invalid("sinks is NULL, but dsinks is not; pass the sinks of the forward, or dsinks NULL");
-  return check_scales({args.scale, args.softcap});
+  if (Status s = check_scales({args.scale, args.softcap}); !s.ok()) return s;
+  return check_options_of_varlen(args.own_varlen);
 }
 
 Status check_dtypes(const Args& args) {
@@ -62,7 +84,9 @@ Status check_shapes(const Args& args) {
   if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
   if (Status s = check_head_dim({"q", &args.q}); !s.ok()) return s;
   const Named q{"q", &args.q}, k{"k", &args.k};
-  ShortList<Agreement> agreements = {{k, q, 0}, {k, q, 3}};
+  ShortList<Agreement> agreements;
+  if (!args.has_varlen()) agreements.push_back({k, q, 0});
+  agreements.push_back({k, q, 3});
   const auto agree = [&](const Named& tensor, const Named& model, int dimensions) {
     for (int i = 0; i < dimensions; ++i) agreements.push_back({tensor, model, i});
   };
@@ -74,6 +98,8 @@ Status check_shapes(const Args& args) {
   if (Status s = check_agreements(agreements); !s.ok()) return s;
   for (const Named& statistic : statistics_of(args))
     if (Status s = check_columns_of_lse(statistic); !s.ok()) return s;
+  if (args.has_varlen())
+    if (Status s = check_varlen(args.own_varlen, {args.q, args.k, args.v}); !s.ok()) return s;
   return check_heads(args.q, k);
 }
 
@@ -81,7 +107,31 @@ Status check_shapes(const Args& args) {
 void name_heads(core::BackwardProblem& p) {
   for (Tensor* tensor : {&p.q, &p.o, &p.lse, &p.dout, &p.dlse, &p.dq})
     tensor->shape[1] = 0, tensor->shape[2] = p.kv_heads();
+  p.varlen.max_seqlen_q = 0;
   p.sinks = p.dsinks = nullptr;
+}
+
+core::BackwardProblem problem_of(const Args& args) {
+  core::BackwardProblem problem = {.q = args.q,
+                                   .k = args.k,
+                                   .v = args.v,
+                                   .o = args.o,
+                                   .lse = args.lse,
+                                   .dout = args.dout,
+                                   .dlse = has_dlse(args) ? args.dlse : Tensor{},
+                                   .dq = args.dq,
+                                   .dk = args.dk,
+                                   .dv = args.dv,
+                                   .mask = {},
+                                   .scale = resolve_scale(args.scale, args.q.shape[3]),
+                                   .softcap = args.softcap,
+                                   .sinks = args.sinks,
+                                   .dsinks = args.dsinks,
+                                   .varlen = args.has_varlen()
+                                                 ? resolve_varlen(args.own_varlen, {args.q, args.k, args.v})
+                                                 : core::Varlen{}};
+  problem.mask = resolve_mask(args.own_mask, problem.q_len(), problem.k_len());
+  return problem;
 }
 
 }  // namespace
@@ -94,21 +144,7 @@ Status validate_backward(const tandem_backward_args* args, bool need_data, core:
     drop_unused_strides(*tensor);
   for (const auto check : {check_options, check_dtypes, check_shapes})
     if (Status s = check(known); !s.ok()) return s;
-  *problem = {.q = known.q,
-              .k = known.k,
-              .v = known.v,
-              .o = known.o,
-              .lse = known.lse,
-              .dout = known.dout,
-              .dlse = has_dlse(known) ? known.dlse : Tensor{},
-              .dq = known.dq,
-              .dk = known.dk,
-              .dv = known.dv,
-              .mask = resolve_mask(known.own_mask, known.q.shape[1], known.k.shape[1]),
-              .scale = resolve_scale(known.scale, known.q.shape[3]),
-              .softcap = known.softcap,
-              .sinks = known.sinks,
-              .dsinks = known.dsinks};
+  *problem = problem_of(known);
   if (Status s = check_tensors(tensors_of(*problem), need_data); !s.ok()) return s;
   if (problem->q_heads() == 0 && problem->kv_heads() > 0) name_heads(*problem);
   return {};

@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "cpu/backward_tile.h"
 #include "cpu/parallel.h"
+#include "cpu/varlen.h"
 
 namespace tandem::cpu {
 namespace {
@@ -22,18 +23,23 @@ struct Plan {
   Tiling keys, queries;
   std::size_t head_dim, statistics, scratch;  ///< the latter in floats: per array, per thread
 
-  explicit Plan(const BackwardProblem& p)
+  /// `least_rows`: of a tile that there is scratch for.
+  explicit Plan(const BackwardProblem& p, std::int64_t least_rows = 0)
       : heads(p.batch() * p.kv_heads()),
         keys(heads, p.k_len(), tallest_backward_tile),
         queries(heads, p.q_len() * p.group(), tallest_backward_tile),
         head_dim(static_cast<std::size_t>(p.head_dim())),
         statistics(rounded_up(static_cast<std::size_t>(heads * RowStatistics::rows_of_head(p)))),
         scratch(rounded_up(BackwardScratch::size(
-            head_dim, static_cast<std::size_t>(std::max(keys.tile_rows, queries.tile_rows))))) {}
+            head_dim, static_cast<std::size_t>(std::max({keys.tile_rows, queries.tile_rows, least_rows}))))) {
+  }
 
   /// Whole blocks of 256 bytes.
   static std::size_t rounded_up(std::size_t floats) { return (floats + 63) / 64 * 64; }
 
+  std::size_t bytes() const {
+    return (2 * statistics + static_cast<std::size_t>(thread_count()) * scratch) * sizeof(float);
+  }
   std::int64_t tiles_of_keys() const { return heads * keys.tiles; }
   std::int64_t tiles_of_queries() const { return heads * queries.tiles; }
 
@@ -84,9 +90,10 @@ void find_statistics_of(const BackwardProblem& p, const BackwardTile& tile, cons
   }
 }
 
-/// The gradient of a head's sink: over all rows, also those that see no key.
+/// The part of a sequence, or of all of fixed lengths, in the gradient of a head's sink: over all rows, also
+/// those that see no key.
 template <typename Element>
-float sink_gradient(const BackwardProblem& p, std::int64_t h) {
+double sink_gradient(const BackwardProblem& p, std::int64_t h) {
   double sum = 0;
   for (std::int64_t b = 0; b < p.batch(); ++b)
     for (std::int64_t i = 0; i < p.q_len(); ++i) {
@@ -94,7 +101,7 @@ float sink_gradient(const BackwardProblem& p, std::int64_t h) {
       if (lse != -infinity)
         sum -= std::exp(static_cast<double>(p.sinks[h]) - lse) * delta_of<Element>(p, b, i, h);
     }
-  return static_cast<float>(sum);
+  return sum;
 }
 
 /// call.operator()<Element>() for the problem's dtype.
@@ -113,25 +120,26 @@ void with_element(const BackwardProblem& p, Call call) {
   }
 }
 
-}  // namespace
-
-std::size_t backward_workspace(const BackwardProblem& p) {
-  const Plan plan(p);
-  return (2 * plan.statistics + static_cast<std::size_t>(thread_count()) * plan.scratch) * sizeof(float);
+void find_sink_gradients(const BackwardProblem& p) {
+  for_each_task(p.dsinks == nullptr ? 0 : p.q_heads(), [&](std::int64_t head, int) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < sequences_of(p); ++i) {
+      const BackwardProblem own = sequence_of(p, i);
+      with_element(own, [&]<typename Element>() { sum += sink_gradient<Element>(own, head); });
+    }
+    p.dsinks[head] = static_cast<float>(sum);
+  });
 }
 
-void backward(const BackwardProblem& p, void* workspace) {
+/// The gradients of a sequence, or of all of fixed lengths, but for those of sinks.
+void backward_of_sequence(const BackwardProblem& p, float* memory) {
   const Plan plan(p);
-  auto* const memory = static_cast<float*>(workspace);
   const RowStatistics statistics{memory, memory + plan.statistics};
   std::fill_n(statistics.lse, plan.statistics, infinity);
   for_each_task(plan.tiles_of_queries(), [&](std::int64_t task, int) {
     const BackwardTile tile = plan.tile_of_queries(p, task);
     const RowStatistics own = statistics.of_head(p, tile.batch, tile.kv_head);
     with_element(p, [&]<typename Element>() { find_statistics_of<Element>(p, tile, own); });
-  });
-  for_each_task(p.dsinks == nullptr ? 0 : p.q_heads(), [&](std::int64_t head, int) {
-    with_element(p, [&]<typename Element>() { p.dsinks[head] = sink_gradient<Element>(p, head); });
   });
   const auto tile_rows = static_cast<std::size_t>(std::max(plan.keys.tile_rows, plan.queries.tile_rows));
   for_each_task(plan.tiles_of_keys() + plan.tiles_of_queries(), [&](std::int64_t task, int thread) {
@@ -143,6 +151,28 @@ void backward(const BackwardProblem& p, void* workspace) {
         tile_rows);
     run_backward_tile(p, tile, statistics.of_head(p, tile.batch, tile.kv_head), scratch);
   });
+}
+
+/// The longest sequence that the bounds allow; its tensors' data is not known.
+BackwardProblem longest_sequence(const BackwardProblem& p) {
+  BackwardProblem longest = p;
+  longest.varlen = {};
+  longest.q.shape[0] = 1, longest.q.shape[1] = p.q_len(), longest.k.shape[1] = p.k_len();
+  return longest;
+}
+
+}  // namespace
+
+std::size_t backward_workspace(const BackwardProblem& p) {
+  if (!p.varlen.given) return Plan(p).bytes();
+  // How tall each sequence's tiles are is not known here.
+  return Plan(longest_sequence(p), tallest_backward_tile).bytes();
+}
+
+void backward(const BackwardProblem& p, void* workspace) {
+  find_sink_gradients(p);
+  for (std::int64_t i = 0; i < sequences_of(p); ++i)
+    backward_of_sequence(sequence_of(p, i), static_cast<float*>(workspace));
 }
 
 }  // namespace tandem::cpu

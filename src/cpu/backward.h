@@ -12,7 +12,8 @@ namespace tandem::cpu {
 /// a key that a query does not see nor a row that sees no key is read for any sum.
 void reference_backward(const core::BackwardProblem& problem);
 
-/// Gradients before any rounding: elements in the order b, s, h, d; of sinks, where there are any, by head.
+/// Gradients before any rounding: elements in the order b, s, h, d, of variable lengths the rows in use of
+/// all sequences, one after another; of sinks, where there are any, by head.
 struct ReferenceGradients {
   std::vector<double> dq, dk, dv, dsinks;
 };
@@ -22,12 +23,13 @@ struct ReferenceGradients {
 ReferenceGradients reference_gradients(const core::BackwardProblem& problem);
 
 /// Bytes of workspace (aligned to 256) that `backward` needs: a few tiles per thread, and 8 for each query of
-/// each head.
+/// each head; of variable lengths, of the longest sequence that the problem's bounds allow.
 std::size_t backward_workspace(const core::BackwardProblem& problem);
 
 /// Tiled, in fp32 on all cores; bf16, fp16 or fp32 in and out. Allocates nothing. The result is the same to
-/// the bit in every run and for every number of threads, whatever `deterministic` says. A NaN or infinity
-/// reaches only what it has a part in by the definition.
+/// the bit in every run and for every number of threads, whatever `deterministic` says, and of variable
+/// lengths that of each sequence in a call of its own. A NaN or infinity reaches only what it has a part in
+/// by the definition.
 void backward(const core::BackwardProblem& problem, void* workspace);
 
 }  // namespace tandem::cpu

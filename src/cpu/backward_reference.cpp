@@ -1,6 +1,7 @@
 // The float64 oracle of the backward pass. Every line is the definition; nothing here is clever.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <span>
 
@@ -8,6 +9,7 @@
 #include "cpu/forward.h"
 #include "cpu/parallel.h"
 #include "cpu/rows.h"
+#include "cpu/varlen.h"
 
 namespace tandem::cpu {
 namespace {
@@ -65,7 +67,11 @@ struct ForwardResults {
   Dense o, lse;
 };
 
-/// Everything of a call in float64: inputs, and outputs to be added to.
+std::vector<double> zeros_of_sinks(const BackwardProblem& p) {
+  return std::vector<double>(p.sinks == nullptr ? 0 : static_cast<std::size_t>(p.q_heads()));
+}
+
+/// Everything of a sequence in float64, or of a call of fixed lengths: inputs, and outputs to be added to.
 struct Gradients {
   const BackwardProblem& p;
   const Dense q, k, v, dout;
@@ -83,7 +89,7 @@ struct Gradients {
         dq(p.dq),
         dk(p.dk),
         dv(p.dv),
-        dsinks(p.sinks == nullptr ? 0 : static_cast<std::size_t>(p.q_heads())) {}
+        dsinks(zeros_of_sinks(p)) {}
 
   /// rowsum(dout o) - dlse of query (b, i, h).
   double delta(std::int64_t b, std::int64_t i, std::int64_t h) const {
@@ -131,6 +137,15 @@ struct Gradients {
   }
 };
 
+/// `values` one after another behind those of `all`.
+void append(std::vector<double>& all, const std::vector<double>& values) {
+  all.insert(all.end(), values.begin(), values.end());
+}
+
+void add(std::vector<double>& sums, const std::vector<double>& values) {
+  std::transform(values.begin(), values.end(), sums.begin(), sums.begin(), std::plus<>());
+}
+
 /// o and lse in float64, from q, k and v alone.
 ForwardResults exact_results(const BackwardProblem& p) {
   ReferenceValues values = reference_values(core::forward_of(p));
@@ -143,21 +158,34 @@ ForwardResults exact_results(const BackwardProblem& p) {
 }  // namespace
 
 void reference_backward(const BackwardProblem& p) {
-  Gradients gradients(p, {widened(p.o), widened(p.lse)});
-  gradients.add_all();
-  round_into(p.dq, gradients.dq);
-  round_into(p.dk, gradients.dk);
-  round_into(p.dv, gradients.dv);
+  std::vector<double> dsinks = zeros_of_sinks(p);
+  for (std::int64_t i = 0; i < sequences_of(p); ++i) {
+    BackwardProblem own = sequence_of(p, i);
+    if (p.dsinks == nullptr) own.sinks = nullptr;  // they are in lse, and not to be read
+    Gradients gradients(own, {widened(own.o), widened(own.lse)});
+    gradients.add_all();
+    round_into(own.dq, gradients.dq);
+    round_into(own.dk, gradients.dk);
+    round_into(own.dv, gradients.dv);
+    add(dsinks, gradients.dsinks);
+  }
   if (p.dsinks != nullptr)
-    std::transform(gradients.dsinks.begin(), gradients.dsinks.end(), p.dsinks,
+    std::transform(dsinks.begin(), dsinks.end(), p.dsinks,
                    [](double gradient) { return static_cast<float>(gradient); });
 }
 
 ReferenceGradients reference_gradients(const BackwardProblem& p) {
-  Gradients gradients(p, exact_results(p));
-  gradients.add_all();
-  return {std::move(gradients.dq.values), std::move(gradients.dk.values), std::move(gradients.dv.values),
-          std::move(gradients.dsinks)};
+  ReferenceGradients all{{}, {}, {}, zeros_of_sinks(p)};
+  for (std::int64_t i = 0; i < sequences_of(p); ++i) {
+    const BackwardProblem own = sequence_of(p, i);
+    Gradients gradients(own, exact_results(own));
+    gradients.add_all();
+    append(all.dq, gradients.dq.values);
+    append(all.dk, gradients.dk.values);
+    append(all.dv, gradients.dv.values);
+    add(all.dsinks, gradients.dsinks);
+  }
+  return all;
 }
 
 }  // namespace tandem::cpu

@@ -13,28 +13,42 @@ namespace {
 
 using core::Tensor;
 
-/// The rows of one entry.
-Tensor rows_of(const Tensor& tensor, std::int64_t entry, const core::RowSpan& span) {
-  Tensor rows = tensor;
-  const std::int64_t elements = entry * tensor.stride[0] + span.begin * tensor.stride[1];
-  if (tensor.data != nullptr)
-    rows.data = static_cast<std::byte*>(tensor.data) +
-                elements * static_cast<std::int64_t>(core::size_of(tensor.dtype));
-  rows.shape[0] = 1;
-  rows.shape[1] = span.length;
-  return rows;
-}
-
+/// Rows of one entry.
 struct Rows {
   std::int64_t entry;
   core::RowSpan span;
 };
+
+/// They as a tensor of their own.
+Tensor take(const Tensor& tensor, const Rows& of) {
+  Tensor rows = tensor;
+  const std::int64_t elements = of.entry * tensor.stride[0] + of.span.begin * tensor.stride[1];
+  if (tensor.data != nullptr)
+    rows.data = static_cast<std::byte*>(tensor.data) +
+                elements * static_cast<std::int64_t>(core::size_of(tensor.dtype));
+  rows.shape[0] = 1;
+  rows.shape[1] = of.span.length;
+  return rows;
+}
 
 Rows rows_of_sequence(const std::int32_t* cu_seqlens, std::int64_t index, std::int64_t rows,
                       std::int64_t most) {
   const auto total = static_cast<std::int32_t>(rows), bound = static_cast<std::int32_t>(most);
   if (cu_seqlens == nullptr) return {index, core::span_of(0, total, total, bound)};
   return {0, core::span_of(cu_seqlens[index], cu_seqlens[index + 1], total, bound)};
+}
+
+/// Of q and its like, which have so many rows.
+Rows rows_of_queries(const core::Varlen& varlen, std::int64_t index, std::int64_t rows) {
+  return rows_of_sequence(varlen.cu_seqlens_q, index, rows, varlen.max_seqlen_q);
+}
+
+/// Of k and its like where keys are neither paged nor padded: those in use.
+Rows rows_of_keys(const core::Varlen& varlen, std::int64_t index, std::int64_t rows) {
+  Rows keys = rows_of_sequence(varlen.cu_seqlens_k, index, rows, varlen.max_seqlen_k);
+  if (varlen.seqused_k != nullptr)
+    keys.span.length = core::clamp(varlen.seqused_k[index], 0, keys.span.length);
+  return keys;
 }
 
 /// Rows of a sequence, one after another in `memory`; zeros for those whose page or entry does not exist.
@@ -84,11 +98,11 @@ SequenceProblem::SequenceProblem(const core::ForwardProblem& whole, std::int64_t
   const core::Varlen& varlen = whole.varlen;
   problem_.varlen = {};
   problem_.slopes = whole.slopes.of_sequence(index);
-  const Rows q = rows_of_sequence(varlen.cu_seqlens_q, index, whole.q.shape[1], varlen.max_seqlen_q);
-  problem_.q = rows_of(whole.q, q.entry, q.span);
-  problem_.o = rows_of(whole.o, q.entry, q.span);
+  const Rows q = rows_of_queries(varlen, index, whole.q.shape[1]);
+  problem_.q = take(whole.q, q);
+  problem_.o = take(whole.o, q);
   if (whole.tree != nullptr) problem_.tree = whole.tree + q.entry * whole.q.shape[1] + q.span.begin;
-  if (whole.lse.data != nullptr) problem_.lse = rows_of(whole.lse, q.entry, q.span);
+  if (whole.lse.data != nullptr) problem_.lse = take(whole.lse, q);
   find_keys(whole, index);
   if (varlen.rotates()) rotate_queries(varlen.rotary, rotated);
 }
@@ -96,18 +110,17 @@ SequenceProblem::SequenceProblem(const core::ForwardProblem& whole, std::int64_t
 void SequenceProblem::find_keys(const core::ForwardProblem& whole, std::int64_t index) {
   const core::Varlen& varlen = whole.varlen;
   if (varlen.cu_seqlens_k != nullptr) {
-    Rows k = rows_of_sequence(varlen.cu_seqlens_k, index, whole.k.shape[1], varlen.max_seqlen_k);
-    if (varlen.seqused_k != nullptr) k.span.length = core::clamp(varlen.seqused_k[index], 0, k.span.length);
-    problem_.k = rows_of(whole.k, k.entry, k.span);
-    problem_.v = rows_of(whole.v, k.entry, k.span);
+    const Rows k = rows_of_keys(varlen, index, whole.k.shape[1]);
+    problem_.k = take(whole.k, k);
+    problem_.v = take(whole.v, k);
     return;
   }
   const core::RowSpan rows = cache_rows_of(whole, index).keys(static_cast<std::int32_t>(varlen.max_seqlen_k));
   const KeyPlaces places = places_of(whole, index);
   first_position_ = rows.begin;
   if (varlen.page_table == nullptr && exists(whole.k, {places.entry, 0})) {
-    problem_.k = rows_of(whole.k, places.entry, rows);
-    problem_.v = rows_of(whole.v, places.entry, rows);
+    problem_.k = take(whole.k, {places.entry, rows});
+    problem_.v = take(whole.v, {places.entry, rows});
     return;
   }
   problem_.k = gather(whole.k, places, rows, keys_);
@@ -132,6 +145,20 @@ void SequenceProblem::rotate_queries(const core::Rotary& rotary, RotatedQueries 
     }
   });
   problem_.q = turned;
+}
+
+std::int64_t sequences_of(const core::BackwardProblem& p) { return p.varlen.given ? p.varlen.sequences : 1; }
+
+core::BackwardProblem sequence_of(const core::BackwardProblem& whole, std::int64_t index) {
+  core::BackwardProblem own = whole;
+  own.dsinks = nullptr;
+  if (!whole.varlen.given) return own;
+  own.varlen = {};
+  const Rows q = rows_of_queries(whole.varlen, index, whole.q.shape[1]);
+  for (Tensor* tensor : {&own.q, &own.o, &own.lse, &own.dout, &own.dlse, &own.dq}) *tensor = take(*tensor, q);
+  const Rows k = rows_of_keys(whole.varlen, index, whole.k.shape[1]);
+  for (Tensor* tensor : {&own.k, &own.v, &own.dk, &own.dv}) *tensor = take(*tensor, k);
+  return own;
 }
 
 void append(const core::ForwardProblem& p) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/backward_problem.h"
 #include "core/problem.h"
 
 namespace tandem::cpu {
@@ -33,6 +34,13 @@ class SequenceProblem {
   std::int64_t first_position_ = 0;  ///< of the first key
   std::vector<std::byte> queries_, keys_, values_;
 };
+
+/// How many sequences a problem of the backward pass has as problems of their own: one of fixed lengths is
+/// its own only one.
+std::int64_t sequences_of(const core::BackwardProblem& problem);
+/// One of them: rows of the whole problem's tensors. Its lengths are clamped too. dsinks is not wanted of it,
+/// since it is a sum over all sequences. Allocates nothing.
+core::BackwardProblem sequence_of(const core::BackwardProblem& problem, std::int64_t index);
 
 /// Writes the new keys, rotated, and values of all sequences to the caches. What belongs in an entry or a
 /// page that does not exist, or has no room, is lost.

@@ -11,20 +11,6 @@
 namespace tandem::test {
 namespace {
 
-std::int64_t random_length(Random& random, std::int64_t max_len) {
-  const auto below = [&](std::int64_t limit) {
-    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit));
-  };
-  switch (random() % 4) {
-    case 0:
-      return below(5);  // 0 too
-    case 1:
-      return below(max_len + 1);
-    default:
-      return below(std::min<std::int64_t>(max_len + 1, 70));
-  }
-}
-
 BackwardCase random_shapes(Random& random, std::uint64_t seed, tandem_dtype dtype, std::int64_t max_len) {
   BackwardCase c;
   ForwardCase& f = c.forward;
@@ -75,6 +61,20 @@ void poison_row(HostTensor& tensor, const Layout& layout, std::int64_t s) {
 }
 
 }  // namespace
+
+std::int64_t random_length(Random& random, std::int64_t max_len) {
+  const auto below = [&](std::int64_t limit) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit));
+  };
+  switch (random() % 4) {
+    case 0:
+      return below(5);  // 0 too
+    case 1:
+      return below(max_len + 1);
+    default:
+      return below(std::min<std::int64_t>(max_len + 1, 70));
+  }
+}
 
 std::ostream& operator<<(std::ostream& out, const BackwardCase& c) {
   out << c.forward << (c.dlse ? " dlse" : "") << (c.sinks ? " sinks" : "")
@@ -183,50 +183,65 @@ void BackwardTensors::poison_unseen_rows() {
   }
 }
 
-std::string BackwardTensors::dsinks_failure() const {
-  constexpr double rounding = 1e-4;
+BackwardTensors::SinkGradient BackwardTensors::sink_gradient(std::int64_t h) const {
   const ForwardCase& f = setup.forward;
-  std::ostringstream failure;
-  for (std::int64_t h = 0; setup.sinks && h < f.q_heads; ++h) {
-    double gradient = 0, magnitude = 0;
-    for (std::int64_t b = 0; b < f.batch; ++b)
-      for (std::int64_t i = 0; i < f.q_len; ++i) {
-        const double row_lse = lse.at(b, i, h, 0), weight = std::exp(sinks.at(0, 0, 0, h) - row_lse);
-        if (row_lse == -std::numeric_limits<double>::infinity()) continue;
-        const double of_lse = setup.dlse ? dlse.at(b, i, h, 0) : 0;
-        gradient += weight * of_lse, magnitude += weight * std::abs(of_lse);
-        for (std::int64_t e = 0; e < f.head_dim; ++e) {
-          const double product = dout.at(b, i, h, e) * o.at(b, i, h, e);
-          gradient -= weight * product, magnitude += weight * std::abs(product);
-        }
+  SinkGradient sum;
+  for (std::int64_t b = 0; b < f.batch; ++b)
+    for (std::int64_t i = 0; i < f.q_len; ++i) {
+      const double row_lse = lse.at(b, i, h, 0), weight = std::exp(sinks.at(0, 0, 0, h) - row_lse);
+      if (row_lse == -std::numeric_limits<double>::infinity()) continue;
+      const double of_lse = setup.dlse ? dlse.at(b, i, h, 0) : 0;
+      sum.gradient += weight * of_lse, sum.magnitude += weight * std::abs(of_lse);
+      for (std::int64_t e = 0; e < f.head_dim; ++e) {
+        const double product = dout.at(b, i, h, e) * o.at(b, i, h, e);
+        sum.gradient -= weight * product, sum.magnitude += weight * std::abs(product);
       }
-    const double result = dsinks.at(0, 0, 0, h);
+    }
+  return sum;
+}
+
+std::string BackwardTensors::dsinks_failure() const {
+  std::vector<SinkGradient> expected;
+  for (std::int64_t h = 0; setup.sinks && h < setup.forward.q_heads; ++h)
+    expected.push_back(sink_gradient(h));
+  return failure_of_dsinks(dsinks, expected);
+}
+
+std::string failure_of_dsinks(const HostTensor& dsinks,
+                              const std::vector<BackwardTensors::SinkGradient>& expected) {
+  constexpr double rounding = 1e-4;
+  std::ostringstream failure;
+  for (std::size_t h = 0; h < expected.size(); ++h) {
+    const auto& [gradient, magnitude] = expected[h];
+    const double result = dsinks.at(0, 0, 0, static_cast<std::int64_t>(h));
     if (!(std::abs(result - gradient) <= rounding * magnitude))
       failure << "dsinks[" << h << "] is " << result << ", not " << gradient << "; ";
   }
   if (!dsinks.guards_intact()) failure << "cells beside dsinks were written; ";
-  if (!setup.sinks && !dsinks.untouched()) failure << "dsinks were written that nobody wanted; ";
+  if (expected.empty() && !dsinks.untouched()) failure << "dsinks were written that nobody wanted; ";
   return failure.str();
 }
 
-BackwardArgs::BackwardArgs(const BackwardTensors& t) : mask(to_c(t.setup.forward.mask)) {
+BackwardArgs::BackwardArgs(const BackwardTensors& t) : BackwardArgs(t.problem(), t.setup) {}
+
+BackwardArgs::BackwardArgs(const core::BackwardProblem& p, const BackwardCase& setup)
+    : mask(to_c(setup.forward.mask)) {
   args.struct_size = sizeof(args);
-  args.deterministic = t.setup.deterministic;
-  args.q = t.q.view();
-  args.k = t.k.view();
-  args.v = t.v.view();
-  args.o = t.o.view();
-  args.lse = t.lse.view();
-  args.dout = t.dout.view();
-  if (t.setup.dlse) args.dlse = t.dlse.view();
-  args.dq = t.dq.view();
-  args.dk = t.dk.view();
-  args.dv = t.dv.view();
+  args.deterministic = setup.deterministic;
+  args.q = p.q, args.k = p.k, args.v = p.v;
+  args.o = p.o, args.lse = p.lse, args.dout = p.dout, args.dlse = p.dlse;
+  args.dq = p.dq, args.dk = p.dk, args.dv = p.dv;
   args.mask = &mask;
-  args.scale = t.setup.forward.scale;
-  args.softcap = t.setup.forward.softcap;
-  const core::BackwardProblem problem = t.problem();
-  args.sinks = problem.sinks, args.dsinks = problem.dsinks;
+  args.scale = setup.forward.scale;
+  args.softcap = setup.forward.softcap;
+  args.sinks = p.sinks, args.dsinks = p.dsinks;
+  if (!p.varlen.given) return;
+  varlen.struct_size = sizeof(varlen);
+  varlen.batch = p.varlen.sequences;
+  varlen.cu_seqlens_q = p.varlen.cu_seqlens_q, varlen.cu_seqlens_k = p.varlen.cu_seqlens_k;
+  varlen.seqused_k = p.varlen.seqused_k;
+  varlen.max_seqlen_q = p.varlen.max_seqlen_q, varlen.max_seqlen_k = p.varlen.max_seqlen_k;
+  args.varlen = &varlen;
 }
 
 Allowance gradient_allowance(const core::BackwardProblem& p) {

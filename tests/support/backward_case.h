@@ -4,6 +4,7 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "core/backward_problem.h"
 #include "tests/support/compare.h"
@@ -21,6 +22,9 @@ struct BackwardCase {
 };
 
 std::ostream& operator<<(std::ostream& out, const BackwardCase& c);
+
+/// A few elements, 0 too, or anything up to `max_len`.
+std::int64_t random_length(Random& random, std::int64_t max_len);
 
 /// Shapes, masks, groups, options and layouts of every kind; lengths up to `max_len`. Some rows see no key.
 BackwardCase random_backward_case(std::uint64_t seed, tandem_dtype dtype, std::int64_t max_len);
@@ -46,6 +50,13 @@ struct BackwardTensors {
   /// dlse where q does, but for sinks, which read them. lse does not: a row without keys has -inf.
   void poison_unseen_rows();
 
+  /// The gradient of a head's sink by its definition, over o, lse, dout and dlse as they are now, and the sum
+  /// of its terms' magnitudes.
+  struct SinkGradient {
+    double gradient = 0, magnitude = 0;
+  };
+  SinkGradient sink_gradient(std::int64_t head) const;
+
   /// How far dsinks are from their definition over o, lse, dout and dlse as they are now, beyond what sums in
   /// fp32 lose. "" where they are not, or are not wanted.
   std::string dsinks_failure() const;
@@ -58,13 +69,20 @@ struct BackwardTensors {
   BackwardTensors(const BackwardCase& c, const core::BackwardProblem& shapes);
 };
 
+/// What is wrong with dsinks where the heads' gradients are these; none: they are not wanted. "" if nothing
+/// is.
+std::string failure_of_dsinks(const HostTensor& dsinks,
+                              const std::vector<BackwardTensors::SinkGradient>& expected);
+
 /// The arguments of a case as callers of the C interface say them, over its tensors.
 struct BackwardArgs {
   explicit BackwardArgs(const BackwardTensors& tensors);
+  BackwardArgs(const core::BackwardProblem& problem, const BackwardCase& setup);
   BackwardArgs(const BackwardArgs&) = delete;
 
   tandem_mask mask;
-  tandem_backward_args args{};  ///< points to the mask above
+  tandem_varlen varlen{};
+  tandem_backward_args args{};  ///< points to the mask above, and to the lengths where there are any
 };
 
 /// What gradients of normally distributed values are granted: rowsum(dout o) cancels with dout v^T, and a cap
