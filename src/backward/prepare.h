@@ -93,7 +93,8 @@ TANDEM_DEVICE void clear_rows(const core::TensorView& gradient, const ListedRows
   const int column = 8 * static_cast<int>(hw::lane_index());
   if (column >= head_dim) return;
   constexpr std::uint32_t zeros[4] = {};
-  for (int i = static_cast<int>(hw::warp_index()); i < rows.count * heads; i += small_threads / hw::warp_size)
+  const int warp = static_cast<int>(hw::thread_index()) / hw::warp_size;
+  for (int i = warp; i < rows.count * heads; i += small_threads / hw::warp_size)
     hw::store_global(
         static_cast<void*>(gradient.row<std::uint16_t>(0, rows.first + i / heads, i % heads) + column), zeros);
 }
