@@ -50,7 +50,6 @@ struct VarlenLists {
   std::int32_t* unseen;       ///< blocks of keys that nobody sees
 };
 
-
 /// Of the kernels with products.
 struct BackwardArguments {
   hw::TensorMap q, dout, k, v;  ///< boxes of 64 columns x the rows of a tile in shared memory
@@ -66,7 +65,7 @@ struct BackwardArguments {
   core::Divisor group;  ///< query heads per key/value head, or split of one
   /// Where lengths vary, those of a tile are in its sequence (work.h), and padded_q_len has all sequences'.
   Extent extent;
-  VarlenLists lists;    ///< where lengths vary
+  VarlenLists lists;   ///< where lengths vary
   float scale;         ///< of dQ and dK
   float scale_log2;    ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;  ///< softcap: scores become tanh(score_to_cap * score)
@@ -82,10 +81,10 @@ struct PrepareArguments {
   int counter_count;        ///< 0: nobody adds
   core::Divisor row_blocks, q_heads;
   Extent extent;
-  VarlenLists lists;        ///< where lengths vary, and the rest too
+  VarlenLists lists;            ///< where lengths vary, and the rest too
   core::TensorView dq, dk, dv;  ///< cleared where queries see nothing, or nobody sees keys
-  Statistics unseeing;      ///< of such queries; nullptr where they do not matter
-  int unseeing_blocks;      ///< blocks of the grid for these, behind those of rows of statistics
+  Statistics unseeing;          ///< of such queries; nullptr where they do not matter
+  int unseeing_blocks;          ///< blocks of the grid for these, behind those of rows of statistics
   int kv_heads;
 };
 

@@ -123,7 +123,8 @@ TANDEM_DEVICE void list_tiles(std::int32_t* list, const ListedTiles& tiles, int 
 TANDEM_DEVICE void list_rows(std::int32_t* list, int first, int count, int begin, int rows) {
   for (int i = static_cast<int>(hw::thread_index()); i < count; i += small_threads) {
     const int done = i * part_rows;
-    tile::store_words(list_entry(list, first + i), begin + done, core::clamp(rows - done, 0, part_rows), 0, 0);
+    tile::store_words(list_entry(list, first + i), begin + done, core::clamp(rows - done, 0, part_rows), 0,
+                      0);
   }
 }
 
@@ -138,8 +139,7 @@ TANDEM_DEVICE void list_kernel(const ListArguments& args) {
   const VarlenLists& lists = args.lists;
   if (index == 0 && hw::thread_index() == 0) {
     store_size(lists.key_tiles, all.key_tiles * args.key_tiles.heads);
-    if (lists.query_tiles != nullptr)
-      store_size(lists.query_tiles, all.query_tiles * args.query_tiles.heads);
+    if (lists.query_tiles != nullptr) store_size(lists.query_tiles, all.query_tiles * args.query_tiles.heads);
     store_size(lists.unseeing, all.unseeing);
     store_size(lists.unseen, all.unseen);
   }

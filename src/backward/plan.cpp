@@ -23,8 +23,7 @@ const BackwardVariant* find(const core::BackwardProblem& problem, Kernel kernel)
   if (problem.dtype() == TANDEM_FP32) return nullptr;
   const auto operand = hw::operand_of(problem.dtype());
   int head_dim = 0;
-  for (const BackwardVariant& v :
-       all_variants(problem.varlen.given ? Lengths::varlen : Lengths::uniform)) {
+  for (const BackwardVariant& v : all_variants(problem.varlen.given ? Lengths::varlen : Lengths::uniform)) {
     if (v.head_dim < problem.head_dim()) continue;
     if (head_dim == 0) head_dim = v.head_dim;
     if (v.head_dim == head_dim && v.operand == operand && v.softcap == (problem.softcap > 0) &&
@@ -254,7 +253,8 @@ Step<PrepareFamily> Call::prepare_rows(const core::BackwardProblem& p, const Sta
   args.counters = counters_, args.counter_count = counter_count;
   args.row_blocks = core::Divisor(std::max(args.extent.padded_q_len / part_rows, 1));
   args.q_heads = core::Divisor(args.extent.q_heads);
-  return prepare_step(p, {choice_.keys.operand, choice_.keys.head_dim}, static_cast<int>(row_blocks(p)), args);
+  return prepare_step(p, {choice_.keys.operand, choice_.keys.head_dim}, static_cast<int>(row_blocks(p)),
+                      args);
 }
 
 Step<PrepareFamily> Call::prepare() const {
@@ -274,10 +274,9 @@ Step<PrepareFamily> Call::prepare_unseeing() const {
 Step<SinksFamily> Call::sinks() const {
   const core::BackwardProblem& p = cropped_.problem;
   const auto rows = [](std::int64_t q_len) { return core::round_up(q_len, query_padding); };
-  return sinks_step(p,
-                    {statistics_, unseeing_statistics_, rows(p.q_len()), rows(cropped_.unseeing_queries),
-                     p.batch()},
-                    workspace());
+  return sinks_step(
+      p, {statistics_, unseeing_statistics_, rows(p.q_len()), rows(cropped_.unseeing_queries), p.batch()},
+      workspace());
 }
 
 Step<Family> Call::products(const BackwardVariant& variant) const {

@@ -38,8 +38,8 @@ Choice choice_with(const BackwardVariant& variant);
 /// Every variant that is built for these lengths, head dims ascending; those for study last.
 const std::vector<BackwardVariant>& all_variants(Lengths lengths = Lengths::uniform);
 
-/// The problem, of uniform lengths, without the first queries, which see no key, and the first keys, which nobody sees; whatever
-/// they hold, it is not read. Their gradients are 0.
+/// The problem, of uniform lengths, without the first queries, which see no key, and the first keys, which
+/// nobody sees; whatever they hold, it is not read. Their gradients are 0.
 struct Cropped {
   core::BackwardProblem problem;
   std::int64_t unseeing_queries, unseen_keys;
@@ -83,7 +83,8 @@ struct WorkspaceLayout {
 WorkspaceLayout workspace_layout(const Cropped& cropped, const RingPlan& ring, const KeptPlan& kept);
 WorkspaceLayout layout_of(const core::BackwardProblem& problem, const Choice& choice);
 
-/// The kernels of one call of uniform lengths (varlen_plan.h has the others), in a workspace of so many bytes as the layout says, aligned to 256.
+/// The kernels of one call of uniform lengths (varlen_plan.h has the others), in a workspace of so many bytes
+/// as the layout says, aligned to 256.
 class Call {
  public:
   Call(const core::BackwardProblem& problem, const Choice& choice, int sm_count, void* workspace);
@@ -154,8 +155,8 @@ core::Status supported(const core::BackwardProblem& problem);
 /// and 4 for each 64 x 64 of these; and where groups are split, for each split 8 for each element of its
 /// keys, padded likewise.
 ///
-/// Where lengths vary, 8 for each query of each head, each sequence's padded to 128; up to head dim 128, 4 for
-/// each element of q, padded so too; and 32 for each tile.
+/// Where lengths vary, 8 for each query of each head, each sequence's padded to 128; up to head dim 128, 4
+/// for each element of q, padded so too; and 32 for each tile.
 std::size_t workspace_bytes(const core::BackwardProblem& problem);
 /// With kernels that were chosen.
 std::size_t workspace_bytes(const core::BackwardProblem& problem, const Choice& choice);

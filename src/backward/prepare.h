@@ -96,7 +96,8 @@ TANDEM_DEVICE void clear_rows(const core::TensorView& gradient, const ListedRows
   const int warp = static_cast<int>(hw::thread_index()) / hw::warp_size;
   for (int i = warp; i < rows.count * heads; i += small_threads / hw::warp_size)
     hw::store_global(
-        static_cast<void*>(gradient.row<std::uint16_t>(0, rows.first + i / heads, i % heads) + column), zeros);
+        static_cast<void*>(gradient.row<std::uint16_t>(0, rows.first + i / heads, i % heads) + column),
+        zeros);
 }
 
 /// Where lengths vary: 64 queries that see no key, which matter to sinks, of all heads.

@@ -38,13 +38,11 @@ TANDEM_DEVICE int hidden_rows(int length, int other, int limit) {
 TANDEM_DEVICE CroppedSequence read_sequence(const ListArguments& args, int index) {
   const core::RowSpan q = rows_of_sequence(args.q, index);
   core::RowSpan k = rows_of_sequence(args.k, index);
-  if (args.seqused_k != nullptr)
-    k.length = core::clamp(hw::load_global(args.seqused_k + index), 0, k.length);
+  if (args.seqused_k != nullptr) k.length = core::clamp(hw::load_global(args.seqused_k + index), 0, k.length);
   const int unseeing = hidden_rows(q.length, k.length, args.mask.right),
             unseen = hidden_rows(k.length, q.length, args.mask.left);
-  return {{q.begin + unseeing, q.length - unseeing, k.begin + unseen, k.length - unseen, 0},
-          unseeing,
-          unseen};
+  return {
+      {q.begin + unseeing, q.length - unseeing, k.begin + unseen, k.length - unseen, 0}, unseeing, unseen};
 }
 
 }  // namespace tandem::backward

@@ -49,8 +49,10 @@ Step<Family> products_step(const core::BackwardProblem& p, const Products& produ
   step.record.request({"k", p.k, key_rows, &BackwardArguments::k});
   step.record.request({"v", p.v, key_rows, &BackwardArguments::v});
   if (variant.adds_dq()) {
-    step.record.request({"workspace", sums_tensor(products.parts, products.arguments.ring.sums),
-                         {part_box_rows}, &BackwardArguments::dq_sums});
+    step.record.request({"workspace",
+                         sums_tensor(products.parts, products.arguments.ring.sums),
+                         {part_box_rows},
+                         &BackwardArguments::dq_sums});
     step.record.request({"dq", p.dq, {part_rows, 1, packed}, &BackwardArguments::dq_rows});
   }
   step.memory.add("q", core::Role::input, p.q);

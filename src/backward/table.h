@@ -61,10 +61,9 @@ struct VarlenGroup;
 template <int head_dim>
 struct StudyGroup;
 
-struct Family
-    : launch::Groups<Group<64>, Group<96>, Group<128>, Group<192>, Group<256>, VarlenGroup<64>,
-                     VarlenGroup<96>, VarlenGroup<128>, VarlenGroup<192>, VarlenGroup<256>, StudyGroup<64>,
-                     StudyGroup<96>, StudyGroup<128>> {
+struct Family : launch::Groups<Group<64>, Group<96>, Group<128>, Group<192>, Group<256>, VarlenGroup<64>,
+                               VarlenGroup<96>, VarlenGroup<128>, VarlenGroup<192>, VarlenGroup<256>,
+                               StudyGroup<64>, StudyGroup<96>, StudyGroup<128>> {
   using Variant = BackwardVariant;
   using Arguments = BackwardArguments;
   static constexpr const char* name = "a kernel of the backward";

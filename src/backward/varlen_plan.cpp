@@ -67,8 +67,7 @@ VarlenBounds bounds_of(const core::BackwardProblem& p, const Choice& choice) {
   if (queries == 0 || keys == 0) return bounds;
   bounds.key_tiles = most_blocks(keys, sequences, choice.keys.block_n) * p.kv_heads();
   if (choice.adds_dq()) {
-    bounds.parts =
-        p.q_heads() * (bounds.seeing_rows / part_rows) * parts_of_rows(choice.keys.head_dim);
+    bounds.parts = p.q_heads() * (bounds.seeing_rows / part_rows) * parts_of_rows(choice.keys.head_dim);
   } else {
     bounds.query_tiles = most_blocks(queries, sequences, choice.queries.block_m) * p.q_heads();
   }
@@ -112,10 +111,9 @@ VarlenCall::VarlenCall(const core::BackwardProblem& problem, const Choice& choic
       bounds_(bounds_of(problem, choice)),
       layout_(varlen_layout(problem, choice)),
       workspace_(workspace) {
-  lists_ = {at<std::int32_t>(layout_.key_tiles),
-            choice.adds_dq() ? nullptr : at<std::int32_t>(layout_.query_tiles),
-            at<std::int32_t>(layout_.seeing), at<std::int32_t>(layout_.unseeing),
-            at<std::int32_t>(layout_.unseen)};
+  lists_ = {
+      at<std::int32_t>(layout_.key_tiles), choice.adds_dq() ? nullptr : at<std::int32_t>(layout_.query_tiles),
+      at<std::int32_t>(layout_.seeing), at<std::int32_t>(layout_.unseeing), at<std::int32_t>(layout_.unseen)};
   // What the lists need of the tensors as they were given.
   entries_q_ = packed_rows(problem.varlen.cu_seqlens_q, problem.q, problem.varlen.max_seqlen_q);
   entries_k_ = packed_rows(problem.varlen.cu_seqlens_k, problem.k, problem.varlen.max_seqlen_k);
@@ -137,8 +135,7 @@ Step<ListFamily> VarlenCall::list() const {
   args.seqused_k = varlen.seqused_k;
   args.mask = p.mask.narrowed<std::int32_t>();
   args.key_tiles = {static_cast<int>(p.kv_heads()), choice_.keys.block_n, cached_rows(p, choice_, true)};
-  args.query_tiles = {static_cast<int>(p.q_heads()), choice_.queries.block_m,
-                      cached_rows(p, choice_, false)};
+  args.query_tiles = {static_cast<int>(p.q_heads()), choice_.queries.block_m, cached_rows(p, choice_, false)};
   args.seeing_blocks = static_cast<int>(bounds_.seeing_rows / part_rows);
   Step<ListFamily> step{{{}, p.kv_heads() == 0 ? 0 : args.sequences, args}, {}};
   core::add_lengths(step.memory, varlen);
@@ -157,14 +154,12 @@ Step<PrepareFamily> VarlenCall::prepare() const {
   args.lists = lists_;
   args.dq = core::TensorView::of(p.dq);
   args.dk = core::TensorView::of(p.dk), args.dv = core::TensorView::of(p.dv);
-  if (p.dsinks != nullptr)
-    args.unseeing = statistics_at(layout_.unseeing_lse_log2, layout_.unseeing_delta);
+  if (p.dsinks != nullptr) args.unseeing = statistics_at(layout_.unseeing_lse_log2, layout_.unseeing_delta);
   args.unseeing_blocks = static_cast<int>(bounds_.unseeing_blocks);
   args.kv_heads = static_cast<int>(p.kv_heads());
-  const std::int64_t blocks =
-      row_blocks * p.q_heads() + bounds_.unseeing_blocks + bounds_.unseen_blocks;
-  Step<PrepareFamily> step = prepare_step(
-      p, {choice_.keys.operand, choice_.keys.head_dim, Lengths::varlen}, static_cast<int>(blocks), args);
+  const std::int64_t blocks = row_blocks * p.q_heads() + bounds_.unseeing_blocks + bounds_.unseen_blocks;
+  Step<PrepareFamily> step = prepare_step(p, {choice_.keys.operand, choice_.keys.head_dim, Lengths::varlen},
+                                          static_cast<int>(blocks), args);
   step.memory.add("dq", core::Role::output, p.dq);
   step.memory.add("dk", core::Role::output, p.dk);
   step.memory.add("dv", core::Role::output, p.dv);

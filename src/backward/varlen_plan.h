@@ -27,7 +27,7 @@ VarlenBounds bounds_of(const core::BackwardProblem& problem, const Choice& choic
 struct VarlenLayout {
   std::size_t lse_log2, delta;
   std::size_t dq_sums, counters;
-  std::size_t unseeing_lse_log2, unseeing_delta;  ///< of no size without dsinks
+  std::size_t unseeing_lse_log2, unseeing_delta;                 ///< of no size without dsinks
   std::size_t key_tiles, query_tiles, seeing, unseeing, unseen;  ///< lists
   std::size_t end;
 };

@@ -18,8 +18,8 @@ struct KeyWork {
   core::BlockRanges blocks;             ///< of queries, the same in each head
   int number;                           ///< of the tile, as the block of the grid takes them
   int first_step, end_step;             ///< of the loop, which counts visits of all tiles
-  int first_until;  ///< the tile is the first one that adds to a block, in steps before this
-  int last_from;    ///< and the last one, in steps from this on
+  int first_until;    ///< the tile is the first one that adds to a block, in steps before this
+  int last_from;      ///< and the last one, in steps from this on
   Sequence sequence;  ///< where lengths vary
 
   static constexpr int none = -1;

@@ -1,6 +1,5 @@
 // The Hopper backward against the oracle: every compiled variant, random problems, the same bits every time.
 #include <algorithm>
-#include <exception>
 #include <gtest/gtest.h>
 #include <sstream>
 #include <string>
@@ -41,23 +40,6 @@ BackwardCase case_for(const BackwardVariant& variant, std::uint64_t seed) {
   return c;
 }
 
-/// Runs `failure_of_number` for 0 ... count - 1 by all threads; the failures, one line each.
-template <typename FailureOf>
-std::string failures_among(int count, const FailureOf& failure_of_number) {
-  std::vector<std::string> failures(static_cast<std::size_t>(count));
-#pragma omp parallel for schedule(dynamic)
-  for (int i = 0; i < count; ++i) {
-    try {
-      failures[static_cast<std::size_t>(i)] = failure_of_number(i);
-    } catch (const std::exception& error) {
-      failures[static_cast<std::size_t>(i)] = error.what();
-    }
-  }
-  std::string all;
-  for (const std::string& failure : failures) all += failure.empty() ? "" : failure + "\n";
-  return all;
-}
-
 std::string described(const BackwardCase& c, const std::string& failure) {
   std::ostringstream out;
   if (!failure.empty()) out << c << ": " << failure;
@@ -77,15 +59,8 @@ TEST_F(HopperBackward, RandomProblemsMatchTheOracle) {
 
 class EveryBackwardVariant : public HopperBackward, public testing::WithParamInterface<BackwardVariant> {};
 
-std::string variant_name(const testing::TestParamInfo<BackwardVariant>& info) {
-  const BackwardVariant& v = info.param;
-  static constexpr const char* kernels[] = {"keys_serial", "keys_pipelined", "keys_in_roles", "queries"};
-  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         (v.softcap ? "_softcap_" : "_") + kernels[static_cast<int>(v.kernel)];
-}
-
 INSTANTIATE_TEST_SUITE_P(Built, EveryBackwardVariant, testing::ValuesIn(backward::all_variants()),
-                         variant_name);
+                         backward_variant_name);
 
 TEST_P(EveryBackwardVariant, MatchesTheOracle) {
   EXPECT_EQ(failures_among(6,

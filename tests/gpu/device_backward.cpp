@@ -11,12 +11,6 @@
 namespace tandem::test {
 namespace {
 
-DeviceMemory poisoned(std::size_t bytes) {
-  constexpr int nan_bytes = 0xff;
-  const std::vector<std::byte> cells(std::max<std::size_t>(bytes, 1), static_cast<std::byte>(nan_bytes));
-  return DeviceMemory(cells);
-}
-
 /// Different rows with gradients that are more than zeros, of queries and of keys, whichever are fewer.
 std::int64_t rows_that_count(const BackwardCase& c) {
   const backward::Cropped cropped = backward::crop(shapes_of(c));
@@ -52,6 +46,19 @@ struct Pool {
 
 }  // namespace
 
+DeviceMemory poisoned_memory(std::size_t bytes) {
+  constexpr int nan_bytes = 0xff;
+  const std::vector<std::byte> cells(std::max<std::size_t>(bytes, 1), static_cast<std::byte>(nan_bytes));
+  return DeviceMemory(cells);
+}
+
+std::string backward_variant_name(const testing::TestParamInfo<backward::BackwardVariant>& info) {
+  const backward::BackwardVariant& v = info.param;
+  static constexpr const char* kernels[] = {"keys_serial", "keys_pipelined", "keys_in_roles", "queries"};
+  return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
+         (v.softcap ? "_softcap_" : "_") + kernels[static_cast<int>(v.kernel)];
+}
+
 DeviceBackward::DeviceBackward(const BackwardTensors& host, const backward::Choice& choice)
     : q_(host.q.storage()),
       k_(host.k.storage()),
@@ -65,7 +72,7 @@ DeviceBackward::DeviceBackward(const BackwardTensors& host, const backward::Choi
       dv_(host.dv.storage()),
       sinks_(host.sinks.storage()),
       dsinks_(host.dsinks.storage()),
-      workspace_(poisoned(backward::layout_of(host.problem(), choice).end)),
+      workspace_(poisoned_memory(backward::workspace_bytes(host.problem(), choice))),
       problem_(host.problem()),
       choice_(choice) {
   problem_.q = host.q.view_at(q_.data());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <exception>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -20,6 +21,29 @@ class HopperBackward : public testing::Test {
     if (!why.empty()) GTEST_SKIP() << why;
   }
 };
+
+/// Runs `failure_of_number` for 0 ... count - 1 by all threads; the failures, one line each.
+template <typename FailureOf>
+std::string failures_among(int count, const FailureOf& failure_of_number) {
+  std::vector<std::string> failures(static_cast<std::size_t>(count));
+#pragma omp parallel for schedule(dynamic)
+  for (int i = 0; i < count; ++i) {
+    try {
+      failures[static_cast<std::size_t>(i)] = failure_of_number(i);
+    } catch (const std::exception& error) {
+      failures[static_cast<std::size_t>(i)] = error.what();
+    }
+  }
+  std::string all;
+  for (const std::string& failure : failures) all += failure.empty() ? "" : failure + "\n";
+  return all;
+}
+
+/// "bf16_d64_softcap_keys_pipelined".
+std::string backward_variant_name(const testing::TestParamInfo<backward::BackwardVariant>& info);
+
+/// NaN.
+DeviceMemory poisoned_memory(std::size_t bytes);
 
 /// Copies of all cells of a problem's tensors, guards included, and a workspace that holds NaN.
 class DeviceBackward {

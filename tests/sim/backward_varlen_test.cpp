@@ -40,17 +40,6 @@ struct Problem {
   }
 };
 
-/// Entries follow one another then, as packed rows do.
-void put_entries_in_order(VarlenBackwardCase& c) {
-  test::BackwardCase& each = c.each;
-  test::ForwardCase& f = each.forward;
-  using test::Layout;
-  if (!c.q_packed)
-    for (Layout* layout : {&f.q, &f.o, &f.lse_layout, &each.dout, &each.dlse_layout, &each.dq}) *layout = {};
-  if (!c.k_packed)
-    for (Layout* layout : {&f.k, &f.v, &each.dk, &each.dv}) *layout = {};
-}
-
 /// A batch that the variant serves: lengths around its tiles' ends, some of several tiles.
 VarlenBackwardCase draw_case(const BackwardVariant& variant, std::uint64_t seed) {
   test::Random random(seed);
@@ -61,7 +50,6 @@ VarlenBackwardCase draw_case(const BackwardVariant& variant, std::uint64_t seed)
   f.kv_heads = 1 + static_cast<std::int64_t>(random() % 2);
   f.q_heads = f.kv_heads * (1 + static_cast<std::int64_t>(random() % 2));
   f.head_dim = variant.head_dim - 8 * static_cast<std::int64_t>(random() % 2 * (random() % 4));
-  put_entries_in_order(c);
   f.softcap = variant.softcap ? 1.f + static_cast<float>(random() % 30) : 0.f;
   return c;
 }
@@ -73,10 +61,71 @@ INSTANTIATE_TEST_SUITE_P(Variants, VarlenBackwardOnSim,
                          test::test_name<BackwardVariant>);
 
 TEST_P(VarlenBackwardOnSim, DrawnBatchesEqualTheOracleOfEachSequence) {
-  test::for_each_run(
-      "sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 3, [](std::uint64_t seed) {
-        return Problem(backward::choice_with(GetParam()), draw_case(GetParam(), seed));
-      });
+  test::for_each_run("sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 3,
+                     [](std::uint64_t seed) {
+                       return Problem(backward::choice_with(GetParam()), draw_case(GetParam(), seed));
+                     });
+}
+
+// Tiles begin with their sequence, and add to dQ in their order, whatever runs beside them.
+TEST_P(VarlenBackwardOnSim, ASequenceHasTheBitsOfACallOfItsOwn) {
+  VarlenBackwardCase c = draw_case(GetParam(), 7);
+  c.used.clear(), c.max_seqlen_q = c.max_seqlen_k = 0;
+  c.q_packed = c.k_packed = true;
+  c.q_rows = {150, 1, 70}, c.k_rows = {140, 33, 200};
+  c.each.forward.mask = core::Mask::causal();
+  VarlenBackwardTensors batch(c);
+  const backward::Choice choice = backward::choice_with(GetParam());
+  sim::Machine machine;
+  machine.multiprocessors = 2;
+  ASSERT_TRUE(sim::simulate_backward(batch.problem(), choice, machine).ok());
+  for (std::size_t i = 0; i < batch.alone.size(); ++i) {
+    test::BackwardTensors& own = batch.alone[i];
+    const core::BackwardProblem p = own.problem();
+    backward::Choice uniform = backward::choose(p);
+    uniform.splits = 1;
+    ASSERT_TRUE(sim::simulate_backward(p, uniform, machine).ok());
+    EXPECT_TRUE(test::has_gradients(batch, i, own)) << "sequence " << i;
+  }
+}
+
+TEST(VarlenBackwardOnHopper, NamesTheTensorsThatItCannotTake) {
+  VarlenBackwardCase c;
+  c.q_rows = {5, 5}, c.k_rows = {7, 7};
+  c.q_packed = c.k_packed = false;
+  const VarlenBackwardTensors t(c);
+  const core::BackwardProblem good = t.problem();
+  const auto message_of = [](const core::BackwardProblem& problem) {
+    return std::string(backward::supported(problem).message());
+  };
+  EXPECT_EQ(message_of(good), "");
+  core::BackwardProblem p = good;
+  p.dk.stride[0] += 64;
+  EXPECT_THAT(message_of(p), testing::HasSubstr("dk.stride[0]")) << "entries with a gap between them";
+  p = good;
+  p.v.stride[1] = std::int64_t{1} << 33, p.v.stride[0] = 7 * p.v.stride[1];
+  EXPECT_THAT(message_of(p), testing::HasSubstr("v.stride[1]"));
+  p = good;
+  p.varlen.sequences = std::int64_t{1} << 22;
+  EXPECT_THAT(message_of(p), testing::HasSubstr("2^28")) << "rows that are padded for each sequence";
+}
+
+// No length is read on the host.
+TEST(VarlenBackwardOnHopper, TheWorkspaceDependsOnBoundsAlone) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const VarlenBackwardTensors t(test::random_varlen_backward_case(seed, TANDEM_BF16, 60, true));
+    core::BackwardProblem p = t.problem();
+    const std::size_t bytes = backward::workspace_bytes(p);
+    const auto nowhere = [](const std::int32_t*& lengths) {
+      if (lengths != nullptr) lengths = reinterpret_cast<const std::int32_t*>(16);
+    };
+    nowhere(p.varlen.cu_seqlens_q), nowhere(p.varlen.cu_seqlens_k), nowhere(p.varlen.seqused_k);
+    EXPECT_EQ(backward::workspace_bytes(p), bytes) << "seed " << seed;
+    const backward::VarlenBounds bounds = backward::bounds_of(p, backward::choose(p));
+    std::int64_t padded = 0;
+    for (std::size_t i = 0; i < t.alone.size(); ++i) padded += (t.setup.q_len(i) + 127) / 128 * 128;
+    EXPECT_GE(bounds.seeing_rows, padded) << "seed " << seed;
+  }
 }
 
 }  // namespace

@@ -118,6 +118,16 @@ std::string failure_of_gradient(const VarlenBackwardTensors& t, const Member& me
   return failure.str();
 }
 
+/// Entries follow one another then, as packed rows do.
+void put_entries_in_order(VarlenBackwardCase& c) {
+  BackwardCase& each = c.each;
+  ForwardCase& f = each.forward;
+  if (!c.q_packed)
+    for (Layout* layout : {&f.q, &f.o, &f.lse_layout, &each.dout, &each.dlse_layout, &each.dq}) *layout = {};
+  if (!c.k_packed)
+    for (Layout* layout : {&f.k, &f.v, &each.dk, &each.dv}) *layout = {};
+}
+
 }  // namespace
 
 std::int64_t VarlenBackwardCase::q_len(std::size_t sequence) const {
@@ -157,6 +167,7 @@ VarlenBackwardCase random_varlen_backward_case(std::uint64_t seed, tandem_dtype 
     c.k_rows.push_back(random_length(random, max_len));
   }
   c.q_packed = random() % 4 != 0, c.k_packed = random() % 3 != 0;
+  if (for_tma) put_entries_in_order(c);
   c.q_before = static_cast<std::int64_t>(random() % 4), c.k_before = static_cast<std::int64_t>(random() % 4);
   f.mask = random_mask(random, longest(c.q_rows), longest(c.k_rows));
   const auto below_or_above = [&random](std::int64_t rows) {
@@ -264,6 +275,20 @@ std::string failure_of(const VarlenBackwardTensors& t, const VarlenBackwardExpec
   add("dk", failure_of_gradient(t, dk_member, standard.dk, reference.dk, allowance));
   add("dv", failure_of_gradient(t, dv_member, standard.dv, reference.dv, allowance));
   return failure + failure_of_dsinks(t.dsinks, dsinks);
+}
+
+bool has_rows(const HostTensor& whole, const Place& place, const HostTensor& alone) {
+  bool same = true;
+  for_each_element(alone, place, [&](const Shape& own, const Shape& at) {
+    same = same && whole.at(at[0], at[1], at[2], at[3]) == alone.at(own[0], own[1], own[2], own[3]);
+  });
+  return same;
+}
+
+bool has_gradients(const VarlenBackwardTensors& whole, std::size_t sequence, const BackwardTensors& alone) {
+  return has_rows(whole.dq, whole.q_place(sequence), alone.dq) &&
+         has_rows(whole.dk, whole.k_place(sequence), alone.dk) &&
+         has_rows(whole.dv, whole.k_place(sequence), alone.dv);
 }
 
 }  // namespace tandem::test

@@ -73,4 +73,9 @@ struct VarlenBackwardExpected {
 /// What is wrong with the outputs, rows that nobody may write included; "" if nothing is.
 std::string failure_of(const VarlenBackwardTensors& tensors, const VarlenBackwardExpected& expected);
 
+/// Whether the rows from a place on are those of `alone`, to the bit.
+bool has_rows(const HostTensor& whole, const VarlenBackwardTensors::Place& place, const HostTensor& alone);
+/// The same of all gradients of a sequence: of those that `alone` got as a call of its own.
+bool has_gradients(const VarlenBackwardTensors& whole, std::size_t sequence, const BackwardTensors& alone);
+
 }  // namespace tandem::test
