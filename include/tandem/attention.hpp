@@ -188,7 +188,7 @@ struct Gradients {
 };
 
 struct BackwardOptions {
-  Mask mask = Mask::full();  ///< these three as the forward had them
+  Mask mask = Mask::full();  ///< these three as the forward had them, and varlen
   float scale = 0;           ///< 0: 1 / sqrt(head_dim)
   float softcap = 0;         ///< 0: off
   /// b, sq, q_heads, 1: the gradient of lse, if it has one.
@@ -197,6 +197,7 @@ struct BackwardOptions {
   /// q_heads numbers each: the forward's sinks, and where their gradients are wanted.
   const float* sinks = nullptr;
   float* dsinks = nullptr;
+  std::optional<Varlen> varlen = std::nullopt;  ///< of packed sequences and of entries, nothing else
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   /// In the backend's memory, aligned to 256; attention_backward_workspace says how much.
   std::span<std::byte> workspace = {};
@@ -210,11 +211,20 @@ namespace detail {
 template <typename T>
 using BackwardInputsOf = std::type_identity_t<BackwardInputs<T>>;
 
-/// Points to parts of `options`.
-template <MutableElement T>
-tandem_backward_args backward_args(const BackwardInputs<T>& in, const Gradients<T>& out,
-                                   const BackwardOptions& options) {
+/// Arguments of a backward call; they point to parts of `options`, and to what is beside them.
+struct BackwardCall {
+  tandem_varlen varlen{};
   tandem_backward_args args{};
+
+  BackwardCall() = default;
+  BackwardCall(const BackwardCall&) = delete;
+  BackwardCall& operator=(const BackwardCall&) = delete;
+};
+
+template <MutableElement T>
+void fill(BackwardCall& call, const BackwardInputs<T>& in, const Gradients<T>& out,
+          const BackwardOptions& options) {
+  tandem_backward_args& args = call.args;
   args.struct_size = sizeof(args);
   args.backend = options.backend;
   args.deterministic = options.deterministic ? 1 : 0;
@@ -233,7 +243,9 @@ tandem_backward_args backward_args(const BackwardInputs<T>& in, const Gradients<
   args.softcap = options.softcap;
   args.sinks = options.sinks;
   args.dsinks = options.dsinks;
-  return args;
+  if (!options.varlen) return;
+  call.varlen = options.varlen->c_varlen();
+  args.varlen = &call.varlen;
 }
 
 }  // namespace detail
@@ -244,16 +256,19 @@ tandem_backward_args backward_args(const BackwardInputs<T>& in, const Gradients<
 template <MutableElement T>
 Status attention_backward(const detail::BackwardInputsOf<T>& in, const Gradients<T>& out,
                           const BackwardOptions& options = {}) {
-  const tandem_backward_args args = detail::backward_args<T>(in, out, options);
-  return Status(tandem_backward(&args, options.workspace.data(), options.workspace.size(), options.stream));
+  detail::BackwardCall call;
+  detail::fill<T>(call, in, out, options);
+  return Status(
+      tandem_backward(&call.args, options.workspace.data(), options.workspace.size(), options.stream));
 }
 
 /// Sets `bytes` to the workspace that attention_backward needs for the same arguments.
 template <MutableElement T>
 Status attention_backward_workspace(const detail::BackwardInputsOf<T>& in, const Gradients<T>& out,
                                     const BackwardOptions& options, std::size_t& bytes) {
-  const tandem_backward_args args = detail::backward_args<T>(in, out, options);
-  return Status(tandem_backward_workspace(&args, &bytes));
+  detail::BackwardCall call;
+  detail::fill<T>(call, in, out, options);
+  return Status(tandem_backward_workspace(&call.args, &bytes));
 }
 
 /// The keys and values of the tokens so far, in the memory of the backend. Tokens beyond a sequence's length

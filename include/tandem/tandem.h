@@ -140,7 +140,7 @@ typedef struct tandem_backward_args {
 
 /* Bytes of workspace that tandem_backward needs for these arguments, in the memory of the backend that serves
  * them (docs/backward.md says how many). Data pointers may be NULL here; if backend is AUTO, not all of them.
- * For the rest only whether dlse.data and dsinks are NULL counts. */
+ * For the rest only whether dlse.data, dsinks and the arrays of varlen are NULL counts. */
 TANDEM_API tandem_status tandem_backward_workspace(const tandem_backward_args* args, size_t* bytes);
 
 /* Runs one backward call. workspace, stream: as in tandem_forward.

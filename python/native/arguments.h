@@ -34,7 +34,7 @@ struct Table {
 
 inline Table table;
 
-inline constexpr std::size_t version_of_arguments = 2;
+inline constexpr std::size_t version_of_arguments = 3;
 
 inline constexpr long not_here = -1;
 

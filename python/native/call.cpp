@@ -126,31 +126,47 @@ bool read_cache(Arguments& given, Forward* call) {
   return given.ok;
 }
 
-/// Whether the lengths are as they have to be.
-bool read_lengths(Arguments& given, Forward* call) {
-  View cu_q{}, cu_k{}, used{}, pages{};
+/// Whether the lengths of the sequences of q and of its keys are as they have to be.
+bool read_lengths(Arguments& given, const tandem_tensor& q, tandem_varlen* lengths) {
+  View cu_q{}, cu_k{}, used{};
   const bool has_cu_q = given.numbers(1, &cu_q), has_cu_k = given.numbers(1, &cu_k);
-  const bool has_used = given.numbers(1, &used), has_pages = given.numbers(2, &pages);
+  const bool has_used = given.numbers(1, &used);
   if (!given.ok) return false;
-  tandem_varlen& varlen = call->varlen;
+  tandem_varlen& varlen = *lengths;
   varlen.struct_size = sizeof(varlen);
   varlen.batch = has_cu_q   ? cu_q.shape[0] - 1
                  : has_cu_k ? cu_k.shape[0] - 1
                  : has_used ? used.shape[0]
-                            : call->args.q.shape[0];
+                            : q.shape[0];
   if (varlen.batch < 0 || (has_cu_k && cu_k.shape[0] != varlen.batch + 1)) return false;
-  if ((has_used && used.shape[0] != varlen.batch) || (has_pages && pages.shape[0] != varlen.batch))
-    return false;
-  call->packed = has_cu_q;
+  if (has_used && used.shape[0] != varlen.batch) return false;
   varlen.cu_seqlens_q = has_cu_q ? address_of(cu_q) : nullptr;
   varlen.cu_seqlens_k = has_cu_k ? address_of(cu_k) : nullptr;
   varlen.seqused_k = has_used ? address_of(used) : nullptr;
-  if (has_pages) {
-    varlen.page_table = address_of(pages);
-    varlen.page_table_stride = pages.strides[0], varlen.pages_per_sequence = pages.shape[1];
-  }
-  varlen.max_seqlen_q = given.integer(), varlen.max_seqlen_k = given.integer();
-  call->args.varlen = &varlen;
+  return true;
+}
+
+/// The same of pages, where there are any.
+bool read_pages(Arguments& given, tandem_varlen* varlen) {
+  View pages{};
+  const bool paged = given.numbers(2, &pages);
+  if (!given.ok || (paged && pages.shape[0] != varlen->batch)) return false;
+  if (!paged) return true;
+  varlen->page_table = address_of(pages);
+  varlen->page_table_stride = pages.strides[0], varlen->pages_per_sequence = pages.shape[1];
+  return true;
+}
+
+void read_bounds(Arguments& given, tandem_varlen* varlen) {
+  varlen->max_seqlen_q = given.integer(), varlen->max_seqlen_k = given.integer();
+}
+
+/// What a forward call of several lengths begins with.
+bool read_sequences(Arguments& given, Forward* call) {
+  if (!read_lengths(given, call->args.q, &call->varlen) || !read_pages(given, &call->varlen)) return false;
+  read_bounds(given, &call->varlen);
+  call->packed = call->varlen.cu_seqlens_q != nullptr;
+  call->args.varlen = &call->varlen;
   return given.ok;
 }
 
@@ -183,7 +199,7 @@ long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   args.struct_size = sizeof(args);
   args.q = given.tensor(ragged), args.k = given.tensor(ragged), args.v = given.tensor(ragged);
   args.o = given.tensor(ragged), args.lse = given.rows(ragged);
-  if (ragged && !read_lengths(given, &call)) return not_here;
+  if (ragged && !read_sequences(given, &call)) return not_here;
   read_scores(given, &call);
   if (!ragged) args.sinks = given.floats(args.q.shape[2]);
   if (ragged && !given.at_end() && !read_extras(given, &call)) return not_here;
@@ -232,13 +248,19 @@ long forward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   return run(given.device, [&] { return table.forward(&args, workspace.data(), bytes, stream); });
 }
 
-long backward(Object* const* objects, std::ptrdiff_t count) {
+long backward(Object* const* objects, std::ptrdiff_t count, bool ragged) {
   Arguments given(objects, count);
   tandem_backward_args args{};
+  tandem_varlen varlen{};
   args.struct_size = sizeof(args);
-  args.q = given.tensor(), args.k = given.tensor(), args.v = given.tensor(), args.o = given.tensor();
-  args.dout = given.tensor(), args.dq = given.tensor(), args.dk = given.tensor(), args.dv = given.tensor();
-  args.lse = given.rows(), args.dlse = given.rows();
+  for (tandem_tensor* tensor : {&args.q, &args.k, &args.v, &args.o, &args.dout, &args.dq, &args.dk, &args.dv})
+    *tensor = given.tensor(ragged);
+  args.lse = given.rows(ragged), args.dlse = given.rows(ragged);
+  if (ragged) {
+    if (!read_lengths(given, args.q, &varlen)) return not_here;
+    read_bounds(given, &varlen);
+    args.varlen = &varlen;
+  }
   const std::int64_t left = given.integer(), right = given.integer();
   args.scale = given.real(), args.softcap = given.real(), args.deterministic = given.integer() != 0;
   args.sinks = given.floats(args.q.shape[2]), args.dsinks = given.floats(args.q.shape[2]);
@@ -247,7 +269,7 @@ long backward(Object* const* objects, std::ptrdiff_t count) {
   const auto [mask, hides] = mask_of(left, right);
   args.backend = backend_of(given.device), args.mask = hides ? &mask : nullptr;
 
-  using Words = Key<10 * tensor_words + 6>;
+  using Words = Key<10 * tensor_words + 9>;
   static thread_local KnownSizes<tandem_backward_args, Words> known;
   Words key;
   for (const tandem_tensor* tensor :
@@ -257,7 +279,12 @@ long backward(Object* const* objects, std::ptrdiff_t count) {
       .add(right)
       .add(args.scale)
       .add(args.softcap)
-      .add(std::int64_t{args.deterministic} + 2 * (args.dsinks != nullptr))
+      .add(std::int64_t{args.deterministic} + 2 * (args.dsinks != nullptr) + 4 * ragged +
+           8 * (varlen.cu_seqlens_q != nullptr) + 16 * (varlen.cu_seqlens_k != nullptr) +
+           32 * (varlen.seqused_k != nullptr))
+      .add(varlen.batch)
+      .add(varlen.max_seqlen_q)
+      .add(varlen.max_seqlen_k)
       .add(std::int64_t{given.device.type} << 32 | given.device.id);
   std::size_t bytes = 0;
   if (tandem_status status = known.find(key, args, table.backward_workspace, &bytes); status != TANDEM_OK)
@@ -448,7 +475,13 @@ TANDEM_SHOWN void* tandem_python_forward_varlen(void*, void* const* objects, std
 /// q, k, v, out, dout, dq, dk, dv, lse, dlse or None; keys to the left and to the right, scale, softcap,
 /// deterministic, sinks and dsinks or None both.
 TANDEM_SHOWN void* tandem_python_backward(void*, void* const* objects, std::ptrdiff_t count) {
-  return tandem::native::table.from_long(tandem::native::backward(objects, count));
+  return tandem::native::table.from_long(tandem::native::backward(objects, count, false));
+}
+
+/// The same with cu_seqlens_q, cu_seqlens_k and seqused_k, each or None, max_seqlen_q and max_seqlen_k behind
+/// dlse.
+TANDEM_SHOWN void* tandem_python_backward_varlen(void*, void* const* objects, std::ptrdiff_t count) {
+  return tandem::native::table.from_long(tandem::native::backward(objects, count, true));
 }
 
 /// q, k_cache, v_cache, out, lse or None; lengths, page_table or None; keys to the left and to the right,

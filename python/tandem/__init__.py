@@ -4,7 +4,7 @@
 import ctypes
 
 from ._arrays import arrays_of, check_kinds, check_ranks, describe
-from ._backward import backward
+from ._backward import backward, backward_varlen
 from ._block_list import BlockList, arrays_of_list, as_block_list
 from ._decode import DecodeWorkspace, decode, decode_plan
 from ._eight_bit import as_scales, quantize, score_amplitude
@@ -14,7 +14,7 @@ from ._options import (as_backend, as_mask, as_number, as_scale, as_sinks, as_sl
                        check_together, pointer_to, sized)
 from ._varlen import forward_varlen
 
-__all__ = ["BlockList", "DecodeWorkspace", "TandemError", "backward", "decode", "decode_plan", "forward", "forward_varlen", "info",
+__all__ = ["BlockList", "DecodeWorkspace", "TandemError", "backward", "backward_varlen", "decode", "decode_plan", "forward", "forward_varlen", "info",
            "merge", "quantize", "score_amplitude", "version"]
 
 

@@ -92,6 +92,9 @@ class NumpyArrays(_Arrays):
     def empty_float(self, shape):
         return self._numpy.empty(shape, self._numpy.float32)
 
+    def zeros(self, shape):
+        return self._numpy.zeros(shape, self._like.dtype)
+
     def workspace(self, size, zeroed=True):
         """size bytes from an address that is a multiple of 256."""
         room = (self._numpy.zeros if zeroed else self._numpy.empty)(size + 255, self._numpy.uint8)
@@ -150,6 +153,9 @@ class TorchTensors(_Arrays):
 
     def empty_float(self, shape):
         return self._torch.empty(shape, dtype=self._torch.float32, device=self._like.device)
+
+    def zeros(self, shape):
+        return self._torch.zeros(shape, dtype=self._like.dtype, device=self._like.device)
 
     def workspace(self, size, zeroed=True):
         """size bytes from an address that is a multiple of 256."""

@@ -76,17 +76,24 @@ def _forward(given):
 
 
 def _backward(given):
-    """Of fixed lengths Tandem's own backward pass; of others the gradients of the forward, which is run again."""
+    """Tandem's own backward pass; of calls that are more than a forward the gradients of that, which is run again."""
     q, k, v, dout, out = (given[name] for name in ("q", "k", "v", "dout", "out"))
     options = Options.of(q, given["softmax_scale"], given["is_causal"],
                          (given["window_size_left"], given["window_size_right"]), attention_chunk=0,
                          softcap=given["softcap"], deterministic=given["deterministic"])
-    if given["cu_seqlens_q"] is None and is_simple(q, v):
-        sides = (-1 if side is None else side for side in options.window or (None, None))
-        gradients = torch.ops.tandem.backward(dout, None, q, k, v, out, given["softmax_lse"].transpose(1, 2), *sides,
-                                              options.scale, options.softcap, options.deterministic)
-    else:
+    sides = (-1 if side is None else side for side in options.window or (None, None))
+    numbers = (*sides, options.scale, options.softcap, options.deterministic)
+    # One head's log-sum-exps are neighbours: b, h, sq, or h, rows.
+    results = dout, None, q, k, v, out, given["softmax_lse"].transpose(-1, -2)
+    packed = given["cu_seqlens_q"] is not None
+    if not is_simple(q, v) or (packed and given["seqused_q"] is not None):
         gradients = _of_the_forward(given, options)
+    elif packed:
+        gradients = torch.ops.tandem.backward_varlen(
+            *results, given["cu_seqlens_q"], given["cu_seqlens_k"], given["seqused_k"], given["max_seqlen_q"] or 0,
+            given["max_seqlen_k"] or 0, *numbers)
+    else:
+        gradients = torch.ops.tandem.backward(*results, *numbers)
     for name, gradient in zip(("dq", "dk", "dv"), gradients):
         if given[name] is not None:
             given[name].copy_(gradient)

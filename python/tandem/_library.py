@@ -79,7 +79,7 @@ class BackwardArgs(ctypes.Structure):
                 ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor), ("dout", Tensor),
                 ("dlse", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor), ("mask", ctypes.POINTER(Mask)),
                 ("scale", ctypes.c_float), ("softcap", ctypes.c_float), ("sinks", ctypes.c_void_p),
-                ("dsinks", ctypes.c_void_p)]
+                ("dsinks", ctypes.c_void_p), ("varlen", ctypes.POINTER(Varlen))]
 
 
 class Cache(ctypes.Structure):

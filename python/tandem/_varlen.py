@@ -9,7 +9,7 @@ from ._options import (as_backend, as_int64, as_mask, as_number, as_rotary, as_s
                        check_new, check_together, pointer_to, sized)
 
 
-def _packed(x):
+def packed(x):
     """A packed tensor as the C interface has it, with a batch dimension of 1."""
     return x[None] if x.ndim == 3 else x
 
@@ -29,6 +29,15 @@ def _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q):
         if cu_seqlens is not None:
             return max(len(cu_seqlens) - 1, 0)
     return len(q) if seqused_k is None else len(seqused_k)
+
+
+def as_varlen(arrays, q, lengths, bounds, **own):
+    """The C interface's struct. lengths: cu_seqlens_q, cu_seqlens_k and seqused_k by their names; bounds: the same of
+    max_seqlen_q and max_seqlen_k, and own of what a call has besides."""
+    batch = _batch(**lengths, q=q)
+    count = {"cu_seqlens_q": batch + 1, "cu_seqlens_k": batch + 1, "seqused_k": batch}
+    return sized(Varlen, batch=batch, **{name: as_int64(name, x) for name, x in bounds.items()},
+                 **{name: _lengths(arrays, name, x, count[name]) for name, x in lengths.items()}, **own)
 
 
 def _set_pages(arrays, varlen, page_table):
@@ -77,38 +86,33 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     check_new(k_new, v_new)
     out = arrays.empty((*q.shape[:-1], v.shape[-1])) if out is None else out
     tensors = {"q": q, "k": k, "v": v, "out": out}
-    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k,
-               "page_table": page_table, "cu_seqlens_k_new": cu_seqlens_k_new, "leftpad_k": leftpad_k,
-               "batch_index": batch_index}
+    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k}
+    places = {"page_table": page_table, "cu_seqlens_k_new": cu_seqlens_k_new, "leftpad_k": leftpad_k,
+              "batch_index": batch_index}
     new = {"k_new": k_new, "v_new": v_new}
     extras = {"sinks": sinks, "alibi_slopes": alibi_slopes, "tree": tree}
     angles = zip(("rotary[0]", "rotary[1]"), as_tables(rotary))
-    given = {name: x for name, x in (lengths | new | dict(angles) | extras).items() if x is not None}
+    given = {name: x for name, x in (lengths | places | new | dict(angles) | extras).items() if x is not None}
     check_together(arrays, tensors | given, written=["out"] + (["k", "v"] if k_new is not None else []))
     lse = arrays.empty_float((*q.shape[:-1], 1))
-    batch = _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q)
 
-    varlen = sized(Varlen, batch=batch, max_seqlen_q=as_int64("max_seqlen_q", max_seqlen_q),
-                   max_seqlen_k=as_int64("max_seqlen_k", max_seqlen_k),
-                   split_size=as_int64("split_size", split_size),
-                   cu_seqlens_q=_lengths(arrays, "cu_seqlens_q", cu_seqlens_q, batch + 1),
-                   cu_seqlens_k=_lengths(arrays, "cu_seqlens_k", cu_seqlens_k, batch + 1),
-                   seqused_k=_lengths(arrays, "seqused_k", seqused_k, batch),
-                   cu_seqlens_k_new=_lengths(arrays, "cu_seqlens_k_new", cu_seqlens_k_new, batch + 1),
-                   leftpad_k=_lengths(arrays, "leftpad_k", leftpad_k, batch),
-                   batch_index=_lengths(arrays, "batch_index", batch_index, batch),
-                   rotary=pointer_to(as_rotary(arrays, rotary, rotary_interleaved)))
+    varlen = as_varlen(arrays, q, lengths, {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k},
+                       split_size=as_int64("split_size", split_size),
+                       rotary=pointer_to(as_rotary(arrays, rotary, rotary_interleaved)))
+    batch = varlen.batch
+    for name, count in (("cu_seqlens_k_new", batch + 1), ("leftpad_k", batch), ("batch_index", batch)):
+        setattr(varlen, name, _lengths(arrays, name, places[name], count))
     for name, x in new.items():
         if x is not None:
-            setattr(varlen, name, describe(arrays, name, _packed(x)))
+            setattr(varlen, name, describe(arrays, name, packed(x)))
     if page_table is not None:
         _set_pages(arrays, varlen, page_table)
     args = sized(ForwardArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window, chunk)),
                  scale=as_scale(scale), softcap=as_number("softcap", softcap), varlen=pointer_to(varlen),
                  sinks=as_sinks(arrays, sinks, q.shape[-2]), tree=as_tree(arrays, tree, q.shape[:-2]),
                  **as_slopes(arrays, alibi_slopes, batch, q.shape[-2]))
-    args.q, args.k, args.v, args.o = (describe(arrays, name, _packed(x)) for name, x in tensors.items())
-    args.lse = describe(arrays, "lse", _packed(lse))
+    args.q, args.k, args.v, args.o = (describe(arrays, name, packed(x)) for name, x in tensors.items())
+    args.lse = describe(arrays, "lse", packed(lse))
 
     lib = library()
     with arrays.stream() as stream:

@@ -37,14 +37,17 @@ struct Forward {
 struct Backward {
   tandem_backward_args args{};
   tandem_mask mask{};
+  tandem_varlen varlen{};
+  tandem_rotary rotary{};
 
   Backward() {
     args.struct_size = sizeof(args), args.backend = TANDEM_BACKEND_HOPPER, mask.struct_size = sizeof(mask);
-    args.mask = &mask;
+    varlen.struct_size = sizeof(varlen), rotary.struct_size = sizeof(rotary);
+    args.mask = &mask, args.varlen = &varlen, varlen.rotary = &rotary;
   }
   template <typename Visit>
   void for_each_struct(Visit visit) {
-    visit(args), visit(mask);
+    visit(args), visit(mask), visit(varlen), visit(rotary);
   }
 };
 

@@ -334,6 +334,30 @@ TEST(ProblemRegions, OfABackward) {
   EXPECT_EQ(lines(tensors_of(p)), without(expected, {"sinks", "dsinks"})) << "then sinks are not read";
 }
 
+TEST(ProblemRegions, OfABackwardOfVariableLengths) {
+  BackwardProblem p = whole_backward();
+  p.dsinks = nullptr;
+  std::vector<std::string> expected = lines(tensors_of(p));
+  p.varlen = {.given = true,
+              .sequences = 5,
+              .cu_seqlens_q = at<const std::int32_t>(13),
+              .cu_seqlens_k = at<const std::int32_t>(14),
+              .seqused_k = at<const std::int32_t>(15),
+              .max_seqlen_q = 20,
+              .max_seqlen_k = 25};
+  for (const std::string& lengths : {array("varlen.cu_seqlens_q", p.varlen.cu_seqlens_q, 6),
+                                     array("varlen.cu_seqlens_k", p.varlen.cu_seqlens_k, 6),
+                                     array("varlen.seqused_k", p.varlen.seqused_k, 5)})
+    expected.push_back(lengths);
+  EXPECT_EQ(lines(tensors_of(p)), expected);
+  p.varlen.cu_seqlens_q = nullptr;
+  EXPECT_EQ(lines(tensors_of(p)), without(expected, {"varlen.cu_seqlens_q"}));
+  EXPECT_EQ(p.batch(), 5);
+  EXPECT_EQ(p.q_len(), 20) << "as much as a sequence may have";
+  EXPECT_EQ(p.k_len(), 25);
+  EXPECT_EQ(forward_of(p).batch(), 5);
+}
+
 TEST(ProblemRegions, TheForwardOfABackwardIsWhoseGradientsTheyAre) {
   const BackwardProblem p = whole_backward();
   const ForwardProblem forward = forward_of(p);

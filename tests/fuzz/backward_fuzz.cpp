@@ -1,9 +1,9 @@
 // Hostile calls of tandem_backward, compared with an oracle of their own (oracle_backward.h): what is valid
 // gives its gradients and touches nothing else, what is not is refused and touches nothing.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "tests/fuzz/backward_results.h"
 #include "tests/fuzz/hostile.h"
 #include "tests/fuzz/options.h"
 #include "tests/fuzz/oracle_backward.h"
@@ -107,34 +107,6 @@ void change(Call& call, Draws& draws) {
   }
 }
 
-/// The forward's lse, if memory lets it be so: p is a probability then.
-void write_forward(const Call& call) {
-  const tandem_backward_args& args = call.args;
-  for (std::int64_t b = 0; has_elements(args.q) && b < args.q.shape[0]; ++b) {
-    Sequence entry = entry_of(args.q, args.k, args.v, b);
-    entry.mask = args.mask, entry.scale = args.scale, entry.softcap = args.softcap;
-    entry.sinks = call.sinks.empty() ? nullptr : args.sinks;
-    for (std::int64_t i = 0; i < args.q.shape[1]; ++i)
-      for (std::int64_t h = 0; h < args.q.shape[2]; ++h) {
-        const float lse = static_cast<float>(attend(entry, i, h).lse);
-        std::memcpy(row_at(args.lse, b, i, h), &lse, sizeof lse);
-      }
-  }
-}
-
-void compare(const tandem_tensor& result, const Gradient& expected, const char* what) {
-  const double rounding = tolerance_of(result.dtype);
-  std::size_t e = 0;
-  for_each_row(result, [&](std::int64_t, std::int64_t, std::int64_t, const std::byte* row) {
-    for (std::int64_t column = 0; column < result.shape[3]; ++column, ++e) {
-      const double right = expected.values[e], magnitude = expected.magnitudes[e];
-      if (magnitude > 1e4) continue;  // beyond what fp16 holds, and bounds
-      const double error = std::abs(value(result, row, column) - right);
-      if (!(error <= rounding * std::abs(right) + 1e-5 * magnitude + 1e-7)) fail(what);
-    }
-  });
-}
-
 void count_features(const Call& call) {
   const tandem_backward_args& args = call.args;
   const bool masked = args.mask != nullptr;
@@ -172,7 +144,7 @@ void compare(const Call& call) {
 void run(Call& call, std::size_t /*changes*/) {
   const Verdict verdict = judge(call.args);
   if (verdict == Verdict::unknown || (verdict == Verdict::valid && !may_run(call))) return;
-  if (verdict == Verdict::valid) write_forward(call);
+  if (verdict == Verdict::valid) write_forward(call.args);
   const Arena before = call.arena;
   std::size_t bytes = 0;
   const tandem_status asked = tandem_backward_workspace(&call.args, &bytes);

@@ -8,11 +8,10 @@
 #include <tandem/tandem.h>
 
 #include "tests/fuzz/hostile.h"
+#include "tests/fuzz/lengths.h"
 #include "tests/fuzz/options.h"
 
 namespace tandem::fuzz {
-
-using Table = std::vector<std::int32_t>;
 
 /// All that one call consists of. Arrays are as long as the call needs them, so that sanitizers watch their
 /// ends.
@@ -33,10 +32,6 @@ struct VarlenCall {
   bool packed() const { return varlen.cu_seqlens_k != nullptr; }
 };
 
-/// Rows [first, first + count) of an entry.
-struct Rows {
-  std::int64_t entry, first, count;
-};
 /// Where a sequence's rows are. Rows of keys count from the first of the sequence, padding included.
 struct Extent {
   Rows queries, added;

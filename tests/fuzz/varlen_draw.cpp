@@ -13,18 +13,6 @@ struct Sizes {
   tandem_dtype dtype;
 };
 
-/// Lengths one behind the other, the first at least `first`; returns their end.
-std::int64_t make_packed(Table& cu_seqlens, std::int64_t batch, Draws& draws, std::int64_t most,
-                         std::int64_t first = 0) {
-  std::int64_t end = draws.below(4) == 0 ? 2 : 0;  // rows that belong to nobody
-  for (std::int64_t i = 0; i <= batch; ++i) {
-    cu_seqlens.push_back(static_cast<std::int32_t>(end));
-    if (i == 0 && batch > 0) end += first;
-    if (i < batch) end += draws.below(5) == 0 ? draws.between(0, most) : draws.between(0, 6);
-  }
-  return end + static_cast<std::int64_t>(draws.below(3));
-}
-
 Sizes draw_sizes(Draws& draws) {
   Sizes s{};
   s.batch = draws.below(8) == 7 ? 0 : draws.between(1, 3);
@@ -140,16 +128,6 @@ void poison(VarlenCall& call) {
   poison_others(call.args.k, call.args.k);
 }
 
-std::int64_t bounded(std::int64_t length, std::int64_t bound) {
-  return bound == 0 ? length : std::min(length, bound);
-}
-
-/// Those of a sequence in tensors of which each has an entry, or in packed ones.
-Rows rows_of_sequence(const std::int32_t* cu_seqlens, const tandem_tensor& t, std::int64_t i) {
-  if (cu_seqlens == nullptr) return {i, 0, t.shape[1]};
-  return {0, cu_seqlens[i], cu_seqlens[i + 1] - cu_seqlens[i]};
-}
-
 }  // namespace
 
 std::vector<tandem_tensor*> VarlenCall::tensors() {
@@ -257,9 +235,6 @@ bool may_run(const VarlenCall& call) {
   if (args.k.shape[1] > 1000 || args.q.shape[1] > 1000 || args.q.shape[2] > 100 ||
       varlen.k_new.shape[1] > 1000)
     return false;
-  const auto fits = [](const std::int32_t* given, const Table& own, Wide needed) {
-    return given == nullptr || needed <= static_cast<Wide>(own.size());
-  };
   const Wide batch = varlen.batch;
   if (!fits(varlen.cu_seqlens_q, call.cu_seqlens_q, batch + 1) ||
       !fits(varlen.cu_seqlens_k, call.cu_seqlens_k, batch + 1) ||

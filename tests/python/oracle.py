@@ -68,7 +68,7 @@ def gradients64(inputs, gradients, scale, mask, softcap=0.0, sinks=None):
     dx = slope * p * (np.einsum("bihd,bjhd->bihj", dout, v) - delta[..., None])
 
     def summed(x):
-        return x.reshape(*kv_shape[:3], group, -1).sum(axis=3)
+        return x.reshape(*kv_shape[:3], group, x.shape[-1]).sum(axis=3)
 
     results = (scale * np.einsum("bihj,bjhd->bihd", dx, k), summed(scale * np.einsum("bihj,bihd->bjhd", dx, q)),
                summed(np.einsum("bihj,bihd->bjhd", p, dout)))

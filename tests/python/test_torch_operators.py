@@ -5,11 +5,10 @@ dispatcher sees them all the same. And what calls remember of shapes."""
 import unittest
 import unittest.mock
 
-from with_torch import DEVICES, SEED  # ends here without PyTorch
+from with_torch import DEVICES, SEED, Names  # ends here without PyTorch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tandem
 from tandem.torch import _native, _ops, attention, attention_varlen, decode
@@ -17,18 +16,6 @@ from tandem.torch import _native, _ops, attention, attention_varlen, decode
 
 def forward(q, k, v):
     return torch.ops.tandem.forward(q, k, v, -1, 0, 0.0, 0.0, False)
-
-
-class Names(TorchDispatchMode):
-    """Of the operators that are called."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.seen.append(str(function))
-        return function(*args, **(kwargs or {}))
 
 
 class OnEveryDevice(unittest.TestCase):

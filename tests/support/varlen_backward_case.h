@@ -17,7 +17,7 @@ struct VarlenBackwardCase {
   /// What all sequences share. Layouts are of the whole tensors; batch and lengths are not read.
   BackwardCase each = {};
   /// Rows that each sequence has in the tensors. Where there are entries, all have the most of any.
-  std::vector<std::int64_t> q_rows, k_rows;
+  std::vector<std::int64_t> q_rows = {}, k_rows = {};
   bool q_packed = true, k_packed = true;
   /// seqused_k: maybe more than there are, or less than 0. Empty: not given.
   std::vector<std::int64_t> used = {};

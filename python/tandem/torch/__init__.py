@@ -133,8 +133,8 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
     tandem.forward_varlen, which says what they mean. Appends to k and v in place where k_new and v_new are given.
 
     Has gradients where keys are neither paged nor in a cache (k_new, rotary, leftpad_k, batch_index), nor chunk,
-    alibi_slopes, tree or split_size is given; they read the lengths on the host and run one sequence after another, so that no CUDA graph can capture them.
-    A row of no sequence has gradient 0.
+    alibi_slopes, tree or split_size is given: those of all sequences in one call, which reads no length on the host. A row
+    of no sequence, and a key that is not in use, has gradient 0.
     """
     left, right = (UNLIMITED, 0 if causal else UNLIMITED) if window is None else as_sides(causal, window)
     scale = 0.0 if scale is None else as_scale(scale)

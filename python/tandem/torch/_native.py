@@ -18,7 +18,7 @@ from .._library import check, library, library_path
 
 NAME = "libtandem_python.so"
 METH_FASTCALL = 0x80
-ARGUMENTS = 2  # the version of what the functions take, as python/native/arguments.h has it
+ARGUMENTS = 3  # the version of what the functions take, as python/native/arguments.h has it
 NOT_HERE = -1  # a call that has to go the other way, which says why
 
 _PYTHON = ("PyLong_FromLong", "PyLong_AsLongLong", "PyFloat_AsDouble", "PyErr_Occurred", "PyErr_Clear",
@@ -76,10 +76,10 @@ def _as_python_function(function):
 
 
 def _load():
-    """forward, forward_varlen, decode, backward and lend of python/native/call.cpp, or Nones."""
+    """forward, forward_varlen, decode, backward, backward_varlen and lend of python/native/call.cpp, or Nones."""
     path, exchange = _find(), _exchange()
     if path is None or exchange is None:
-        return (None,) * 5
+        return (None,) * 6
     native, tandem = ctypes.CDLL(path), library()
     addresses = [_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
     addresses += [_address(getattr(tandem, name)) for name in _TANDEM]
@@ -88,11 +88,12 @@ def _load():
         raise ImportError(f"{path} is of another version than this package")
     native.tandem_python_lend.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     native.tandem_python_lend.restype = None
-    functions = [getattr(native, f"tandem_python_{name}") for name in ("forward", "forward_varlen", "decode", "backward")]
+    functions = [getattr(native, f"tandem_python_{name}")
+                 for name in ("forward", "forward_varlen", "decode", "backward", "backward_varlen")]
     return *(_as_python_function(function) for function in functions), native.tandem_python_lend
 
 
-forward, forward_varlen, decode, backward, lend = _load()
+forward, forward_varlen, decode, backward, backward_varlen, lend = _load()
 
 
 # ---- Whole calls: the result and its log-sum-exp, or a pair of Nones where these functions don't serve
@@ -101,7 +102,7 @@ _NOTHING = None, None
 NO_EXTRAS = ()  # what few calls have is left out where there is nothing of it: to say so takes time too
 MOST_SHAPES = 4096  # of more, few are repeated
 
-_empty_like, _contiguous = torch.empty_like, torch.contiguous_format
+_empty_like, _zeros_like, _contiguous = torch.empty_like, torch.zeros_like, torch.contiguous_format
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
 _transforms = torch._C._functorch.maybe_current_level
 _like_rows = {}  # what log-sum-exps were like
@@ -216,7 +217,22 @@ def run_backward(tensors, rows, options, sinks=None):
         return None
     gradients = _empty_like(q), _empty_like(k), _empty_like(v)
     dsinks = None if sinks is None else _empty_like(sinks)
-    status = backward(*tensors, *gradients, *rows, *options, sinks, dsinks)
+    return _gradients(backward(*tensors, *gradients, *rows, *options, sinks, dsinks), gradients, dsinks)
+
+
+def run_backward_varlen(tensors, rows, lengths, options, sinks=None):
+    """The same of variable lengths; rows of no sequence, and keys not in use, have gradients of 0. lengths: cu_seqlens_q,
+    cu_seqlens_k and seqused_k, each or None, max_seqlen_q, max_seqlen_k."""
+    q, k, v, *_ = tensors
+    if backward_varlen is None or not _is_here(q):
+        return None
+    gradients = _zeros_like(q), _zeros_like(k), _zeros_like(v)
+    dsinks = None if sinks is None else _empty_like(sinks)
+    status = backward_varlen(*tensors, *gradients, *rows, *lengths, *options, sinks, dsinks)
+    return _gradients(status, gradients, dsinks)
+
+
+def _gradients(status, gradients, dsinks):
     if status == 0:
         return gradients if dsinks is None else (*gradients, dsinks)
     return _refused(status)[0]

@@ -77,6 +77,11 @@ _define("backward", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, T
         f"{MASK}, bool deterministic) -> (Tensor, Tensor, Tensor)")
 _define("backward_with_sinks", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
         f"{MASK}, bool deterministic, Tensor sinks) -> (Tensor, Tensor, Tensor, Tensor)")
+SEQUENCES = "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_k, SymInt max_seqlen_q, SymInt max_seqlen_k"
+_define("backward_varlen", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+        f"{SEQUENCES}, {MASK}, bool deterministic) -> (Tensor, Tensor, Tensor)")
+_define("backward_varlen_with_sinks", "(Tensor dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+        f"{SEQUENCES}, {MASK}, bool deterministic, Tensor sinks) -> (Tensor, Tensor, Tensor, Tensor)")
 _define("forward_cache", f"(Tensor q, Tensor k, Tensor v, {CACHE}) -> (Tensor, Tensor)")
 _define("forward_append", "(Tensor q, Tensor(a!) k, Tensor(b!) v, Tensor k_new, Tensor v_new, Tensor? cu_seqlens_k_new, "
         f"{CACHE}) -> (Tensor, Tensor)")
@@ -133,19 +138,39 @@ def _forward_varlen(q, k, v, *rest):
                                  scale=scale or None, softcap=softcap, return_lse=True, sinks=sinks)
 
 
+def _check_columns(q, v):
+    if q.shape[-1] != v.shape[-1]:
+        raise NotImplementedError(f"Tandem has no gradients where v has another head dim than q: {v.shape[-1]} and "
+                                  f"{q.shape[-1]}; pad the smaller ones with zeros")
+
+
 def _backward(dout, dlse, *rest):
     """Of backward, and of backward_with_sinks where the sinks are last."""
     q, k, v, out, lse, left, right, scale, softcap, deterministic, *sinks = rest
     sinks = sinks[0] if sinks else None
-    if q.shape[-1] != v.shape[-1]:
-        raise NotImplementedError(f"Tandem has no gradients where v has another head dim than q: {v.shape[-1]} and "
-                                  f"{q.shape[-1]}; pad the smaller ones with zeros")
+    _check_columns(q, v)
     here = _native.run_backward((q, k, v, out, dout), (lse, dlse), (left, right, scale, softcap, deterministic), sinks)
     if here is not None:
         return here
     tensors = {"q": q, "k": k, "v": v, "o": out, "dout": dout}
     tensors = {name: rows_contiguous(x) for name, x in tensors.items()}
     return tuple(_call.backward(tensors, lse, dlse, ((left, right), scale, softcap, deterministic), sinks))
+
+
+def _backward_varlen(dout, dlse, *rest):
+    """Of backward_varlen, and of backward_varlen_with_sinks where the sinks are last."""
+    q, k, v, out, lse, *lengths, left, right, scale, softcap, deterministic = rest[:15]
+    sinks = rest[15] if len(rest) > 15 else None
+    _check_columns(q, v)
+    here = _native.run_backward_varlen((q, k, v, out, dout), (lse, dlse), lengths,
+                                       (left, right, scale, softcap, deterministic), sinks)
+    if here is not None:
+        return here
+    cu_seqlens_q, cu_seqlens_k, seqused_k, max_q, max_k = lengths
+    return tandem.backward_varlen(*map(rows_contiguous, (q, k, v, out)), lse, rows_contiguous(dout), dlse=dlse,
+                                  cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k,
+                                  max_seqlen_q=max_q, max_seqlen_k=max_k, window=_window(left, right),
+                                  scale=scale or None, softcap=softcap, deterministic=deterministic, sinks=sinks)
 
 
 def _forward_cache(q, k, v, *rest, new=(None, None, None)):
@@ -266,6 +291,8 @@ for device in ("CPU", "CUDA"):
     LIBRARY.impl("forward_append", _forward_append, device)
     LIBRARY.impl("backward", _backward, device)
     LIBRARY.impl("backward_with_sinks", _backward, device)
+    LIBRARY.impl("backward_varlen", _backward_varlen, device)
+    LIBRARY.impl("backward_varlen_with_sinks", _backward_varlen, device)
     LIBRARY.impl("decode", _step, device)
     LIBRARY.impl("decode_append", _decode_append, device)
     LIBRARY.impl("quantize", _quantize, device)
@@ -291,14 +318,17 @@ for name in ("forward_varlen", "forward_cache", "forward_append"):
     torch.library.register_fake(f"tandem::{name}", _fake_varlen, lib=LIBRARY)
 
 
-@torch.library.register_fake("tandem::backward", lib=LIBRARY)
-def _(dout, dlse, *rest):
+def _fake_backward(dout, dlse, *rest):
     return tuple(torch.empty_like(rows_contiguous(x)) for x in rest[:3])
 
 
-@torch.library.register_fake("tandem::backward_with_sinks", lib=LIBRARY)
-def _(dout, dlse, *rest):
-    return *(torch.empty_like(rows_contiguous(x)) for x in rest[:3]), torch.empty_like(rest[-1])
+def _fake_backward_with_sinks(dout, dlse, *rest):
+    return *_fake_backward(dout, dlse, *rest), torch.empty_like(rest[-1])
+
+
+for name in ("backward", "backward_varlen"):
+    torch.library.register_fake(f"tandem::{name}", _fake_backward, lib=LIBRARY)
+    torch.library.register_fake(f"tandem::{name}_with_sinks", _fake_backward_with_sinks, lib=LIBRARY)
 
 
 def _fake_step(q, k_cache, v_cache, *rest, **extras):
@@ -348,12 +378,12 @@ def _(o_parts, lse_parts, dtype):
 # ---- Gradients
 
 
-def _gradients(ctx, *arguments):
-    """dq, dk, dv and dsinks, or None for the last where nobody wants them. arguments: those of the operator backward."""
+def _gradients(ctx, name, *arguments):
+    """dq, dk, dv and dsinks, or None for the last where nobody wants them, of an operator."""
     sinks = ctx.saved_tensors[-1]
     if sinks is None or not ctx.needs_input_grad[ctx.place_of_sinks]:
-        return *torch.ops.tandem.backward(*arguments), None
-    return torch.ops.tandem.backward_with_sinks(*arguments, sinks)
+        return *getattr(torch.ops.tandem, name)(*arguments), None
+    return getattr(torch.ops.tandem, f"{name}_with_sinks")(*arguments, sinks)
 
 
 def _keep_for_backward(ctx, inputs, output):
@@ -367,43 +397,26 @@ def _differentiate(ctx, dout, dlse):
     q, k, v, out, lse, _ = ctx.saved_tensors
     if dout is None:
         dout = torch.zeros_like(out)
-    dq, dk, dv, dsinks = _gradients(ctx, dout, dlse, q, k, v, out, lse, *ctx.options)
+    dq, dk, dv, dsinks = _gradients(ctx, "backward", dout, dlse, q, k, v, out, lse, *ctx.options)
     return dq, dk, dv, *([None] * 5), dsinks
 
 
 def _keep_varlen(ctx, inputs, output):
-    q, k, v, *lengths_and_options, sinks = inputs
-    ctx.lengths, ctx.options = lengths_and_options[:4], lengths_and_options[6:]
+    q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, max_q, max_k, *ctx.options, sinks = inputs
+    ctx.is_paged, ctx.bounds = page_table is not None, (max_q, max_k)
     ctx.place_of_sinks = len(inputs) - 1
-    ctx.save_for_backward(q, k, v, *output, sinks)
+    ctx.save_for_backward(q, k, v, *output, cu_seqlens_q, cu_seqlens_k, seqused_k, sinks)
     ctx.set_materialize_grads(False)
 
 
-def _sequence(x, i, starts, used):
-    """The rows of sequence i as a batch of one, a view."""
-    return x[i:i + 1, :used] if starts is None else x[starts[i]:starts[i + 1]][None, :used]
-
-
 def _differentiate_varlen(ctx, dout, dlse):
-    """Sequence after sequence, lengths on the host."""
-    q, k, v, out, lse, sinks = ctx.saved_tensors
-    starts_q, starts_k, used_k, page_table = (None if x is None else x.tolist() for x in ctx.lengths)
-    if page_table is not None:
+    if ctx.is_paged:
         raise NotImplementedError("tandem::forward_varlen has no derivative for paged keys")
+    q, k, v, out, lse, *lengths, _ = ctx.saved_tensors
     dout = torch.zeros_like(out) if dout is None else dout
-    gradients, dsinks = [torch.zeros_like(x) for x in (q, k, v)], None
-    starts = starts_k if starts_q is None else starts_q
-    for i in range(len(q) if starts is None else len(starts) - 1):
-        rows, keys = (i, starts_q, None), (i, starts_k, None if used_k is None else used_k[i])
-        places = rows, keys, keys
-        own_q, own_k, own_v = (_sequence(x, *place) for x, place in zip((q, k, v), places))
-        own_dout, own_out, own_lse = (_sequence(x, *rows) for x in (dout, out, lse))
-        own_dlse = None if dlse is None else _sequence(dlse, *rows)
-        *own, of_sinks = _gradients(ctx, own_dout, own_dlse, own_q, own_k, own_v, own_out, own_lse, *ctx.options)
-        for x, place, gradient in zip(gradients, places, own):
-            _sequence(x, *place).copy_(gradient)
-        dsinks = of_sinks if dsinks is None else dsinks + of_sinks
-    return *gradients, *([None] * 11), dsinks
+    dq, dk, dv, dsinks = _gradients(ctx, "backward_varlen", dout, dlse, q, k, v, out, lse, *lengths, *ctx.bounds,
+                                    *ctx.options)
+    return dq, dk, dv, *([None] * 11), dsinks
 
 
 def _no_derivative(name, why):
@@ -415,7 +428,7 @@ def _no_derivative(name, why):
 torch.library.register_autograd("tandem::forward", _differentiate, setup_context=_keep_for_backward, lib=LIBRARY)
 torch.library.register_autograd("tandem::forward_varlen", _differentiate_varlen, setup_context=_keep_varlen,
                                 lib=LIBRARY)
-for name in ("backward", "backward_with_sinks"):
+for name in ("backward", "backward_with_sinks", "backward_varlen", "backward_varlen_with_sinks"):
     _no_derivative(name, "Tandem has no double backward")
 _no_derivative("decode", "decoding is for inference; use tandem.torch.attention")
 _no_derivative("forward_cache", "caches are for inference, and chunk, alibi_slopes, tree and split_size have none; use "
