@@ -99,8 +99,10 @@ struct PackedRows {
 /// Tiles that are to be listed.
 struct ListedTiles {
   int heads;
-  int rows;         ///< of a tile
-  int cached_rows;  ///< visits of all heads that work at the same time may read so many, for L2 to hold them
+  int rows;          ///< of a tile
+  int cached_rows;   ///< visits of all heads that work at the same time may read so many, for L2 to hold them
+  int overlap_from;  ///< sections overlap (list.h) where all heads and sequences have so many tiles
+  int long_from;     ///< from so many tiles of a head on each of two sections may read as much
 };
 
 /// Of the kernel that makes the lists.

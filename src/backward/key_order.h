@@ -5,6 +5,17 @@
 
 namespace tandem::backward {
 
+/// Where it pays that sections of heads overlap (docs/performance/backward.md, Sections that overlap,
+/// measured): causal masks without groups, and
+struct SectionOverlap {
+  static constexpr int fewest_tiles = 4;     ///< of a head
+  static constexpr int fewest_rounds = 5;    ///< of the grid, that all tiles are
+  static constexpr int fewest_sections = 3;  ///< of heads
+  /// At head dim 128, from so many tiles of a head on, a visit takes long beside its wait. Each of two
+  /// sections that are worked on at a time then has as many heads as L2 holds; else both together.
+  static constexpr int many_tiles = 9;
+};
+
 /// Tiles of keys, those of a head in order from its first keys on: with a causal mask the longest first.
 ///
 /// Heads (of all batch entries) come in sections. These follow one another, as a TileScheduler has them; or

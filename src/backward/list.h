@@ -8,7 +8,7 @@
 // Long sequences come first, so that the last tiles of the grid are short. A sequence's tiles come in
 // sections of heads whose rows L2 holds; in each, the first tile of every head comes before the second ones:
 // so tiles of one head follow each other in the order in which they add to dQ (ring.h), and where masks are
-// causal the longest come first.
+// causal the longest come first. There sections overlap, also one sequence's last and the next one's first.
 #pragma once
 
 #include "backward/sequence.h"
@@ -82,41 +82,111 @@ struct ListCounts {
   }
 };
 
-/// What comes before a sequence in each list, and what there is in all.
+/// A sequence's place among those that have tiles: more rows come first, and of equal ones lower numbers.
+struct Precedence {
+  int rows, index;
+
+  TANDEM_DEVICE bool is_before(const Precedence& other) const {
+    return rows > other.rows || (rows == other.rows && index < other.index);
+  }
+  /// Warp: the last one of all lanes', or the first one. Lanes without any have `none`.
+  TANDEM_DEVICE int last() const {
+    const int least = tile::warp_min(index == none ? most : rows);
+    return tile::warp_max(index != none && rows == least ? index : none);
+  }
+  TANDEM_DEVICE int first() const {
+    const int largest = tile::warp_max(index == none ? -1 : rows);
+    const int found = tile::warp_min(index != none && rows == largest ? index : most);
+    return found == most ? none : found;
+  }
+  static constexpr int none = -1, most = 0x7fffffff;
+};
+
+/// What comes before a sequence in each list, what there is in all, and whose tiles of keys come right before
+/// and behind its own, if anybody's do.
 struct ListPlaces {
   ListCounts before, all;
+  int previous, next;
 
-  /// Warp. Sequences with more rows to visit come first; of equal ones that with the lower number.
   TANDEM_DEVICE static ListPlaces of(const ListArguments& args, const CroppedSequence& own, int index) {
-    ListPlaces places{};
+    const Precedence of_keys{own.seeing.q_len, index}, of_queries{own.seeing.k_len, index};
+    ListCounts before{}, all{};
+    Precedence previous{0, Precedence::none}, next = previous;
     for (int i = static_cast<int>(hw::lane_index()); i < args.sequences; i += hw::warp_size) {
       const CroppedSequence s = read_sequence(args, i);
       const ListCounts counts = ListCounts::of(args, s);
-      const auto is_before = [&](int rows, int own_rows) {
-        return rows > own_rows || (rows == own_rows && i < index);
-      };
-      places.all.add(counts, true, true, true);
-      places.before.add(counts, is_before(s.seeing.q_len, own.seeing.q_len),
-                        is_before(s.seeing.k_len, own.seeing.k_len), i < index);
+      const Precedence other{s.seeing.q_len, i};
+      const bool is_before = other.is_before(of_keys);
+      all.add(counts, true, true, true);
+      before.add(counts, is_before, Precedence{s.seeing.k_len, i}.is_before(of_queries), i < index);
+      if (i == index || counts.key_tiles == 0) continue;
+      Precedence& nearest = is_before ? previous : next;
+      if (nearest.index == Precedence::none || nearest.is_before(other) == is_before) nearest = other;
     }
-    return {places.before.sum(), places.all.sum()};
+    return {before.sum(), all.sum(), previous.last(), next.first()};
   }
 };
 
-/// Block: lists the tiles of a sequence, from entry `first` on. `visited`: rows that each of them visits.
-/// `last_first`: of a head, the tile with the last rows comes first.
-TANDEM_DEVICE void list_tiles(std::int32_t* list, const ListedTiles& tiles, int count, int first,
-                              const Sequence& s, int visited, bool last_first) {
-  const int at_once = core::clamp(tiles.cached_rows / (visited > 0 ? visited : 1), 1, tiles.heads),
-            of_section = count * at_once;
-  for (int i = static_cast<int>(hw::thread_index()); i < count * tiles.heads; i += small_threads) {
-    const int section = i / of_section, first_head = section * at_once,
-              heads = core::clamp(tiles.heads - first_head, 0, at_once), within = i - section * of_section;
-    const int rank = within / heads, head = first_head + within - rank * heads;
-    std::int32_t* to = list_entry(list, first + i);
-    tile::store_words(to, last_first ? count - 1 - rank : rank, head, s.q_begin, s.q_len);
-    tile::store_words(to + 4, s.k_begin, s.k_len, s.first_row, 0);
+/// How the tiles of a sequence follow one another: in sections of heads, each of which has rows of tiles, one
+/// of each head. Where sections overlap, the rows from `half` on come beside the first ones of the next
+/// section, a row of either in turn (as in key_order.h).
+struct TileSections {
+  int count = 0;  ///< tiles of a head
+  int half = 0;   ///< as many, where sections do not overlap
+  int heads = 0;
+  int at_once = 1;  ///< heads of a section; the last one may have fewer
+
+  TANDEM_DEVICE static TileSections of(const ListedTiles& tiles, int count, int visited, bool may_overlap) {
+    const bool overlap = may_overlap && count >= SectionOverlap::fewest_tiles;
+    // Of two sections that are worked on at the same time L2 holds both, but where visits take long.
+    const int shares = overlap && count < tiles.long_from ? 2 : 1;
+    const int cached = tiles.cached_rows / shares / (visited > 0 ? visited : 1);
+    return {count, overlap ? (count + 1) / 2 : count, tiles.heads, core::clamp(cached, 1, tiles.heads)};
   }
+  TANDEM_DEVICE int last() const { return (heads - 1) / at_once; }
+  TANDEM_DEVICE int width(int section) const { return core::clamp(heads - section * at_once, 0, at_once); }
+  TANDEM_DEVICE int rows_behind() const { return count - half; }
+
+  /// Place of tile `number` of a head. `previous`, `next`: whose sections come before and behind.
+  TANDEM_DEVICE int place(int head, int number, const TileSections& previous,
+                          const TileSections& next) const {
+    const auto least = [](int a, int b) { return a < b ? a : b; };
+    const int section = head / at_once, column = head - section * at_once, own = width(section),
+              begin = section * at_once * count;
+    if (number < half) {
+      const bool is_first = section == 0;
+      const int rows = is_first ? previous.rows_behind() : rows_behind(),
+                others = is_first ? previous.width(previous.last()) : at_once;
+      return begin - rows * others + least(number + 1, rows) * others + number * own + column;
+    }
+    const bool is_last = section == last();
+    const int rows = is_last ? next.half : half, others = is_last ? next.width(0) : width(section + 1);
+    return begin + number * own + least(number - half, rows) * others + column;
+  }
+};
+
+/// Block: lists a sequence's tiles, from entry `first` on, as `sections` say; between those of `previous` and
+/// `next`. `last_first`: of a head, the tile with the last rows comes first.
+struct TilesOfSequence {
+  TileSections sections, previous, next;
+  bool last_first;
+
+  TANDEM_DEVICE void list(std::int32_t* list, int first, const Sequence& s) const {
+    const int count = sections.count, all = count * sections.heads;
+    for (int i = static_cast<int>(hw::thread_index()); i < all; i += small_threads) {
+      const int head = i / count, number = i - head * count;
+      std::int32_t* to = list_entry(list, first + sections.place(head, number, previous, next));
+      tile::store_words(to, last_first ? count - 1 - number : number, head, s.q_begin, s.q_len);
+      tile::store_words(to + 4, s.k_begin, s.k_len, s.first_row, 0);
+    }
+  }
+};
+
+/// The sections of keys of a sequence, or of none.
+TANDEM_DEVICE TileSections key_sections(const ListArguments& args, int index, bool may_overlap) {
+  if (index == Precedence::none) return {};
+  const CroppedSequence s = read_sequence(args, index);
+  return TileSections::of(args.key_tiles, ListCounts::of(args, s).key_tiles, s.seeing.q_len, may_overlap);
 }
 
 /// Block: lists `count` blocks of the `rows` rows from `begin` on. Those behind the last row have none.
@@ -135,7 +205,7 @@ TANDEM_DEVICE void list_kernel(const ListArguments& args) {
   const int index = static_cast<int>(hw::block_index());
   const CroppedSequence s = read_sequence(args, index);
   const ListCounts own = ListCounts::of(args, s);
-  const auto [before, all] = ListPlaces::of(args, s, index);
+  const auto [before, all, previous, next] = ListPlaces::of(args, s, index);
   const VarlenLists& lists = args.lists;
   if (index == 0 && hw::thread_index() == 0) {
     store_size(lists.key_tiles, all.key_tiles * args.key_tiles.heads);
@@ -145,11 +215,17 @@ TANDEM_DEVICE void list_kernel(const ListArguments& args) {
   }
   Sequence seeing = s.seeing;
   seeing.first_row = before.seeing * part_rows;
-  list_tiles(lists.key_tiles, args.key_tiles, own.key_tiles, before.key_tiles * args.key_tiles.heads, seeing,
-             seeing.q_len, false);
-  if (lists.query_tiles != nullptr)
-    list_tiles(lists.query_tiles, args.query_tiles, own.query_tiles,
-               before.query_tiles * args.query_tiles.heads, seeing, seeing.k_len, true);
+  const int key_tiles = all.key_tiles * args.key_tiles.heads;
+  const bool may_overlap = key_tiles >= args.key_tiles.overlap_from;
+  const TilesOfSequence of_keys{key_sections(args, index, may_overlap),
+                                key_sections(args, previous, may_overlap),
+                                key_sections(args, next, may_overlap), false};
+  of_keys.list(lists.key_tiles, before.key_tiles * args.key_tiles.heads, seeing);
+  if (lists.query_tiles != nullptr) {
+    const TilesOfSequence of_queries{
+        TileSections::of(args.query_tiles, own.query_tiles, seeing.k_len, false), {}, {}, true};
+    of_queries.list(lists.query_tiles, before.query_tiles * args.query_tiles.heads, seeing);
+  }
   list_rows(lists.seeing, before.seeing, own.seeing, seeing.q_begin, seeing.q_len);
   list_rows(lists.unseeing, before.unseeing, own.unseeing, seeing.q_begin - s.unseeing, s.unseeing);
   list_rows(lists.unseen, before.unseen, own.unseen, seeing.k_begin - s.unseen, s.unseen);

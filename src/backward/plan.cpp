@@ -43,6 +43,11 @@ void drop(core::Tensor& tensor, std::int64_t rows) {
   tensor.shape[1] -= rows;
 }
 
+/// Whether tiles of keys, and of queries, fall in length, from one tile of a head to the next.
+bool is_falling(const core::Mask& mask) {
+  return mask.right != core::Mask::unlimited && mask.left == core::Mask::unlimited;
+}
+
 /// What an order of tiles is made for: tiles of a head, heads, and what these share.
 struct TileShape {
   int tiles, heads, batch;
@@ -58,8 +63,7 @@ struct TileShape {
     const std::int64_t rows = keys ? problem.q_len() * problem.group() * 2 : problem.k_len();
     const std::int64_t of_head = std::max<std::int64_t>(1, rows * problem.head_dim() * 2 * 2);
     return {static_cast<int>(tiles), static_cast<int>(keys ? problem.kv_heads() : problem.q_heads()),
-            static_cast<int>(problem.batch()),
-            problem.mask.right != core::Mask::unlimited && problem.mask.left == core::Mask::unlimited,
+            static_cast<int>(problem.batch()), is_falling(problem.mask),
             static_cast<int>(std::max<std::int64_t>(1, cached_bytes / of_head))};
   }
 };
@@ -70,18 +74,15 @@ core::TileScheduler make_schedule(const TileShape& s, int sm_count) {
   return core::TileScheduler::longest_first(s.tiles, s.heads, s.batch, sm_count, s.cached_heads);
 }
 
-/// Heads of a section, where sections overlap; 0: they do not. It pays without groups, where there are
-/// several sections, and tiles for several rounds of the grid (docs/performance/backward.md, Sections that
-/// overlap, measured). Two sections are worked on at a time, and L2 holds both; but where a visit takes long
-/// beside its wait, each has as many heads as L2 holds.
+/// Heads of a section, where sections overlap; 0: they do not.
 int overlapping_heads(const core::BackwardProblem& problem, const BackwardVariant& variant,
                       const TileShape& s, int sm_count) {
-  constexpr int fewest_tiles = 4, fewest_rounds = 5, fewest_sections = 3, many_tiles = 9;
-  if (!variant.adds_dq() || !s.falls || problem.group() != 1 || s.tiles < fewest_tiles) return 0;
-  const bool visits_are_long = variant.head_dim == 128 && s.tiles >= many_tiles;
+  using Pays = SectionOverlap;
+  if (!may_overlap(problem, variant) || s.tiles < Pays::fewest_tiles) return 0;
+  const bool visits_are_long = variant.head_dim == 128 && s.tiles >= Pays::many_tiles;
   const int heads = std::max(1, visits_are_long ? s.cached_heads : s.cached_heads / 2);
-  const bool pays = s.all_heads() >= fewest_sections * heads &&
-                    std::int64_t{s.tiles} * s.all_heads() >= std::int64_t{fewest_rounds} * sm_count;
+  const bool pays = s.all_heads() >= Pays::fewest_sections * heads &&
+                    std::int64_t{s.tiles} * s.all_heads() >= std::int64_t{Pays::fewest_rounds} * sm_count;
   return pays ? heads : 0;
 }
 
@@ -131,6 +132,10 @@ core::Status no_variant(const core::BackwardProblem& problem) {
 }
 
 }  // namespace
+
+bool may_overlap(const core::BackwardProblem& problem, const BackwardVariant& variant) {
+  return variant.adds_dq() && is_falling(problem.mask) && problem.group() == 1;
+}
 
 Choice choose(const core::BackwardProblem& problem) {
   const BackwardVariant *keys = find(problem, Kernel::keys_pipelined), *queries = keys;

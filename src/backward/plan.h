@@ -60,6 +60,9 @@ struct RingPlan {
 };
 RingPlan ring_plan(const Cropped& cropped, const Choice& choice);
 
+/// Whether sections of heads may overlap, where they pay (key_order.h).
+bool may_overlap(const core::BackwardProblem& problem, const BackwardVariant& variant);
+
 /// The parts of dK and dV that splits keep; of no size where groups are not split.
 struct KeptPlan {
   std::int64_t splits = 0;    ///< of all groups and batch entries

@@ -1,6 +1,7 @@
 #include "backward/varlen_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -128,14 +129,18 @@ Statistics VarlenCall::statistics_at(std::size_t lse_log2, std::size_t delta) co
 Step<ListFamily> VarlenCall::list() const {
   const core::BackwardProblem& p = problem_;
   const core::Varlen& varlen = p.varlen;
+  constexpr int never = std::numeric_limits<int>::max();
   ListArguments args{};
   args.lists = lists_;
   args.sequences = static_cast<int>(bounds_.sequences);
   args.q = entries_q_, args.k = entries_k_;
   args.seqused_k = varlen.seqused_k;
   args.mask = p.mask.narrowed<std::int32_t>();
-  args.key_tiles = {static_cast<int>(p.kv_heads()), choice_.keys.block_n, cached_rows(p, choice_, true)};
-  args.query_tiles = {static_cast<int>(p.q_heads()), choice_.queries.block_m, cached_rows(p, choice_, false)};
+  args.key_tiles = {static_cast<int>(p.kv_heads()), choice_.keys.block_n, cached_rows(p, choice_, true),
+                    may_overlap(p, choice_.keys) ? SectionOverlap::fewest_rounds * sm_count_ : never,
+                    choice_.keys.head_dim == 128 ? SectionOverlap::many_tiles : never};
+  args.query_tiles = {static_cast<int>(p.q_heads()), choice_.queries.block_m, cached_rows(p, choice_, false),
+                      never, never};
   args.seeing_blocks = static_cast<int>(bounds_.seeing_rows / part_rows);
   Step<ListFamily> step{{{}, p.kv_heads() == 0 ? 0 : args.sequences, args}, {}};
   core::add_lengths(step.memory, varlen);

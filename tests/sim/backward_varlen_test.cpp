@@ -2,11 +2,13 @@
 // the oracle of a call of its own.
 //
 // TANDEM_SIM_RUNS sets how many problems each test draws; TANDEM_SIM_SEED replays a single one.
+#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
 
 #include "apps/sim/backward_sim.h"
+#include "backward/list.h"
 #include "backward/varlen_plan.h"
 #include "tests/sim/backward_draws.h"
 #include "tests/support/varlen_backward_case.h"
@@ -67,6 +69,26 @@ TEST_P(VarlenBackwardOnSim, DrawnBatchesEqualTheOracleOfEachSequence) {
                      });
 }
 
+// Few queries see all of the many keys, of more tiles than make sections of heads overlap.
+TEST_P(VarlenBackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
+  if (!GetParam().adds_dq()) return;
+  test::for_each_run(
+      "sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 2, [](std::uint64_t seed) {
+        VarlenBackwardCase c = draw_case(GetParam(), seed);
+        test::Random random(seed);
+        const auto draw = [&random](int least, std::uint64_t more) {
+          return least + static_cast<std::int64_t>(random() % more);
+        };
+        c.q_packed = c.k_packed = true;
+        c.used.clear(), c.max_seqlen_q = c.max_seqlen_k = 0;
+        c.q_rows = {draw(20, 40), draw(1, 9), draw(20, 40)};
+        c.k_rows = {draw(500, 200), draw(1, 300), draw(400, 300)};
+        c.each.forward.q_heads = c.each.forward.kv_heads = 3;
+        c.each.forward.mask = core::Mask::causal();
+        return Problem(backward::choice_with(GetParam()), c);
+      });
+}
+
 // Tiles begin with their sequence, and add to dQ in their order, whatever runs beside them.
 TEST_P(VarlenBackwardOnSim, ASequenceHasTheBitsOfACallOfItsOwn) {
   VarlenBackwardCase c = draw_case(GetParam(), 7);
@@ -86,6 +108,41 @@ TEST_P(VarlenBackwardOnSim, ASequenceHasTheBitsOfACallOfItsOwn) {
     uniform.splits = 1;
     ASSERT_TRUE(sim::simulate_backward(p, uniform, machine).ok());
     EXPECT_TRUE(test::has_gradients(batch, i, own)) << "sequence " << i;
+  }
+}
+
+/// Sections as the list's kernel has them, of sequences with tiles, in their order; some overlap.
+std::vector<backward::TileSections> draw_sections(test::Random& random) {
+  std::vector<backward::TileSections> all;
+  const auto draw = [&random](std::uint64_t most) { return static_cast<int>(1 + random() % most); };
+  const int heads = draw(9), cached_rows = draw(3000);
+  for (int left = draw(12); left > 0; --left)
+    all.push_back(backward::TileSections::of({heads, 128, cached_rows, 0, draw(20)}, draw(15), draw(700),
+                                             random() % 3 != 0));
+  return all;
+}
+
+TEST(VarlenBackwardOnHopper, ListsHaveEveryTileOnceAndThoseOfAHeadInOrder) {
+  for (std::uint64_t seed = 1; seed <= 500 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    test::Random random(seed);
+    const std::vector<backward::TileSections> all = draw_sections(random);
+    std::vector<int> places;
+    int first = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const backward::TileSections none, &own = all[i], &previous = i > 0 ? all[i - 1] : none,
+                                         &next = i + 1 < all.size() ? all[i + 1] : none;
+      for (int head = 0; head < own.heads; ++head)
+        for (int number = 0; number < own.count; ++number) {
+          places.push_back(first + own.place(head, number, previous, next));
+          if (number > 0) {
+            EXPECT_GT(places.back(), places[places.size() - 2]);
+          }
+        }
+      first += own.count * own.heads;
+    }
+    std::sort(places.begin(), places.end());
+    for (std::size_t i = 0; i < places.size(); ++i) ASSERT_EQ(places[i], static_cast<int>(i));
   }
 }
 
