@@ -23,16 +23,14 @@ struct Plan {
   Tiling keys, queries;
   std::size_t head_dim, statistics, scratch;  ///< the latter in floats: per array, per thread
 
-  /// `least_rows`: of a tile that there is scratch for.
-  explicit Plan(const BackwardProblem& p, std::int64_t least_rows = 0)
+  explicit Plan(const BackwardProblem& p)
       : heads(p.batch() * p.kv_heads()),
         keys(heads, p.k_len(), tallest_backward_tile),
         queries(heads, p.q_len() * p.group(), tallest_backward_tile),
         head_dim(static_cast<std::size_t>(p.head_dim())),
         statistics(rounded_up(static_cast<std::size_t>(heads * RowStatistics::rows_of_head(p)))),
         scratch(rounded_up(BackwardScratch::size(
-            head_dim, static_cast<std::size_t>(std::max({keys.tile_rows, queries.tile_rows, least_rows}))))) {
-  }
+            head_dim, static_cast<std::size_t>(std::max(keys.tile_rows, queries.tile_rows))))) {}
 
   /// Whole blocks of 256 bytes.
   static std::size_t rounded_up(std::size_t floats) { return (floats + 63) / 64 * 64; }
@@ -164,9 +162,8 @@ BackwardProblem longest_sequence(const BackwardProblem& p) {
 }  // namespace
 
 std::size_t backward_workspace(const BackwardProblem& p) {
-  if (!p.varlen.given) return Plan(p).bytes();
-  // How tall each sequence's tiles are is not known here.
-  return Plan(longest_sequence(p), tallest_backward_tile).bytes();
+  // No sequence needs more than the longest: tiles of more rows are as tall or taller.
+  return Plan(p.varlen.given ? longest_sequence(p) : p).bytes();
 }
 
 void backward(const BackwardProblem& p, void* workspace) {

@@ -112,6 +112,22 @@ TEST(CpuBackwardOfVariableLengths, TheWorkspaceDependsOnBoundsAlone) {
   EXPECT_LT(cpu::backward_workspace(p), bytes);
 }
 
+TEST(CpuBackwardOfVariableLengths, NoSequenceNeedsMoreWorkspaceThanTheLongest) {
+  for (const std::int64_t heads : {1, 3, 40, 200}) {
+    VarlenBackwardCase c;
+    c.each.forward.q_heads = c.each.forward.kv_heads = heads, c.each.forward.head_dim = 8;
+    core::BackwardProblem p = shapes_of(c.each);
+    p.varlen.given = true, p.varlen.sequences = 1;
+    std::size_t before = 0;
+    for (std::int64_t rows = 0; rows < 20'000; rows += 1 + rows / 7) {
+      p.varlen.max_seqlen_q = p.varlen.max_seqlen_k = rows;
+      const std::size_t bytes = cpu::backward_workspace(p);
+      EXPECT_GE(bytes, before) << heads << " heads, " << rows << " rows";
+      before = bytes;
+    }
+  }
+}
+
 TEST(CpuBackwardOfVariableLengths, WrongLengthsLeadNowhereOutOfTheTensors) {
   constexpr std::int32_t far = std::numeric_limits<std::int32_t>::max();
   for (std::uint64_t seed = first_seed(); seed < first_seed() + 30; ++seed) {

@@ -6,7 +6,7 @@ import functools
 import unittest
 import unittest.mock
 
-from with_torch import SEED  # ends here without PyTorch
+from with_torch import SEED, Names  # ends here without PyTorch
 
 import torch
 
@@ -416,19 +416,24 @@ class OperatorsTest(FlashTest):
 
     def test_forward_and_backward_of_variable_lengths(self):
         starts, used = torch.tensor([0, 5, 12], dtype=torch.int32), torch.tensor([5, 4], dtype=torch.int32)
-        q, k, v = (torch.randn(12, h, 16, requires_grad=True) for h in (4, 2, 2))
-        expected = flash.flash_attn_varlen_func(q, k, v, starts, starts, 7, 7, used, used, causal=True)
-        dout = torch.randn_like(expected)
-        wanted = torch.autograd.grad(expected, (q, k, v), dout)
-        q, k, v = (x.detach() for x in (q, k, v))
-        lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "seqused_q": used, "seqused_k": used,
-                   "max_seqlen_q": 7, "max_seqlen_k": 7, "is_causal": True}
-        out, lse, *_ = self.ops.fwd(q, k, v, **lengths)
-        self.assert_near(out, expected.detach())
-        gradients = [torch.empty_like(x) for x in (q, k, v)]
-        self.ops.bwd(dout, q, k, v, out, lse, *gradients, **lengths)
-        for gradient, expected_gradient in zip(gradients, wanted):
-            self.assert_near(gradient, expected_gradient)
+        for used_q in (used, None):
+            q, k, v = (torch.randn(12, h, 16, requires_grad=True) for h in (4, 2, 2))
+            expected = flash.flash_attn_varlen_func(q, k, v, starts, starts, 7, 7, used_q, used, causal=True)
+            dout = torch.randn_like(expected)
+            wanted = torch.autograd.grad(expected, (q, k, v), dout)
+            q, k, v = (x.detach() for x in (q, k, v))
+            lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "seqused_q": used_q, "seqused_k": used,
+                       "max_seqlen_q": 7, "max_seqlen_k": 7, "is_causal": True}
+            out, lse, *_ = self.ops.fwd(q, k, v, **lengths)
+            self.assert_near(out, expected.detach())
+            gradients = [torch.empty_like(x) for x in (q, k, v)]
+            with Names() as names:
+                self.ops.bwd(dout, q, k, v, out, lse, *gradients, **lengths)
+            forward = [] if used_q is None else ["tandem.forward_varlen.default"]  # run again, with rows moved
+            self.assertEqual([name for name in names.seen if name.startswith("tandem.")],
+                             forward + ["tandem.backward_varlen.default"])
+            for gradient, expected_gradient in zip(gradients, wanted):
+                self.assert_near(gradient, expected_gradient)
 
     def test_a_cache_combining_and_metadata(self):
         q, (k, v), lengths = torch.randn(2, 1, 4, 16), torch.randn(2, 2, 32, 2, 16), torch.tensor([9, 4], dtype=torch.int32)

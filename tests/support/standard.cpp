@@ -235,7 +235,7 @@ BackwardValues standard_backward(const core::BackwardProblem& p) {
         const core::KeyRange keys = p.mask.visible_keys(i, p.q_len(), p.k_len());
         const std::int64_t row = (b * p.q_heads() + h) * p.q_len() + i;
         const std::int64_t kv = (b * p.kv_heads() + h / p.group()) * p.k_len() * d;
-        if (lse[row] == -std::numeric_limits<float>::infinity()) continue;
+        if (keys.begin == keys.end || lse[row] == -std::numeric_limits<float>::infinity()) continue;
         add_query(p, {&q[row * d], &k[kv], &v[kv], &dout[row * d], lse[row],
                       dot(&dout[row * d], &o[row * d], d) - dlse[row], keys, &dq[row * d], &dk[kv], &dv[kv]});
       }
