@@ -134,6 +134,13 @@ TEST(Route, RowsOfSeveralTilesOfAHeadGoThroughDecodeOnlyWhereThatIsFarAhead) {
   EXPECT_EQ(way_of({3, 32, 8, 52, 2811, 112}), api::Way::one_kernel);
   EXPECT_EQ(way_of({1, 8, 1, 20, 3435, 64}), api::Way::step) << "160 rows";
   EXPECT_EQ(way_of({6, 28, 4, 11, 22736, 128}), api::Way::step) << "77 rows, one tile";
+  for (const auto& sizes : std::initializer_list<std::array<std::int64_t, 6>>{{3, 20, 20, 76, 3979, 128},
+                                                                              {3, 24, 24, 80, 6544, 128}}) {
+    ForwardCase c = grouped(sizes);
+    c.mask = core::Mask::causal();
+    EXPECT_EQ(api::route_of(shapes_of(c)).way, api::Way::one_kernel)
+        << c << ": two tiles of 64 rows, or one of 128";
+  }
 }
 
 TEST(Route, ManyQueriesStayInOneKernel) {
