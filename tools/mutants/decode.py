@@ -289,7 +289,7 @@ MUTANTS = [
     Mutant("decode's cost: cut streams are merged for nothing", "cost", "merging_us", Edit("combine_us +", "")),
     Mutant("decode's cost: padded rows are whole lines", "cost", "decode/cost/reading_of", Edit("padded ? 1.35 : 1", "1")),
     Mutant("decode's cost: rows of broken sectors come as fast", "cost", "decode/cost/reading_of",
-           Edit("odd_rows ? odd_row_rate : l2_rate", "l2_rate")),
+           Edit("odd_rows ? odd_row_rate : ", "")),
     Mutant("decode's cost: the fullest multiprocessors are done with the others", "cost", "decode/cost/share_us",
            Edit("if (!uneven) return us", "return us")),
     Mutant("decode's cost: blocks that hold values are given back at once", "cost", "block_us_of",
