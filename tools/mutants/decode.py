@@ -127,7 +127,7 @@ MUTANTS = [
            Edit("columns * (own_warp() / warps)", "0")),
     Mutant("decode, paired: the second warpgroup replaces rows from the 128th chunk on", "index", "visitor",
            Edit("% V.threads_of_block()", "")),
-    Mutant("decode, paired: rows of the first warpgroup for both", "index", "first_row_of_warp",
+    Mutant("decode, paired: rows of the first warpgroup for both", "index", "warp_of_rows",
            Edit("V.shares_rows() ? own_warp() % warps : own_warp()", "own_warp() % warps")),
     Mutant("decode, paired: no fence before the output", "fence", "attend_paired", Remove("wgmma_fence")),
     Mutant("decode, paired: the output is read before it is complete", "wgmma", "attend_paired", Remove("wgmma_wait", 2)),
