@@ -54,8 +54,8 @@ core::MergeProblem merge_of(const DecodeProblem& p, const SharedMemory& memory) 
   const std::int64_t b = p.batch(), s = p.q_len(), h = p.q_heads(), d = p.value_dim();
   core::MergeProblem merge{};
   merge.parts = parts;
-  merge.o_parts = {memory.o, TANDEM_FP32, {b, s, h, d}, {s * h * d, h * d, d, 1}};
-  merge.lse_parts = {memory.lse, TANDEM_FP32, {b, s, h, 1}, {s * h, h, 1, 1}};
+  merge.o_parts = core::contiguous(memory.o, TANDEM_FP32, {b, s, h, d});
+  merge.lse_parts = core::contiguous(memory.lse, TANDEM_FP32, {b, s, h, 1});
   merge.o_part_stride = rows_of(p) * d, merge.lse_part_stride = rows_of(p);
   merge.o = p.o, merge.lse = p.lse;
   return merge;

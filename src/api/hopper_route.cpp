@@ -12,10 +12,6 @@ namespace {
 
 /// Of a step: the kernel that clears counters.
 constexpr double clearing_us = 1.5;
-/// Of more rows of a key/value head than a step's tile has several tiles read the same keys, which takes
-/// longer than the model of steps says: 1.1 to 1.8 times, as measured.
-constexpr std::int64_t rows_of_tile = 128;
-constexpr double several_tiles = 1.3;
 /// Where a call is that short, there is nothing to gain.
 constexpr std::int64_t fewest_keys = 256;
 /// Of a sequence. Of more, tiles fill the chip or the products are what counts.
@@ -32,7 +28,6 @@ Route find_route(const core::ForwardProblem& problem) {
   }
   if (const auto step = decode::step_of(problem)) {
     route.step_us = decode::estimated_us(*step, *decode::choose_variant(*step)) + clearing_us;
-    if (problem.group() * problem.q_len() > rows_of_tile) route.step_us *= several_tiles;
     if (route.step_us < least) route.way = Way::step;
   }
   return route;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "backward/kept.h"
 #include "backward/plan.h"
 #include "core/integers.h"
 
@@ -37,13 +36,15 @@ struct Visits {
 
 /// What the products of keys take.
 struct Model {
-  const core::BackwardProblem& p;
-  const BackwardVariant& keys;
-  int grid;
+  const Cropped& cropped;
+  const Choice& choice;
   std::int64_t tiles;  ///< of all heads, where groups are not split
   Visits visits;
 
-  double microseconds(std::int64_t splits) const {
+  double microseconds(int splits) const {
+    const core::BackwardProblem& p = cropped.problem;
+    const BackwardVariant& keys = choice.keys;
+    const int grid = choice.grid;
     const double visit = 10.0 * keys.block_m * keys.block_n * keys.head_dim / flops_per_us;
     const auto group = static_cast<double>(p.group()), heads = static_cast<double>(p.batch() * p.kv_heads());
     const double longest = static_cast<double>(visits.most) * group / static_cast<double>(splits),
@@ -56,12 +57,14 @@ struct Model {
     return busy * visit + rounds * tile_us + (splits > 1 ? sum_of_splits(splits) : 0);
   }
   /// Of dK and dV.
-  std::int64_t kept_bytes(std::int64_t splits) const {
+  std::int64_t kept_bytes(int splits) const {
     constexpr std::int64_t gradients = 2, bytes = sizeof(float);
-    return gradients * bytes * (tiles * splits * keys.block_n / kept_keys) * kept_elements(keys.head_dim);
+    Choice split = choice;
+    split.splits = splits;
+    return gradients * bytes * kept_plan(cropped, split).elements;
   }
   /// Written and read.
-  double sum_of_splits(std::int64_t splits) const {
+  double sum_of_splits(int splits) const {
     return combine_us + 2 * static_cast<double>(kept_bytes(splits)) / bytes_per_us;
   }
 };
@@ -74,7 +77,7 @@ int splits_that_pay(const Cropped& cropped, const Choice& choice) {
   constexpr int enough_rounds = 8;
   const std::int64_t tiles = core::ceil_div(p.k_len(), choice.keys.block_n) * p.batch() * p.kv_heads();
   if (tiles >= std::int64_t{enough_rounds} * choice.grid) return 1;
-  const Model model{p, choice.keys, choice.grid, tiles, Visits::of(p, choice.keys)};
+  const Model model{cropped, choice, tiles, Visits::of(p, choice.keys)};
   const auto group = static_cast<int>(p.group());
   int best = 1;
   double least = model.microseconds(1) * least_gain;

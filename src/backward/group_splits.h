@@ -95,7 +95,7 @@ TANDEM_DEVICE void combine_kernel(const CombineArguments& args) {
     }
   }
   const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size),
-            row = key_block * kept_keys + thread / 32 * 16 + thread % 32 / 4;
+            row = key_block * kept_keys + tile::upper_row(thread);
   core::TensorView to = output.to;
   to.data = static_cast<std::uint16_t*>(to.data) + piece * KeptColumns::columns;
   store_gradient<operand>(to, {batch, head, 0, row, args.k_len}, args.head_dim - piece * KeptColumns::columns,

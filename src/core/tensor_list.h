@@ -15,6 +15,12 @@ namespace tandem::core {
 
 using Tensor = tandem_tensor;
 
+/// A tensor whose elements follow one another.
+constexpr Tensor contiguous(void* data, tandem_dtype dtype, const std::array<std::int64_t, 4>& shape) {
+  const auto& [b, s, h, d] = shape;
+  return {data, dtype, {b, s, h, d}, {s * h * d, h * d, d, 1}};
+}
+
 /// Elements in memory: `shape` of them, `stride` elements apart.
 struct Region {
   static constexpr int dimensions = 5;  ///< of parts and a tensor's four

@@ -29,16 +29,19 @@ constexpr std::array tile_prices{
     TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 1.16, 0.93},  TilePrice{256, 16, 1.58, 1.20},
     TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
     TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
-// Those of two warpgroups, computed from their products, exponentials and waits (docs/performance/decode.md,
-// "Two warpgroups"). Measured, they take 8 to 50 % longer.
-constexpr std::array paired_prices{TilePrice{64, 64, 1.4, 0.40}, TilePrice{64, 128, 1.8, 1.25},
-                                   TilePrice{128, 64, 1.6, 0.50}, TilePrice{128, 128, 2.2, 2.00},
+// Those of two warpgroups, fitted to 98 measurements (docs/performance/decode.md, "Two warpgroups"); of head
+// dim 576 computed from its products, exponentials and waits.
+constexpr std::array paired_prices{TilePrice{64, 64, 1.4, 0.54}, TilePrice{64, 128, 1.8, 1.75},
+                                   TilePrice{128, 64, 2.4, 0.50}, TilePrice{128, 128, 4.4, 2.40},
                                    TilePrice{576, 64, 9.0, 1.95}};
 /// Of a block of 64 keys where the others of the head dim have 128.
 constexpr double half_block = 0.61;
 
 /// Bytes a microsecond: from memory, from L2, and of one multiprocessor.
 constexpr double memory_rate = 4.56e6, l2_rate = 8.24e6, sm_rate = 95e3;
+/// From L2 where each of two warpgroups takes every other block of keys: no more than from memory, so that
+/// several tiles that read the same keys gain nothing by it.
+constexpr double split_keys_rate = 4.6e6;
 /// From L2 where rows are no whole sectors of 32 bytes, as of head dims 40 and 72: what such steps reached.
 constexpr double odd_row_rate = 3.5e6;
 /// The same of a block that streams from memory, once the stages that were fetched ahead are used up; at head
@@ -172,7 +175,7 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
   return {block_us,
           bytes,
           row_tiles,
-          odd_rows ? odd_row_rate : l2_rate,
+          odd_rows ? odd_row_rate : (variant.splits_keys() ? split_keys_rate : l2_rate),
           bytes / row_tiles / stream_rate_of(variant),
           variant.values_in_keys()};
 }

@@ -9,10 +9,15 @@
 
 namespace tandem::decode {
 
-/// The first of the warp's 16 rows in the tile.
+/// Which 16 rows of the tile the warp has.
+template <DecodeVariant V>
+TANDEM_DEVICE int warp_of_rows() {
+  return V.shares_rows() ? own_warp() % warps : own_warp();
+}
+/// The first of them.
 template <DecodeVariant V>
 TANDEM_DEVICE int first_row_of_warp() {
-  return 16 * (V.shares_rows() ? own_warp() % warps : own_warp());
+  return 16 * warp_of_rows<V>();
 }
 
 /// What a thread holds of the result: two rows of O, unnormalised, and their statistics.
@@ -22,7 +27,7 @@ struct PlainResult {
   tile::OnlineSoftmax softmax;
 
   TANDEM_DEVICE static int upper_row() {
-    return first_row_of_warp<V>() + static_cast<int>(hw::lane_index()) / 4;
+    return tile::upper_row(warp_of_rows<V>(), static_cast<int>(hw::lane_index()));
   }
 
   /// Sums of rows over all keys.

@@ -7,6 +7,7 @@
 
 #include "decode/consumer.h"
 #include "hw/hw.h"
+#include "tile/gemm.h"
 #include "tile/softmax.h"
 #include "tile/warp_reduce.h"
 
@@ -19,7 +20,9 @@ TANDEM_DEVICE int column_of(int k) { return k / 2 * 8 + 2 * static_cast<int>(hw:
 constexpr int own_column(int accumulator) { return accumulator / 4 * 2 + accumulator % 2; }
 
 /// The thread's row in a tile of 64, without 8 * i.
-TANDEM_DEVICE int upper_row_of_thread() { return 16 * own_warp() + static_cast<int>(hw::lane_index()) / 4; }
+TANDEM_DEVICE int upper_row_of_thread() {
+  return tile::upper_row(own_warp(), static_cast<int>(hw::lane_index()));
+}
 
 /// Over the eight lanes that hold the same columns.
 TANDEM_DEVICE float column_max(float x) { return tile::warp_max<hw::warp_size, 4>(x); }

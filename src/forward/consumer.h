@@ -169,21 +169,15 @@ TANDEM_DEVICE void round_probabilities(BlockProbabilities<V>& p, const Scores<V>
   }
 }
 
-/// As tile::consumer_release. Of 8-bit operands the warp's last lane gives stages back: racecheck takes it
-/// for the reader of what all lanes read, such as scales (docs/performance.md).
-template <ForwardVariant V, int stages>
-TANDEM_DEVICE void give_back(tile::Pipeline<stages>& pipeline, const tile::PipelineState<stages>& at) {
-  if constexpr (V.is_8_bit()) {
-    if (hw::lane_index() == hw::warp_size - 1) hw::barrier_arrive(pipeline.empty[at.stage]);
-  } else {
-    tile::consumer_release(pipeline, at);
-  }
-}
+/// Which lane of a warp gives stages back. Of 8-bit operands the last one: racecheck takes it for the reader
+/// of what all lanes read, such as scales (docs/performance.md).
+template <ForwardVariant V>
+inline constexpr std::uint32_t releasing_lane = V.is_8_bit() ? hw::warp_size - 1 : 0;
 
 /// The tile's last scores are complete: the queries may be overwritten by the next tile's.
 template <ForwardVariant V>
 TANDEM_DEVICE void release_queries(ConsumerState<V>& state) {
-  give_back<V>(state.shared.q_pipeline[state.pingpong.consumer], state.at.q);
+  tile::consumer_release<releasing_lane<V>>(state.shared.q_pipeline[state.pingpong.consumer], state.at.q);
   state.at.q.advance();
 }
 /// The scores at a position of the loop are complete.
@@ -206,7 +200,7 @@ TANDEM_DEVICE void skip_keys(ConsumerState<V>& state) {
   state.pingpong.take();
   state.pingpong.pass();
   hw::sync_warp();  // as in kernel.h
-  give_back<V>(state.shared.k_pipeline, state.at.k);
+  tile::consumer_release<releasing_lane<V>>(state.shared.k_pipeline, state.at.k);
   state.at.k.advance();
 }
 /// The same of V.
@@ -214,7 +208,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void skip_values(ConsumerState<V>& state) {
   tile::consumer_wait(state.shared.v_pipeline, state.at.v);
   hw::sync_warp();
-  give_back<V>(state.shared.v_pipeline, state.at.v);
+  tile::consumer_release<releasing_lane<V>>(state.shared.v_pipeline, state.at.v);
   state.at.v.advance();
 }
 /// So many blocks of both.

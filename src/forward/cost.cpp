@@ -70,6 +70,11 @@ constexpr double padded_rows = 1.35, odd_rows = 1.9;
 /// too often.
 constexpr double beyond_l2 = 1.6, l2_bytes = 40e6;
 
+/// Where the rows of a head end within those of a tile's first consumer, the second one passes the tile's
+/// blocks by (work.h), and a block takes so much of its time: 0.63 to 0.67 of all that four such calls on
+/// long keys take (docs/performance/forward.md).
+constexpr double lone_consumer = 0.62;
+
 /// Of those heads, where tiles get longer with the query (core/schedule.h).
 double bytes_in_use(const ForwardProblem& p, const Tiling& tiling, std::int64_t grid) {
   const std::int64_t packs = tiling.packs * p.batch(), tiles = std::max<std::int64_t>(1, tiling.m_blocks);
@@ -124,9 +129,18 @@ double bytes_of(const ForwardProblem& p) {
          static_cast<double>(core::size_of(p.dtype()));
 }
 
-}  // namespace
+/// Of a block of keys, of what both consumers' takes.
+double consumers_share(const ForwardProblem& p, const ForwardVariant& variant) {
+  const Tiling tiling = tiling_of(p, variant);
+  const std::int64_t rows = p.q_len() << tiling.packing.log2_heads;
+  const bool one_has_none =
+      variant.consumers() == 2 && variant.decisions.loops_apart && rows <= variant.block_m / 2;
+  return one_has_none ? lone_consumer : 1;
+}
 
-CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
+/// `share`: of a block's price that is taken.
+CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count,
+                           double share) {
   const Price price = price_of(variant);
   const Tiling tiling = tiling_of(problem, variant);
   CostEstimate cost;
@@ -145,12 +159,18 @@ CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& varia
   const double spread = blocks.most > 0 ? (blocks.most - blocks.least) / blocks.most : 0;
   const double rounds = cost.rounds + (std::ceil(cost.rounds) - cost.rounds) * (1 - spread);
   const auto tile_us = [&](double key_blocks) {
-    return 1e-3 * (price.tile_ns + price.block_ns * fetching * key_blocks);
+    return 1e-3 * (price.tile_ns + price.block_ns * fetching * share * key_blocks);
   };
   cost.compute_us = std::max(rounds * tile_us(blocks.mean), tile_us(blocks.most)) *
                     (shared && cost.rounds <= 0.5 ? alone : 1);
   cost.memory_us = bytes_of(problem) / memory_rate;
   return cost;
+}
+
+}  // namespace
+
+CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
+  return estimate_with(problem, variant, sm_count, 1);
 }
 
 CostEstimate estimate_to_choose(const ForwardProblem& problem, const ForwardVariant& variant) {
@@ -166,7 +186,8 @@ TileCost tile_cost(const ForwardVariant& variant) {
 }
 
 CostEstimate estimate_chosen(const core::ForwardProblem& problem) {
-  return estimate(problem, *choose_variant(problem), core::hopper_sm_count);
+  const ForwardVariant& variant = *choose_variant(problem);
+  return estimate_with(problem, variant, core::hopper_sm_count, consumers_share(problem, variant));
 }
 
 }  // namespace tandem::forward

@@ -31,7 +31,8 @@ CostEstimate estimate(const core::ForwardProblem& problem, const ForwardVariant&
 /// changes.
 CostEstimate estimate_to_choose(const core::ForwardProblem& problem, const ForwardVariant& variant);
 
-/// Of the variant that dispatch takes (plan.h).
+/// Of the variant that dispatch takes (plan.h), and less where one of its two consumers has no rows. Dispatch
+/// does not compare by that: it was measured on long keys alone.
 CostEstimate estimate_chosen(const core::ForwardProblem& problem);
 
 /// Of a variant's tile, in microseconds of a block: at all, and for each key that it sees.

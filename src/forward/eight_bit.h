@@ -32,12 +32,6 @@ inline constexpr int product_columns = std::min(V.value_dim, V.transposes() ? 64
 template <ForwardVariant V>
 inline constexpr int products = V.value_dim / product_columns<V>;
 
-/// Scales of a block. The producer brings them with its keys: their addresses take some 90 instructions,
-/// which a consumer would issue ahead of each block's product.
-struct BlockScales {
-  float keys, values;
-};
-
 /// A consumer's part of all that.
 template <ForwardVariant V>
 struct EightBitState {

@@ -54,7 +54,8 @@ TANDEM_DEVICE void init_pipelines(ForwardShared<V>& shared) {
 template <ForwardVariant V>
 TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& shared, int consumer) {
   const int warp = static_cast<int>(hw::warp_index() % 4);
-  const int own_row = tile::warpgroup_rows * consumer + 16 * warp + static_cast<int>(hw::lane_index()) / 4;
+  const int own_row =
+      tile::warpgroup_rows * consumer + tile::upper_row(warp, static_cast<int>(hw::lane_index()));
   ConsumerState<V> state{args, shared, Pingpong<V>{consumer}, own_row, {}, {}, {}, {}, {}, {}, {}, {}};
   state.pingpong.init();
 

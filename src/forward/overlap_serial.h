@@ -40,7 +40,8 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     start_scores(state, scores);  // line 17
     state.pingpong.pass();
     hw::wgmma_wait<0>();
-    give_back<V>(shared.k_pipeline, k_at);  // line 22 for K, which nothing reads any more
+    tile::consumer_release<releasing_lane<V>>(shared.k_pipeline,
+                                              k_at);  // line 22 for K, which nothing reads any more
     const bool last = j + 1 == state.loop.count;
     if (last) release_queries(state);
 
@@ -55,7 +56,7 @@ TANDEM_DEVICE void serial_blocks(ConsumerState<V>& state, int begin, int end, co
     if (!is_wide_8_bit<V> && last) meanwhile();
     wait_for_output<V>();
     finish_output(state, p, state.softmax);
-    give_back<V>(shared.v_pipeline, v_at);  // line 22
+    tile::consumer_release<releasing_lane<V>>(shared.v_pipeline, v_at);  // line 22
     k_at.advance();
     v_at.advance();
   }

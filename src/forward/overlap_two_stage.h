@@ -25,16 +25,16 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, BlockProbabilities<
     start_output(state, p);                        // line 11
     state.pingpong.pass();
 
-    hw::wgmma_wait<1>();                    // line 12
-    give_back<V>(shared.k_pipeline, k_at);  // line 15 for K
+    hw::wgmma_wait<1>();                                                 // line 12
+    tile::consumer_release<releasing_lane<V>>(shared.k_pipeline, k_at);  // line 15 for K
     if constexpr (!V.decisions.queries_kept_longer) release_queries_after(state, j);
     take_maximum<V, kind>(state, scores, j);  // line 13: m
     hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_pipeline.full[0]);
 
     // From here on one straight line, in which all else hides the latency of the exponentials; with P in
     // registers little more than the maxima can run beside P V.
-    hw::wgmma_wait<0>();                    // line 14
-    give_back<V>(shared.v_pipeline, v_at);  // line 15 for V
+    hw::wgmma_wait<0>();                                                 // line 14
+    tile::consumer_release<releasing_lane<V>>(shared.v_pipeline, v_at);  // line 15 for V
     finish_output(state, p, state.softmax);
     const tile::Rescale rescale = rebase<V, kind>(state);
     const bool rescales = !V.is_8_bit() && (V.decisions.rescales_in_line || rescale.needed());
@@ -69,7 +69,7 @@ TANDEM_DEVICE void begin_tile(ConsumerState<V>& state, BlockProbabilities<V>& p)
   start_scores(state, scores);  // line 4
   if constexpr (V.decisions.loops_apart) state.pingpong.pass();
   hw::wgmma_wait<0>();
-  give_back<V>(shared.k_pipeline, k_at);  // line 5
+  tile::consumer_release<releasing_lane<V>>(shared.k_pipeline, k_at);  // line 5
   release_queries_after(state, 0);
   take_maximum<V, BlockKind::masked>(state, scores, 0);      // line 6: m
   begin_probabilities<BlockKind::masked>(state, scores, p);  // line 6: P, l
@@ -85,7 +85,7 @@ TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const BlockProbabilities
   tile::consumer_wait(shared.v_pipeline, v_at);  // line 18
   start_output(state, p);                        // line 19
   hw::wgmma_wait<0>();
-  give_back<V>(shared.v_pipeline, v_at);
+  tile::consumer_release<releasing_lane<V>>(shared.v_pipeline, v_at);
   finish_output(state, p, state.softmax);
   v_at.advance();
   store_own_rows(state, work, state.softmax);  // line 20
@@ -112,14 +112,14 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, BlockProbabilities
   state.begin(next);  // line 2, next
   take_scales(state);
 
-  hw::wgmma_wait<1>();                    // line 4, next
-  give_back<V>(shared.k_pipeline, k_at);  // line 5, next
+  hw::wgmma_wait<1>();                                                 // line 4, next
+  tile::consumer_release<releasing_lane<V>>(shared.k_pipeline, k_at);  // line 5, next
   release_queries_after(state, 0);
   take_maximum<V, kind>(state, scores, 0);  // line 6, next: m
   hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_pipeline.full[0]);
 
-  hw::wgmma_wait<0>();                    // line 19, old
-  give_back<V>(shared.v_pipeline, v_at);  // line 19, old
+  hw::wgmma_wait<0>();                                                 // line 19, old
+  tile::consumer_release<releasing_lane<V>>(shared.v_pipeline, v_at);  // line 19, old
   finish_output(state, p, finished);
   store_own_rows<Stores::aside>(state, work, finished);  // line 20, old
   state.clear_output();                                  // line 2, next

@@ -51,7 +51,7 @@ constexpr auto recipes() {
   } else if constexpr (head_dim == 96) {
     return std::array{Recipe{prefix, false, 192, 96, 2, two_stage, pingpong, {1573, 1300}},
                       Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1532, 1429}},
-                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {1040, 1344}},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {800, 2000}},
                       Recipe{prefix, true, 128, 128, 2, two_stage, pingpong},
                       Recipe{band, false, 192, 96, 2, two_stage, pingpong, {1842, 1304}},
                       Recipe{band, false, 128, 128, 2, two_stage, pingpong, {1837, 1257}},

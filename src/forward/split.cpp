@@ -13,7 +13,6 @@ namespace tandem::forward {
 namespace {
 
 using core::ForwardProblem;
-using core::Tensor;
 
 constexpr std::int64_t fewest_keys = 256;  ///< of a part, so that it is worth a tile's beginning and end
 constexpr std::int64_t most_splits = 128;
@@ -43,10 +42,6 @@ struct Layout {
   }
 };
 
-Tensor contiguous(void* data, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t d) {
-  return {data, TANDEM_FP32, {b, s, h, d}, {s * h * d, h * d, d, 1}};
-}
-
 SplitForward split_over(const ForwardProblem& p, int splits, std::byte* memory) {
   const Layout layout(p, splits);
   const std::int64_t b = p.batch(), s = p.q_len(), h = p.q_heads(), d = p.value_dim();
@@ -54,8 +49,8 @@ SplitForward split_over(const ForwardProblem& p, int splits, std::byte* memory) 
   float* lse = memory == nullptr ? nullptr : reinterpret_cast<float*>(memory + layout.lse_offset());
   SplitForward both{};
   both.parts = p;
-  both.parts.o = contiguous(o, layout.splits * b, s, h, d);
-  both.parts.lse = contiguous(lse, layout.splits * b, s, h, 1);
+  both.parts.o = core::contiguous(o, TANDEM_FP32, {layout.splits * b, s, h, d});
+  both.parts.lse = core::contiguous(lse, TANDEM_FP32, {layout.splits * b, s, h, 1});
   both.parts.varlen = {.given = true,
                        .sequences = layout.splits * b,
                        .max_seqlen_q = s,
@@ -64,8 +59,8 @@ SplitForward split_over(const ForwardProblem& p, int splits, std::byte* memory) 
                        .parts_batch = b};
   both.parts_workspace = memory == nullptr ? nullptr : memory + layout.list_offset();
   both.merge = {layout.splits,
-                contiguous(o, b, s, h, d),
-                contiguous(lse, b, s, h, 1),
+                core::contiguous(o, TANDEM_FP32, {b, s, h, d}),
+                core::contiguous(lse, TANDEM_FP32, {b, s, h, 1}),
                 layout.o_elements,
                 layout.lse_elements,
                 p.o,

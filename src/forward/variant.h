@@ -30,6 +30,12 @@ enum class MaskKind {
 
 using core::Lengths;
 
+/// Scales of a block of keys of 8-bit operands. The producer brings them with its keys: their addresses take
+/// some 90 instructions, which a consumer would issue ahead of each block's product.
+struct BlockScales {
+  float keys, values;
+};
+
 /// How the products get V.
 enum class ValueLayout {
   rows,             ///< a row for each key: 16-bit operands are read down the columns
@@ -171,7 +177,7 @@ struct ForwardVariant {
         block_m * row_bytes + kv_stages * (block_n * row_bytes + value_bytes) / block_parts() + rows_bytes;
     const int output_bytes = block_m * ((value_dim + 63) / 64 * 128);
     const int tail_bytes = lengths == Lengths::varlen ? kv_stages * sizeof(hw::Barrier) : 0;
-    const int scale_bytes = is_8_bit() ? kv_stages * 2 * sizeof(float) : 0;
+    const int scale_bytes = is_8_bit() ? kv_stages * sizeof(BlockScales) : 0;
     const int pipeline_bytes =
         tail_bytes + scale_bytes +
         (2 * kv_stages + (transposes() ? row_stages() : 0) + consumers()) * barriers_of_stage;

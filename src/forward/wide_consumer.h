@@ -184,7 +184,7 @@ TANDEM_DEVICE void store_own_columns(WideConsumer<V>& own, const Work& work) {
 template <ForwardVariant V>
 TANDEM_DEVICE void consume_wide(const ForwardArguments& args, ForwardShared<V>& shared, int number) {
   const int warp = static_cast<int>(hw::warp_index() % 4);
-  const int own_row = 16 * warp + static_cast<int>(hw::lane_index()) / 4;
+  const int own_row = tile::upper_row(warp, static_cast<int>(hw::lane_index()));
   WideConsumer<V> own{args, shared, number, own_row, 0, 0, 0, {}, {}, {}, {}};
 
   constexpr TileRows rows{0, V.block_m};

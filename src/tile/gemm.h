@@ -10,6 +10,12 @@ namespace tandem::tile {
 /// Rows that one warpgroup works on.
 inline constexpr int warpgroup_rows = 64;
 
+/// Of an accumulator of that many rows: the upper one of a thread's two, of lane `lane` of the warpgroup's
+/// warp number `warp`; the other is 8 further down.
+constexpr int upper_row(int warp, int lane) { return 16 * warp + lane / 4; }
+/// Of the warpgroup's thread number `thread`.
+constexpr int upper_row(int thread) { return upper_row(thread / hw::warp_size, thread % hw::warp_size); }
+
 /// The probabilities of 64 x block_n scores as A fragments, one per K step of 16 keys.
 template <int block_n>
 struct Probabilities {

@@ -52,10 +52,10 @@ TANDEM_DEVICE void producer_acquire(Pipeline<stages>& pipeline, const PipelineSt
   hw::barrier_arrive_expecting(pipeline.full[at.stage], bytes);
 }
 
-/// Consumer warp: gives the stage back. What the warp's WGMMAs read of it has to be complete.
-template <int stages>
+/// Consumer warp: gives the stage back, by this lane. What the warp's WGMMAs read of it has to be complete.
+template <std::uint32_t lane = 0, int stages>
 TANDEM_DEVICE void consumer_release(Pipeline<stages>& pipeline, const PipelineState<stages>& at) {
-  if (hw::lane_index() == 0) hw::barrier_arrive(pipeline.empty[at.stage]);
+  if (hw::lane_index() == lane) hw::barrier_arrive(pipeline.empty[at.stage]);
 }
 
 }  // namespace tandem::tile

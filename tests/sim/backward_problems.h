@@ -18,7 +18,7 @@ inline std::int64_t padded(std::int64_t length) { return (length + 127) / 128 * 
 
 inline core::Tensor contiguous(std::uintptr_t number, tandem_dtype dtype, std::int64_t b, std::int64_t s,
                                std::int64_t h, std::int64_t d) {
-  return {at(number), dtype, {b, s, h, d}, {s * h * d, h * d, d, 1}};
+  return core::contiguous(at(number), dtype, {b, s, h, d});
 }
 
 struct Drawn {

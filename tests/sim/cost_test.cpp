@@ -112,6 +112,25 @@ ForwardCase grouped(const std::array<std::int64_t, 6>& sizes) {
   return c;
 }
 
+// bench/results/h200/2026-11-26/few-ways*.txt: head dim 256, 112 and 96, tiles of which one consumer has all
+// rows; and tiles of 64 rows for head dim 96.
+TEST(Cost, FewQueriesOnLongKeysInOneKernelCostWithinATenthOfWhatTheyTook) {
+  struct Row {
+    std::array<std::int64_t, 6> sizes;
+    core::Mask mask;
+    double us;
+  };
+  for (const Row& row : {Row{{3, 40, 8, 25, 3066, 256}, core::Mask::full(), 50.9},
+                         Row{{1, 28, 4, 53, 1409, 256}, core::Mask::causal(), 25.8},
+                         Row{{8, 40, 8, 11, 2091, 112}, core::Mask::causal(), 59.1},
+                         Row{{8, 40, 8, 20, 3117, 96}, core::Mask::causal(), 78.1},
+                         Row{{8, 28, 4, 21, 22653, 96}, core::Mask::full(), 269.2}}) {
+    ForwardCase c = grouped(row.sizes);
+    c.mask = row.mask;
+    EXPECT_NEAR(cost_of(c).us() / row.us, 1, 0.1) << c;
+  }
+}
+
 TEST(Route, FewQueriesOnLongKeysGoThroughDecode) {
   for (const auto& sizes : std::initializer_list<std::array<std::int64_t, 6>>{{2, 64, 8, 1, 19980, 64},
                                                                               {10, 28, 4, 1, 13260, 256},
@@ -132,8 +151,16 @@ TEST(Route, RowsOfSeveralTilesOfAHeadGoThroughDecodeOnlyWhereThatIsFarAhead) {
   EXPECT_EQ(way_of({3, 32, 4, 90, 16449, 128}), api::Way::parts);
   EXPECT_EQ(way_of({6, 24, 24, 196, 7581, 128}), api::Way::one_kernel);
   EXPECT_EQ(way_of({3, 32, 8, 52, 2811, 112}), api::Way::one_kernel);
+  EXPECT_EQ(way_of({3, 40, 8, 25, 3066, 256}), api::Way::one_kernel) << "50.9 us; as a step 66.4";
   EXPECT_EQ(way_of({1, 8, 1, 20, 3435, 64}), api::Way::step) << "160 rows";
   EXPECT_EQ(way_of({6, 28, 4, 11, 22736, 128}), api::Way::step) << "77 rows, one tile";
+  for (const auto& sizes : std::initializer_list<std::array<std::int64_t, 6>>{{3, 20, 20, 76, 3979, 128},
+                                                                              {3, 24, 24, 80, 6544, 128}}) {
+    ForwardCase c = grouped(sizes);
+    c.mask = core::Mask::causal();
+    EXPECT_EQ(api::route_of(shapes_of(c)).way, api::Way::one_kernel)
+        << c << ": two tiles of 64 rows, or one of 128";
+  }
 }
 
 TEST(Route, ManyQueriesStayInOneKernel) {

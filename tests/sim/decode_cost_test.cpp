@@ -191,6 +191,45 @@ TEST(DecodeCost, TheKernelOfOneWarpgroupThatIsCheapestTookAtMostATenthLongerThan
   }
 }
 
+// bench/results/h200/2026-11-23/decode-tiles.csv and 2026-11-26/few-ways*.txt, of the latter without the
+// kernel that clears counters; docs/performance/decode.md.
+TEST(DecodeCost, TilesOfTwoWarpgroupsCostWithinASixthOfWhatTheyTook) {
+  struct Row {
+    Shape shape;
+    int query_rows;
+    double us;
+  };
+  for (const Row& row : {
+           Row{{.batch = 2, .group = 56, .kv_heads = 4, .head_dim = 128, .capacity = 29628}, 64, 45.3},
+           Row{{.batch = 15, .group = 56, .kv_heads = 4, .head_dim = 128, .capacity = 16927}, 64, 137.2},
+           Row{{.batch = 9, .group = 128, .kv_heads = 8, .head_dim = 128, .capacity = 5611}, 64, 97.3},
+           Row{{.batch = 64, .group = 128, .kv_heads = 8, .head_dim = 128, .capacity = 1024}, 64, 137.3},
+           Row{{.batch = 3, .q_len = 76, .kv_heads = 20, .head_dim = 128, .capacity = 3979}, 64, 60.8},
+           Row{{.batch = 3, .q_len = 80, .kv_heads = 24, .head_dim = 128, .capacity = 6544}, 64, 120.2},
+           Row{{.batch = 8, .group = 100, .kv_heads = 8, .head_dim = 96, .capacity = 3117}, 64, 51.3},
+           Row{{.batch = 2, .q_len = 175, .kv_heads = 20, .head_dim = 128, .capacity = 13680}, 64, 180.6},
+           Row{{.batch = 1, .group = 415, .kv_heads = 8, .head_dim = 128, .capacity = 47169}, 64, 315.7},
+           Row{{.batch = 3, .group = 720, .kv_heads = 4, .head_dim = 128, .capacity = 16449}, 64, 286.3},
+           Row{{.batch = 9, .group = 128, .kv_heads = 8, .head_dim = 128, .capacity = 5611}, 128, 85.0},
+           Row{{.batch = 64, .group = 128, .kv_heads = 8, .head_dim = 128, .capacity = 1024}, 128, 106.0},
+           Row{{.batch = 4, .group = 120, .kv_heads = 8, .head_dim = 128, .capacity = 9562}, 128, 58.5},
+           Row{{.batch = 6, .q_len = 196, .kv_heads = 24, .head_dim = 128, .capacity = 7581}, 128, 342.6},
+           Row{{.batch = 1, .q_len = 492, .kv_heads = 24, .head_dim = 128, .capacity = 11124}, 128, 187.6},
+           Row{{.batch = 52, .group = 128, .kv_heads = 1, .head_dim = 64, .capacity = 7411}, 128, 61.0},
+           Row{{.batch = 16, .group = 128, .kv_heads = 8, .head_dim = 64, .capacity = 8192}, 128, 114.1},
+       }) {
+    const DecodeProblem p = problem_of(row.shape);
+    const DecodeVariant* of_two = nullptr;
+    for (const DecodeVariant& v : decode::all_variants())
+      if (v.paired() && v.query_rows == row.query_rows && v.operand == hw::Operand::bf16 &&
+          v.head_dim >= p.head_dim() && of_two == nullptr)
+        of_two = &v;
+    ASSERT_NE(of_two, nullptr);
+    EXPECT_NEAR(decode::estimated_us(p, *of_two) / row.us, 1, 1 / 6.)
+        << row.query_rows << " rows a tile, " << row.shape.batch << " x " << p.capacity() << " keys";
+  }
+}
+
 // bench/results/h200/2026-11-23/decode-8bit-latent.csv.
 TEST(DecodeCost, LatentStepsCostWithinAFifthOfWhatTheyTook) {
   constexpr std::array heads{16, 32, 64, 128};
