@@ -25,7 +25,9 @@ struct DqRing {
   float* sums;                   ///< parts of as many key/value heads as it holds
   std::uint32_t* visits;         ///< of each part; 0 before the kernel
   std::uint32_t* next_position;  ///< in the order of tiles; 0 before the kernel
-  core::Divisor heads;  ///< key/value heads of all batch entries, one after another: so many at a time
+  core::Divisor heads;   ///< key/value heads of all batch entries, one after another: so many at a time
+  core::Divisor places;  ///< where lengths vary: parts that it holds; as many at a time
+  int parts;             ///< there: of all heads, each of which has a second counter, behind the first ones
 };
 
 /// Splits of the groups of query heads (group_splits.h), of all batch entries.
@@ -114,6 +116,8 @@ struct ListArguments {
   core::BasicMask<std::int32_t> mask;
   ListedTiles key_tiles, query_tiles;
   int seeing_blocks;  ///< that the list has, some for nobody
+  int q_heads;
+  int visit_rows, parts_of_visit;  ///< of a block of queries of a head that a tile of keys visits
 };
 
 /// Of the sums over splits.

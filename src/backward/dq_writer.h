@@ -14,9 +14,9 @@ TANDEM_DEVICE void count_visits(const BackwardArguments& args, KeysShared<V>& sh
   for (; steps > 0; --steps, at.advance()) {
     for (FinishedVisit& finished : shared.dq_pipelines.finished) {
       finished.pipeline.wait_filled(at);
-      const int part = finished.part;
+      const int counter = finished.counter;
       hw::barrier_arrive(finished.pipeline.emptied[0]);
-      if (part != FinishedVisit::alone) hw::signal_counter(args.ring.visits + part);
+      if (counter != PartVisit::nobodys) hw::signal_counter(args.ring.visits + counter);
     }
   }
 }
@@ -51,7 +51,7 @@ struct DqWriter {
   /// The visits before are over, for what the thread starts from here on.
   TANDEM_DEVICE void wait_for_turn(const PartVisit& visit) const {
     if (visit.before == 0) return;
-    hw::wait_counter(args.ring.visits + visit.part, visit.before);
+    hw::wait_counter(args.ring.visits + visit.turn, visit.before);
     hw::fence_async_proxy_global();
   }
 
@@ -80,7 +80,7 @@ struct DqWriter {
     hw::wait_stores_read<0>();
     hw::barrier_arrive(parts().emptied[0]);
     hw::wait_stores<0>();  // not only read: whoever is next adds to what was written
-    tell_finished(visit.part);
+    tell_finished(visit.finished);
   }
 
   /// The part is dQ.
@@ -91,14 +91,17 @@ struct DqWriter {
     hw::commit_stores();
     hw::wait_stores_read<0>();
     hw::barrier_arrive(parts().emptied[0]);
-    tell_finished(visit.is_first ? FinishedVisit::alone : visit.part);  // its sums have been read
+    if constexpr (V.is_varlen()) {
+      if (visit.is_first) wait_for_turn(visit);  // who has the place next counts on those before, too
+    }
+    tell_finished(visit.finished);  // its sums have been read
   }
 
   /// Hands the visit to who counts it.
-  TANDEM_DEVICE void tell_finished(int part) const {
+  TANDEM_DEVICE void tell_finished(int counter) const {
     FinishedVisit& finished = shared.dq_pipelines.finished[consumer];
     finished.pipeline.wait_emptied(at);
-    finished.part = part;
+    finished.counter = counter;
     hw::barrier_arrive(finished.pipeline.filled[0]);
   }
 };

@@ -24,7 +24,7 @@ struct KeysState {
   /// The thread's upper key; the lower one is 8 further down.
   TANDEM_DEVICE int own_key() const {
     const int thread = static_cast<int>(hw::thread_index_anew() % hw::warpgroup_size);
-    return work().first_key + tile::warpgroup_rows * consumer + thread / 32 * 16 + thread % 32 / 4;
+    return work().first_key + tile::warpgroup_rows * consumer + tile::upper_row(thread);
   }
   /// Of a block that needs the mask.
   template <BlockKind kind>

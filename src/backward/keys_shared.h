@@ -40,8 +40,7 @@ struct DqTiles {
 
 /// A visit to a part on its way from the writer to who counts it.
 struct FinishedVisit {
-  static constexpr int alone = -1;  ///< nobody waits for it
-  int part;
+  int counter;
   tile::Handover<1> pipeline;
 };
 

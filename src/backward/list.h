@@ -45,7 +45,7 @@ TANDEM_DEVICE ListedTile read_tile(std::int32_t* list, int number) {
   hw::load_global(a, list_entry(list, number));
   hw::load_global(b, list_entry(list, number) + 4);
   const auto at = [](std::uint32_t word) { return static_cast<std::int32_t>(word); };
-  return {at(a[0]), at(a[1]), {at(a[2]), at(a[3]), at(b[0]), at(b[1]), at(b[2])}};
+  return {at(a[0]), at(a[1]), {at(a[2]), at(a[3]), at(b[0]), at(b[1]), at(b[2]), at(b[3])}};
 }
 TANDEM_DEVICE ListedRows read_rows(std::int32_t* list, int number) {
   std::uint32_t words[4];
@@ -58,6 +58,7 @@ TANDEM_DEVICE int blocks_of_rows(int rows, int block) { return (rows + block - 1
 /// Entries of one sequence, or of several, in each list; of tiles those of one head.
 struct ListCounts {
   int key_tiles, query_tiles, seeing, unseeing, unseen;
+  int parts;  ///< of dQ, of one head: in the order of tiles of keys
 
   TANDEM_DEVICE static ListCounts of(const ListArguments& args, const CroppedSequence& s) {
     // Nothing is multiplied where there are no queries or no keys.
@@ -65,7 +66,9 @@ struct ListCounts {
     return {empty ? 0 : blocks_of_rows(s.seeing.k_len, args.key_tiles.rows),
             empty ? 0 : blocks_of_rows(s.seeing.q_len, args.query_tiles.rows),
             blocks_of_rows(s.seeing.q_len, query_padding) * (query_padding / part_rows),
-            blocks_of_rows(s.unseeing, part_rows), blocks_of_rows(s.unseen, part_rows)};
+            blocks_of_rows(s.unseeing, part_rows),
+            blocks_of_rows(s.unseen, part_rows),
+            empty ? 0 : blocks_of_rows(s.seeing.q_len, args.visit_rows) * args.parts_of_visit};
   }
   /// Adds those whose condition holds.
   TANDEM_DEVICE void add(const ListCounts& other, bool of_keys, bool of_queries, bool of_rows) {
@@ -74,11 +77,12 @@ struct ListCounts {
     seeing += of_rows ? other.seeing : 0;
     unseeing += of_rows ? other.unseeing : 0;
     unseen += of_rows ? other.unseen : 0;
+    parts += of_keys ? other.parts : 0;
   }
   /// Warp: of all lanes.
   TANDEM_DEVICE ListCounts sum() const {
     return {tile::warp_sum(key_tiles), tile::warp_sum(query_tiles), tile::warp_sum(seeing),
-            tile::warp_sum(unseeing), tile::warp_sum(unseen)};
+            tile::warp_sum(unseeing),  tile::warp_sum(unseen),      tile::warp_sum(parts)};
   }
 };
 
@@ -177,7 +181,7 @@ struct TilesOfSequence {
       const int head = i / count, number = i - head * count;
       std::int32_t* to = list_entry(list, first + sections.place(head, number, previous, next));
       tile::store_words(to, last_first ? count - 1 - number : number, head, s.q_begin, s.q_len);
-      tile::store_words(to + 4, s.k_begin, s.k_len, s.first_row, 0);
+      tile::store_words(to + 4, s.k_begin, s.k_len, s.first_row, s.first_part);
     }
   }
 };
@@ -215,6 +219,7 @@ TANDEM_DEVICE void list_kernel(const ListArguments& args) {
   }
   Sequence seeing = s.seeing;
   seeing.first_row = before.seeing * part_rows;
+  seeing.first_part = before.parts * args.q_heads;
   const int key_tiles = all.key_tiles * args.key_tiles.heads;
   const bool may_overlap = key_tiles >= args.key_tiles.overlap_from;
   const TilesOfSequence of_keys{key_sections(args, index, may_overlap),

@@ -136,7 +136,7 @@ TANDEM_DEVICE void consume_for_queries(const BackwardArguments& args, QueriesSha
                                        const QueryWork& work, int consumer) {
   const Extent extent = extent_of<V>(args, work.sequence);
   const int row = work.first_query + tile::warpgroup_rows * consumer +
-                  16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
+                  tile::upper_row(static_cast<int>(hw::warp_index() % 4), static_cast<int>(hw::lane_index()));
   QueriesState<V> state{args, shared, consumer, {}, {}, {}, {}, 0, {}};
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {

@@ -19,7 +19,11 @@ namespace tandem::backward {
 struct PartVisit {
   int part;  ///< its place in the ring
   bool is_first, is_last;
-  std::uint32_t before;  ///< visits to the place that have to be over, those of earlier heads too
+  int turn;              ///< the counter that it waits for,
+  std::uint32_t before;  ///< and up to which number
+  int finished;          ///< the counter of the visit, or `nobodys`
+
+  static constexpr int nobodys = -1;
 };
 
 /// Rows and columns of dQ that a consumer's part has.
@@ -36,7 +40,33 @@ TANDEM_DEVICE PartPlace place_of_part(const Step& step, int consumer) {
           consumer / row_blocks_a_block * part_columns};
 }
 
-/// The tile's visit in a step. The tiles of keys that see the block's queries add to them.
+/// Which one of a part's visits it is.
+struct PartRank {
+  int number;
+  bool is_first, is_last;
+};
+
+/// Where lengths vary, how many visits the heads before had is not known. So each part has two counters: of
+/// its visits, and of its last one, which frees its place for the part that has the place next.
+template <BackwardVariant V>
+TANDEM_DEVICE PartVisit listed_visit(const BackwardArguments& args, const KeyWork& work,
+                                     const PartPlace& place, const PartRank& rank) {
+  const Sequence& s = work.sequence;
+  const int number =
+      s.first_part + part_number(place.head, row_blocks_of<V>(s.q_len), place.first_query / part_rows,
+                                 V.head_dim, place.first_column / part_columns);
+  const int freed = args.ring.parts + number - args.ring.places.value();
+  const bool is_reused = number >= args.ring.places.value();
+  return {args.ring.places.divide(number).remainder,
+          rank.is_first,
+          rank.is_last,
+          rank.is_first ? freed : number,
+          static_cast<std::uint32_t>(rank.is_first ? is_reused : rank.number),
+          rank.is_last ? args.ring.parts + number : number};
+}
+
+/// The tile's visit in a step. The tiles of keys that see the block's queries add to them, each after those
+/// before it in order. A place has the visits of one head after another, all the same ones.
 template <BackwardVariant V>
 TANDEM_DEVICE PartVisit visit_of(const BackwardArguments& args, const KeyWork& work, const PartPlace& place,
                                  const Step& step) {
@@ -44,14 +74,20 @@ TANDEM_DEVICE PartVisit visit_of(const BackwardArguments& args, const KeyWork& w
   const int first = step.block * V.block_m, past = first + V.block_m;
   const core::BlockRanges tiles = core::block_ranges(
       extent.mask, first, past < extent.q_len ? past : extent.q_len, extent.q_len, extent.k_len, V.block_n);
-  const int group = args.group.value(), visitors = tiles.end - tiles.begin, rank = work.tile - tiles.begin;
+  const int rank = work.tile - tiles.begin;
+  const auto [is_first, is_last] = work.part_of(step.number);
+  if constexpr (V.is_varlen()) return listed_visit<V>(args, work, place, {rank, is_first, is_last});
+  const int group = args.group.value(), visitors = tiles.end - tiles.begin;
   const auto [round, slot] = args.ring.heads.divide(work.batch * (extent.q_heads / group) + work.kv_head);
-  const int first_row = V.is_varlen() ? work.sequence.first_row + place.first_query : place.first_query;
   const int part =
       part_number(slot * group + place.head - work.kv_head * group, extent.padded_q_len / part_rows,
-                  first_row / part_rows, V.head_dim, place.first_column / part_columns);
-  const auto [is_first, is_last] = work.part_of(step.number);
-  return {part, is_first, is_last, static_cast<std::uint32_t>(round * visitors + rank)};
+                  place.first_query / part_rows, V.head_dim, place.first_column / part_columns);
+  return {part,
+          is_first,
+          is_last,
+          part,
+          static_cast<std::uint32_t>(round * visitors + rank),
+          is_first && is_last ? PartVisit::nobodys : part};
 }
 
 }  // namespace tandem::backward

@@ -137,8 +137,8 @@ TANDEM_DEVICE void walk_for_dk(RoleState<V>& state, const KeyWork& work) {
 template <BackwardVariant V>
 TANDEM_DEVICE void consume_in_role(const BackwardArguments& args, RolesShared<V>& shared, const KeyWork& work,
                                    bool role_of_dv) {
-  const int own_key =
-      work.first_key + 16 * static_cast<int>(hw::warp_index() % 4) + static_cast<int>(hw::lane_index()) / 4;
+  const int own_key = work.first_key + tile::upper_row(static_cast<int>(hw::warp_index() % 4),
+                                                       static_cast<int>(hw::lane_index()));
   RoleState<V> state{args, shared, KeyLimits::of(extent_of<V>(args, work.sequence), own_key), 0, {}};
   TANDEM_UNROLL
   for (int i = 0; i < V.head_dim / 2; ++i) state.gradient[i] = 0.f;  // line 16

@@ -12,7 +12,8 @@ namespace tandem::backward {
 /// Rows [q_begin, q_begin + q_len) of q and [k_begin, k_begin + k_len) of k.
 struct Sequence {
   std::int32_t q_begin, q_len, k_begin, k_len;
-  std::int32_t first_row;  ///< of its statistics
+  std::int32_t first_row;   ///< of its statistics
+  std::int32_t first_part;  ///< of its dQ (ring.h), where tiles of keys add it
 };
 
 /// The same, and how many queries and keys ahead of these are left out.
@@ -42,7 +43,7 @@ TANDEM_DEVICE CroppedSequence read_sequence(const ListArguments& args, int index
   const int unseeing = hidden_rows(q.length, k.length, args.mask.right),
             unseen = hidden_rows(k.length, q.length, args.mask.left);
   return {
-      {q.begin + unseeing, q.length - unseeing, k.begin + unseen, k.length - unseen, 0}, unseeing, unseen};
+      {q.begin + unseeing, q.length - unseeing, k.begin + unseen, k.length - unseen, 0, 0}, unseeing, unseen};
 }
 
 }  // namespace tandem::backward

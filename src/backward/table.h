@@ -124,7 +124,7 @@ struct ListFamily : launch::Groups<ListGroup> {
   using Arguments = ListArguments;
   static constexpr const char* name = "the kernel that lists the backward's tiles";
   static constexpr bool starts_early = true;
-  static constexpr int min_blocks = 0;
+  static constexpr int min_blocks = 1;
 };
 template <ListVariant V>
 struct ListBody;

@@ -50,6 +50,19 @@ int cached_rows(const core::BackwardProblem& p, const Choice& choice, bool keys)
                           (visitors * row));
 }
 
+/// Queries of all heads that two sections have at most, padded to whole visits. Tiles of a section begin when
+/// all of the one before the last have begun, and so have those that had its places in the ring.
+std::int64_t ring_rows(const core::BackwardProblem& p, const Choice& choice) {
+  const std::int64_t rows = cached_rows(p, choice, true), longest = std::max<std::int64_t>(p.q_len(), 1),
+                     heads = std::clamp<std::int64_t>(rows, 1, p.kv_heads());
+  const std::int64_t of_section =
+      std::max(rows, longest) * p.group() + heads * p.group() * (choice.keys.block_m - 1);
+  return core::round_up(2 * of_section, part_rows);
+}
+
+/// Of the next position, of each part, and of its last visit.
+std::int64_t counters_of(const VarlenBounds& bounds) { return bounds.parts > 0 ? 1 + 2 * bounds.parts : 0; }
+
 PackedRows packed_rows(const std::int32_t* cu_seqlens, const Tensor& tensor, std::int64_t most) {
   return {cu_seqlens, static_cast<int>(tensor.shape[1]), static_cast<int>(rows_of(tensor)),
           static_cast<int>(most)};
@@ -68,7 +81,9 @@ VarlenBounds bounds_of(const core::BackwardProblem& p, const Choice& choice) {
   if (queries == 0 || keys == 0) return bounds;
   bounds.key_tiles = most_blocks(keys, sequences, choice.keys.block_n) * p.kv_heads();
   if (choice.adds_dq()) {
-    bounds.parts = p.q_heads() * (bounds.seeing_rows / part_rows) * parts_of_rows(choice.keys.head_dim);
+    const std::int64_t parts_of_row = parts_of_rows(choice.keys.head_dim);
+    bounds.parts = p.q_heads() * (bounds.seeing_rows / part_rows) * parts_of_row;
+    bounds.places = std::min(bounds.parts, ring_rows(p, choice) / part_rows * parts_of_row);
   } else {
     bounds.query_tiles = most_blocks(queries, sequences, choice.queries.block_m) * p.q_heads();
   }
@@ -91,8 +106,8 @@ VarlenLayout varlen_layout(const core::BackwardProblem& p, const Choice& choice)
   VarlenLayout layout{};
   layout.lse_log2 = part(seeing, sizeof(float));
   layout.delta = part(seeing, sizeof(float));
-  layout.dq_sums = part(bounds.parts * part_elements, sizeof(float));
-  layout.counters = part(bounds.parts > 0 ? 1 + bounds.parts : 0, sizeof(std::uint32_t));
+  layout.dq_sums = part(bounds.places * part_elements, sizeof(float));
+  layout.counters = part(counters_of(bounds), sizeof(std::uint32_t));
   layout.unseeing_lse_log2 = part(unseeing, sizeof(float));
   layout.unseeing_delta = part(unseeing, sizeof(float));
   layout.key_tiles = list(bounds.key_tiles);
@@ -142,6 +157,9 @@ Step<ListFamily> VarlenCall::list() const {
   args.query_tiles = {static_cast<int>(p.q_heads()), choice_.queries.block_m, cached_rows(p, choice_, false),
                       never, never};
   args.seeing_blocks = static_cast<int>(bounds_.seeing_rows / part_rows);
+  args.q_heads = static_cast<int>(p.q_heads());
+  args.visit_rows = choice_.keys.block_m;
+  args.parts_of_visit = choice_.keys.block_m / part_rows * parts_of_rows(choice_.keys.head_dim);
   Step<ListFamily> step{{{}, p.kv_heads() == 0 ? 0 : args.sequences, args}, {}};
   core::add_lengths(step.memory, varlen);
   step.memory.add_array("workspace", core::Role::output, workspace());
@@ -152,7 +170,7 @@ Step<PrepareFamily> VarlenCall::prepare() const {
   const core::BackwardProblem& p = problem_;
   PrepareArguments args = prepare_arguments(p, statistics_at(layout_.lse_log2, layout_.delta));
   args.counters = at<std::uint32_t>(layout_.counters);
-  args.counter_count = bounds_.parts > 0 ? static_cast<int>(1 + bounds_.parts) : 0;
+  args.counter_count = static_cast<int>(counters_of(bounds_));
   const std::int64_t row_blocks = bounds_.seeing_rows / part_rows;
   args.row_blocks = core::Divisor(static_cast<int>(std::max<std::int64_t>(row_blocks, 1)));
   args.extent.padded_q_len = static_cast<int>(bounds_.seeing_rows);
@@ -181,14 +199,16 @@ Step<Family> VarlenCall::products(const BackwardVariant& variant) const {
   args.splits = {core::Divisor(1), static_cast<int>(p.kv_heads()), 0};
   args.group = core::Divisor(static_cast<int>(p.group()));
   if (variant.adds_dq()) {
-    // All heads have a place of their own, since how many visits there were to another's is not known.
-    const auto heads = static_cast<int>(p.kv_heads());
-    args.ring = {at<float>(layout_.dq_sums), at<std::uint32_t>(layout_.counters) + 1,
-                 at<std::uint32_t>(layout_.counters), core::Divisor(heads)};
+    args.ring = {at<float>(layout_.dq_sums),
+                 at<std::uint32_t>(layout_.counters) + 1,
+                 at<std::uint32_t>(layout_.counters),
+                 {},
+                 core::Divisor(static_cast<int>(bounds_.places)),
+                 static_cast<int>(bounds_.parts)};
   }
   const auto tiles = static_cast<int>(variant.is_of_keys() ? bounds_.key_tiles : bounds_.query_tiles);
-  return products_step(
-      p, {variant, args, variant.adds_dq() ? std::min(tiles, sm_count_) : tiles, bounds_.parts, workspace()});
+  return products_step(p, {variant, args, variant.adds_dq() ? std::min(tiles, sm_count_) : tiles,
+                           bounds_.places, workspace()});
 }
 
 Step<SinksFamily> VarlenCall::sinks() const {

@@ -17,6 +17,7 @@ struct VarlenBounds {
   std::int64_t unseeing_blocks, unseen_blocks;  ///< of 64 queries that see no key, and of keys nobody sees
   std::int64_t key_tiles, query_tiles;          ///< of all heads; the latter 0 where no kernel takes them
   std::int64_t parts;                           ///< of dQ: of all heads, 0 where nobody adds
+  std::int64_t places;                          ///< of these that the ring holds
 
   /// Whether there is nothing to multiply.
   bool empty() const { return key_tiles == 0; }

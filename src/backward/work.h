@@ -195,6 +195,12 @@ TANDEM_DEVICE void for_each_visit(const KeyWork& work, const core::Divisor& grou
   walk_down_to.template operator()<BlockKind::masked>(work.blocks.begin);
 }
 
+/// 64 queries each, of the blocks that a sequence's tiles of keys visit.
+template <BackwardVariant V>
+TANDEM_DEVICE int row_blocks_of(int q_len) {
+  return blocks_of_rows(q_len, V.block_m) * (V.block_m / part_rows);
+}
+
 /// Of a tile's keys, the first row of the tensor that is its sequence's, and how many are.
 template <BackwardVariant V>
 TANDEM_DEVICE core::RowSpan rows_of_keys(const BackwardArguments& args, const KeyWork& work) {

@@ -72,20 +72,48 @@ TEST_P(VarlenBackwardOnSim, DrawnBatchesEqualTheOracleOfEachSequence) {
 // Few queries see all of the many keys, of more tiles than make sections of heads overlap.
 TEST_P(VarlenBackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
   if (!GetParam().adds_dq()) return;
+  test::for_each_run("sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 2,
+                     [](std::uint64_t seed) {
+                       VarlenBackwardCase c = draw_case(GetParam(), seed);
+                       test::Random random(seed);
+                       const auto draw = [&random](int least, std::uint64_t more) {
+                         return least + static_cast<std::int64_t>(random() % more);
+                       };
+                       c.q_packed = c.k_packed = true;
+                       c.used.clear(), c.max_seqlen_q = c.max_seqlen_k = 0;
+                       c.q_rows = {draw(20, 40), draw(1, 9), draw(20, 40), draw(70, 60)};
+                       c.k_rows = {draw(500, 200), draw(1, 300), draw(400, 300), draw(1, 200)};
+                       c.each.forward.q_heads = c.each.forward.kv_heads = 3;
+                       c.each.forward.mask = core::Mask::causal();
+                       backward::Choice choice = backward::choice_with(GetParam());
+                       choice.cached_bytes = 1;  // a head is a section, and the ring's places serve several
+                       return Problem(choice, c);
+                     });
+}
+
+// As above, and no tile is the only one of its part.
+TEST_P(VarlenBackwardOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
+  if (!GetParam().adds_dq()) return;
   test::for_each_run(
-      "sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 2, [](std::uint64_t seed) {
+      "sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 3, [](std::uint64_t seed) {
         VarlenBackwardCase c = draw_case(GetParam(), seed);
         test::Random random(seed);
-        const auto draw = [&random](int least, std::uint64_t more) {
-          return least + static_cast<std::int64_t>(random() % more);
-        };
         c.q_packed = c.k_packed = true;
-        c.used.clear(), c.max_seqlen_q = c.max_seqlen_k = 0;
-        c.q_rows = {draw(20, 40), draw(1, 9), draw(20, 40)};
-        c.k_rows = {draw(500, 200), draw(1, 300), draw(400, 300)};
-        c.each.forward.q_heads = c.each.forward.kv_heads = 3;
-        c.each.forward.mask = core::Mask::causal();
-        return Problem(backward::choice_with(GetParam()), c);
+        c.used.clear(), c.max_seqlen_q = 0, c.max_seqlen_k = 0;
+        c.q_rows.clear(), c.k_rows.clear();
+        for (int i = 0; i < 5; ++i) {
+          c.q_rows.push_back(1 + static_cast<std::int64_t>(random() % 90));
+          c.k_rows.push_back(GetParam().block_n + 1 + static_cast<std::int64_t>(random() % 200));
+        }
+        c.max_seqlen_q = 90;
+        c.each.forward.q_heads = c.each.forward.kv_heads * 2;
+        c.each.forward.mask = random() % 2 == 0 ? core::Mask::full() : core::Mask::causal();
+        backward::Choice choice = backward::choice_with(GetParam());
+        choice.cached_bytes = 1;
+        Problem problem(choice, c);
+        const backward::VarlenBounds bounds = backward::bounds_of(problem.inputs.problem(), choice);
+        EXPECT_LT(bounds.places, bounds.parts) << "or nothing is reused";
+        return problem;
       });
 }
 
