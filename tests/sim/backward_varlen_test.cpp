@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, VarlenBackwardOnSim,
                          testing::ValuesIn(backward::all_variants(backward::Lengths::varlen)),
                          test::test_name<BackwardVariant>);
 
-TEST_P(VarlenBackwardOnSim, DrawnBatchesEqualTheOracleOfEachSequence) {
+TEST_P(VarlenBackwardOnSim, DrawnBatchesEqualTheOracleUnderEveryPolicy) {
   test::for_each_run("sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 3,
                      [](std::uint64_t seed) {
                        return Problem(backward::choice_with(GetParam()), draw_case(GetParam(), seed));
@@ -137,6 +137,64 @@ TEST_P(VarlenBackwardOnSim, ASequenceHasTheBitsOfACallOfItsOwn) {
     ASSERT_TRUE(sim::simulate_backward(p, uniform, machine).ok());
     EXPECT_TRUE(test::has_gradients(batch, i, own)) << "sequence " << i;
   }
+}
+
+/// Of the narrowest head dim, with sums of dQ.
+const BackwardVariant& narrow_variant() {
+  const std::vector<BackwardVariant>& all = backward::all_variants(backward::Lengths::varlen);
+  return *std::find_if(all.begin(), all.end(), [](const BackwardVariant& v) { return v.adds_dq(); });
+}
+
+// A lane of the list's kernel reads several sequences. Order is by numbers alone, and some that follow one
+// another have tiles enough to overlap.
+TEST(VarlenBackwardList, OfManySequencesOfAsManyQueriesEqualsTheOracleUnderEveryPolicy) {
+  test::for_each_run("sim_backward_test --gtest_filter=VarlenBackwardList", 2, [](std::uint64_t seed) {
+    VarlenBackwardCase c = draw_case(narrow_variant(), seed);
+    test::Random random(seed);
+    c.q_packed = c.k_packed = true;
+    c.used.clear(), c.max_seqlen_q = c.max_seqlen_k = 0;
+    constexpr int sequences = 40, lanes = hw::warp_size;
+    c.q_rows.assign(sequences, 9), c.k_rows.clear();
+    for (int i = 0; i < sequences; ++i) {
+      const bool is_long = i % lanes >= 2 && i % lanes < 5;
+      c.k_rows.push_back((is_long ? 400 : 9) + static_cast<std::int64_t>(random() % 50));
+    }
+    c.each.forward.q_heads = c.each.forward.kv_heads = 1;
+    c.each.forward.mask = core::Mask::causal();
+    backward::Choice choice = backward::choice_with(narrow_variant());
+    choice.cached_bytes = 1;
+    return Problem(choice, c);
+  });
+}
+
+// Lengths lie on the device, where nobody validates them.
+TEST(VarlenBackwardOnHopper, TouchesNothingElseWhateverTheLengthsAre) {
+  VarlenBackwardCase c = draw_case(narrow_variant(), 3);
+  c.q_packed = c.k_packed = true;
+  c.used = {0, 0, 0}, c.max_seqlen_q = c.max_seqlen_k = 0;
+  c.q_rows = {60, 20, 40}, c.k_rows = {70, 30, 50};
+  VarlenBackwardTensors t(c);
+  t.cu_seqlens_q = {-7, 60, 1 << 30, -3}, t.cu_seqlens_k = {-1, 70, 1 << 30, 5};
+  t.seqused_k = {1 << 30, 1 << 30, -9};
+  const hw::sim::Report report =
+      sim::simulate_backward(t.problem(), backward::choice_with(narrow_variant()), {});
+  EXPECT_TRUE(report.ok()) << report.text();
+}
+
+TEST(VarlenBackwardOnHopper, EntriesOfOneRowMayHaveAnyStrideOfRows) {
+  VarlenBackwardCase c = draw_case(narrow_variant(), 5);
+  c.q_packed = c.k_packed = false;
+  c.used.clear(), c.max_seqlen_q = c.max_seqlen_k = 0;
+  c.q_rows = c.k_rows = {1, 1, 1};
+  const VarlenBackwardTensors inputs(c);
+  const test::VarlenBackwardExpected expected(inputs);
+  VarlenBackwardTensors t(inputs);
+  core::BackwardProblem p = t.problem();
+  for (core::Tensor* tensor : {&p.q, &p.o, &p.lse, &p.dout, &p.dq, &p.k, &p.v, &p.dk, &p.dv})
+    tensor->stride[1] = 0;
+  const hw::sim::Report report = sim::simulate_backward(p, backward::choice_with(narrow_variant()), {});
+  ASSERT_TRUE(report.ok()) << report.text();
+  EXPECT_EQ(test::failure_of(t, expected), "");
 }
 
 /// Sections as the list's kernel has them, of sequences with tiles, in their order; some overlap.

@@ -152,6 +152,16 @@ TEST_P(OperandFaults, PrefetchOfATensorMapThatWasNeverEncoded) {
   expect(Rule::bad_descriptor, [&] { hw::prefetch_map(map_); });
 }
 
+TEST_P(OperandFaults, CopyOfPackedRowsThroughAMapThatHasNone) {
+  expect(
+      Rule::bad_descriptor,
+      [&] {
+        init();
+        if (first_thread()) hw::load_box(shared().a, map_, shared().full, hw::PackedOrigin{0, 0, 0, 64, 64});
+      },
+      "5 coordinates of a tensor map of 4 dimensions");
+}
+
 TEST_P(OperandFaults, ShuffleWithAMaskBeyondTheWarp) {
   expect(Rule::bad_argument, [] { sink = hw::shuffle_xor(1.f, 32); });
 }

@@ -219,6 +219,16 @@ TEST_P(StoreFaults, StoreThroughAMapThatWasNeverEncoded) {
   });
 }
 
+TEST_P(StoreFaults, StoreToPackedRowsThroughAMapThatHasNone) {
+  expect(
+      Rule::bad_descriptor,
+      [&] {
+        prepare();
+        if (first_thread()) hw::store_box(map_, hw::PackedOrigin{0, 0, 0, 64, 64}, shared().a);
+      },
+      "5 coordinates of a tensor map of 4 dimensions");
+}
+
 TEST_P(StoreFaults, BoxStoredOutsideOfTheBuffers) {
   config_.buffers[0].bytes = tile_bytes + 64;
   expect(Rule::global_bounds, [&] {

@@ -5,10 +5,12 @@ from mutation.located import Before, Edit, Remove, Swap
 
 from .mutant import Mutant
 
-GIVE_BACK = "tell_finished(visit.is_first ? FinishedVisit::alone : visit.part);"
-STORE = ("parts().wait_filled(at);"
-         "hw::store_box(args.dq_rows, {place.first_column, place.first_query, place.head, batch}, part().value);"
-         "hw::commit_stores(); hw::wait_stores_read<0>(); hw::barrier_arrive(parts().emptied[0]);" + GIVE_BACK)
+GIVE_BACK = "tell_finished(visit.finished);"
+DQ_BOX = "query_box<V>(work, place.head, place.first_query)"
+STORE = (f"parts().wait_filled(at); const auto origin = {DQ_BOX}.right_by(place.first_column);"
+         "hw::store_box(args.dq_rows, origin, part().value);"
+         "hw::commit_stores(); hw::wait_stores_read<0>(); hw::barrier_arrive(parts().emptied[0]);"
+         "if constexpr (V.is_varlen()) { if (visit.is_first) wait_for_turn(visit); }" + GIVE_BACK)
 
 MUTANTS = [
     # Waits on barriers
@@ -53,7 +55,7 @@ MUTANTS = [
            Edit("behind = step - work.first_step", "behind = step")),
     Mutant("backward, tiles: no dS before the first one", "handover", "begin_pipelined", Remove("publish_ds")),
     Mutant("backward, tiles: a position past the end is a tile", "handover", "for_each_taken_tile",
-           Edit("position >= args.order", "position > args.order")),
+           Edit("position >= key_positions", "position > key_positions")),
     Mutant("backward, tiles: told before the one before is done with", "handover", "TakenTiles::tell", Remove("wait_emptied")),
     Mutant("backward, tiles: read before it is told", "handover", "TakenTiles::wait_told", Remove("wait_filled")),
     Mutant("backward, tiles: never given back by consumers", "handover", "consume_tile", Remove("release")),
@@ -85,19 +87,20 @@ MUTANTS = [
            Edit("return hw::barrier_arrive(arrived)", "return")),
     Mutant("backward, ring: dQ leaves before it is there", "ring", "DqWriter::store", Remove("wait_filled")),
     Mutant("backward, ring: dQ's place given back before it has left", "ring", "DqWriter::store", Remove("wait_stores_read")),
-    Mutant("backward, ring: dQ of the first batch entry", "ring", "DqWriter::store", Edit("place.head, batch", "place.head, 0")),
+    Mutant("backward, ring: dQ of the first batch entry", "ring", "DqWriter::store",
+           Edit(DQ_BOX, "[&] { KeyWork first = work; first.batch = 0; return " + DQ_BOX.replace("work", "first") + "; }()")),
     Mutant("backward, ring: the last tile does not give the sums' place back", "ring", "DqWriter::store",
-           Edit("visit.is_first ? FinishedVisit::alone : visit.part", "FinishedVisit::alone")),
-    Mutant("backward, ring: the sums' place given back before they are read", "ring", "DqWriter::store", 
+           Edit("visit.finished", "PartVisit::nobodys")),
+    Mutant("backward, ring: the sums' place given back before they are read", "ring", "DqWriter::store",
            Edit(STORE, GIVE_BACK + STORE.replace(GIVE_BACK, ""))),
     Mutant("backward, ring: visits counted before they are told", "ring", "count_visits", Remove("wait_filled")),
     Mutant("backward, ring: a finished visit told before the one before is read", "ring", "DqWriter::tell_finished",
            Remove("wait_emptied")),
     Mutant("backward, ring: a finished visit read after it was given back", "ring", "count_visits",
-           Edit("const int part = finished.part; hw::barrier_arrive(finished.pipeline.emptied[0]);",
-                "hw::barrier_arrive(finished.pipeline.emptied[0]); const int part = finished.part;")),
+           Edit("const int counter = finished.counter; hw::barrier_arrive(finished.pipeline.emptied[0]);",
+                "hw::barrier_arrive(finished.pipeline.emptied[0]); const int counter = finished.counter;")),
     Mutant("backward, ring: visits of tiles that are alone count", "ring", "count_visits",
-           Edit("if (part != FinishedVisit::alone)", "")),
+           Edit("if (counter != PartVisit::nobodys)", "")),
     Mutant("backward, ring: rounds before are not counted", "ring", "visit_of", Edit("round * visitors + rank", "rank")),
     Mutant("backward, ring: later keys add first", "ring", "visit_of",
            Edit("rank = work.tile - tiles.begin", "rank = tiles.end - 1 - work.tile")),
@@ -143,7 +146,7 @@ MUTANTS = [
     Mutant("backward, order: sections of groups have what L2 holds", "index", "make_key_order",
            Edit("problem.group() > 1 ? more_of_groups : 1", "1")),
     Mutant("backward, order: sections overlap for a round of the grid", "index", "overlapping_heads",
-           Edit("std::int64_t{fewest_rounds} * sm_count", "sm_count")),
+           Edit("std::int64_t{Pays::fewest_rounds} * sm_count", "sm_count")),
     # Splits of groups
     Mutant("backward, splits: keys by the split's number", "index", "KeysProducer::load_keys",
            Edit("args.splits.count.divide(work.kv_head).quotient", "work.kv_head")),
@@ -159,7 +162,7 @@ MUTANTS = [
            Edit("is_dv != 0 ? args.dv : args.dk", "args.dk")),
     Mutant("backward, splits: other columns than those that are stored", "index", "KeptColumns::load",
            Edit("piece * quads + q", "q")),
-    Mutant("backward, splits: of tiles of queries too", "index", "backward/products", Edit("keys ? choice_.splits : 1", "choice_.splits")),
+    Mutant("backward, splits: of tiles of queries too", "index", "backward/plan/products", Edit("keys ? choice_.splits : 1", "choice_.splits")),
     Mutant("backward, splits: no memory behind the last key", "index", "kept_plan",
            Edit("core::round_up(p.k_len(), choice.keys.block_n) / kept_keys", "p.k_len() / kept_keys")),
     Mutant("backward, splits: of unequal sizes", "index", "splits_that_pay", Edit("group % splits != 0", "false")),
@@ -197,7 +200,7 @@ MUTANTS = [
     Mutant("backward: counters are not cleared", "index", "prepare_kernel", Remove("store_global")),
     Mutant("backward: statistics in their own order", "index", "place_of_query",
            Edit("query % 8 / 2 * 4 + query / 8 * 2 + query % 2", "query")),
-    Mutant("backward: statistics of the first head for all", "index", "statistics_at", Edit("+ head", "")),
+    Mutant("backward: statistics of the first head for all", "index", "work/statistics_at", Edit("+ head", "")),
     Mutant("backward: queries of the group's first head only", "index", "keys_producer/for_each_step",
            Edit("* args.group.value() + head", "* args.group.value()")),
     # Numbers

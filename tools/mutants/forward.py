@@ -93,7 +93,7 @@ MUTANTS = [
            Edit("if (args.packing.heads() > 1) return {0, head, query, queries.q_batch};", "")),
     Mutant("packed heads: rows see the keys of plain ones", "index", "RowLimits::of",
            Edit("args.packing.query(row + 8 * i)", "row + 8 * i")),
-    Mutant("packed heads: the loop begins at a plain tile's keys", "index", "blocks_of_rows",
+    Mutant("packed heads: the loop begins at a plain tile's keys", "index", "forward/blocks_of_rows",
            Edit("args.packing.query(row)", "row")),
     # Consumers with loops of their own
     Mutant("own loops: keys that are skipped are not waited for", "wait", "skip_keys", Remove("consumer_wait"), 256),

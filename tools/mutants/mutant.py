@@ -34,8 +34,8 @@ class Mutant:
             return self.name.partition(":")[0]
         if self.name.startswith(VARLEN):
             return "varlen"
-        if self.name.startswith("decode, "):  # what only decode shows of src/tile
-            return "decode"
+        if self.name.startswith(("decode, ", "backward, ")):  # what only these show of src/tile and src/hw
+            return self.name.partition(",")[0]
         return next((kernel for folder, kernel in FOLDERS.items() if self.file.startswith(folder)), "forward")
 
     def text(self):

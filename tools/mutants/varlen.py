@@ -46,7 +46,7 @@ MUTANTS = [
            Edit("- lengths.k_len + lengths.mask_q_len", "")),
     Mutant("tree: keys before it have bits", "index", "TreeMask::hide", Edit("bit >= 0 &&", "")),
     Mutant("tree: own bit is the next one", "index", "TreeMask::hide", Edit("bit & 31", "bit + 1 & 31")),
-    Mutant("tree: its blocks are taken for full", "count", "blocks_of_rows", Edit("blocks.full_end > before_tree", "false")),
+    Mutant("tree: its blocks are taken for full", "count", "forward/blocks_of_rows", Edit("blocks.full_end > before_tree", "false")),
     # Appending ahead of the forward
     Mutant("append: a sequence's first row is the one's before", "append", "count_begun", Edit("<= row", "< row")),
     Mutant("append: the sequence behind", "append", "find_row", Edit("(begun - 1) * step", "begun * step")),
@@ -89,6 +89,6 @@ MUTANTS = [
     Mutant("producer: values announce the bytes of keys", "bytes", "VarlenProducer::load", Edit("Tile::bytes", "KeyTile::bytes"), 192),
     Mutant("producer: pages bring as many panels of values as of keys", "bytes", "BlockPages::load",
            Edit("Tile::panels", "V.head_dim / tile::panel_columns"), 192),
-    Mutant("producer: tails are cleared in one panel", "index", "clear_rows",
+    Mutant("producer: tails are cleared in one panel", "index", "tail/clear_rows",
            Edit("tile::SharedTile<rows, columns>::panels * tile::panel_columns", "tile::panel_columns"), 192),
 ]
