@@ -105,6 +105,7 @@ struct ListedTiles {
   int cached_rows;   ///< visits of all heads that work at the same time may read so many, for L2 to hold them
   int overlap_from;  ///< sections overlap (list.h) where all heads and sequences have so many tiles
   int long_from;     ///< from so many tiles of a head on each of two sections may read as much
+  int fewest_heads;  ///< of a section, whatever L2 holds, where sections overlap
 };
 
 /// Of the kernel that makes the lists.

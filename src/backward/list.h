@@ -145,7 +145,9 @@ struct TileSections {
     // Of two sections that are worked on at the same time L2 holds both, but where visits take long.
     const int shares = overlap && count < tiles.long_from ? 2 : 1;
     const int cached = tiles.cached_rows / shares / (visited > 0 ? visited : 1);
-    return {count, overlap ? (count + 1) / 2 : count, tiles.heads, core::clamp(cached, 1, tiles.heads)};
+    const int fewest = overlap ? tiles.fewest_heads : 1;
+    return {count, overlap ? (count + 1) / 2 : count, tiles.heads,
+            core::clamp(cached, fewest < tiles.heads ? fewest : tiles.heads, tiles.heads)};
   }
   TANDEM_DEVICE int last() const { return (heads - 1) / at_once; }
   TANDEM_DEVICE int width(int section) const { return core::clamp(heads - section * at_once, 0, at_once); }

@@ -44,19 +44,25 @@ std::int64_t most_blocks(std::int64_t rows, std::int64_t sequences, int block) {
 
 /// Of visits of all heads at work: so many rows of the other side L2 holds.
 int cached_rows(const core::BackwardProblem& p, const Choice& choice, bool keys) {
-  constexpr int more_of_groups = 8;  // as in uniform lengths (plan.cpp)
+  // Twice as many as of uniform lengths: the longest sequence's few heads wait for one another otherwise.
+  constexpr int more_of_groups = 16;
   const std::int64_t visitors = keys ? p.group() * 2 : 1, row = p.head_dim() * 2 * 2;
   return static_cast<int>(choice.cached_bytes * (keys && p.group() > 1 ? more_of_groups : 1) /
                           (visitors * row));
 }
 
+/// Of a section, where sections overlap. At head dim 64 the tiles of long sequences wait for one another
+/// where two heads are worked on; at head dim 128 L2 does not hold four (docs/performance/backward.md).
+int fewest_heads(const Choice& choice) { return choice.keys.head_dim == 64 ? 2 : 1; }
+
 /// Queries of all heads that two sections have at most, padded to whole visits. Tiles of a section begin when
 /// all of the one before the last have begun, and so have those that had its places in the ring.
 std::int64_t ring_rows(const core::BackwardProblem& p, const Choice& choice) {
   const std::int64_t rows = cached_rows(p, choice, true), longest = std::max<std::int64_t>(p.q_len(), 1),
-                     heads = std::clamp<std::int64_t>(rows, 1, p.kv_heads());
-  const std::int64_t of_section =
-      std::max(rows, longest) * p.group() + heads * p.group() * (choice.keys.block_m - 1);
+                     heads = std::min<std::int64_t>(std::max<std::int64_t>(rows, fewest_heads(choice)),
+                                                    p.kv_heads());
+  const std::int64_t of_section = std::max(rows, longest * fewest_heads(choice)) * p.group() +
+                                  heads * p.group() * (choice.keys.block_m - 1);
   return core::round_up(2 * of_section, part_rows);
 }
 
@@ -151,11 +157,18 @@ Step<ListFamily> VarlenCall::list() const {
   args.q = entries_q_, args.k = entries_k_;
   args.seqused_k = varlen.seqused_k;
   args.mask = p.mask.narrowed<std::int32_t>();
-  args.key_tiles = {static_cast<int>(p.kv_heads()), choice_.keys.block_n, cached_rows(p, choice_, true),
+  args.key_tiles = {static_cast<int>(p.kv_heads()),
+                    choice_.keys.block_n,
+                    cached_rows(p, choice_, true),
                     may_overlap(p, choice_.keys) ? SectionOverlap::fewest_rounds * sm_count_ : never,
-                    choice_.keys.head_dim == 128 ? SectionOverlap::many_tiles : never};
-  args.query_tiles = {static_cast<int>(p.q_heads()), choice_.queries.block_m, cached_rows(p, choice_, false),
-                      never, never};
+                    choice_.keys.head_dim == 128 ? SectionOverlap::many_tiles : never,
+                    fewest_heads(choice_)};
+  args.query_tiles = {static_cast<int>(p.q_heads()),
+                      choice_.queries.block_m,
+                      cached_rows(p, choice_, false),
+                      never,
+                      never,
+                      1};
   args.seeing_blocks = static_cast<int>(bounds_.seeing_rows / part_rows);
   args.q_heads = static_cast<int>(p.q_heads());
   args.visit_rows = choice_.keys.block_m;

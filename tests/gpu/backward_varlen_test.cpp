@@ -160,19 +160,18 @@ TEST_F(HopperBackward, SequencesOfABatchHaveTheBitsOfCallsOfTheirOwnUnderLoad) {
     const DeviceVarlenBackward device(batch, backward::choose(batch.problem())),
         load(batch, backward::choose(batch.problem()));
     const Stream stream, other;
+    device.run(stream.get());
+    stream.wait();
+    device.read_outputs(batch);
     int different = 0;
-    for (int i = 0; i < runs; ++i) {
+    for (int i = 1; i < runs; ++i) {
       if (i % 3 != 0) load.run(other.get());
       device.run(stream.get());
       stream.wait();
       VarlenBackwardTensors result(batch);
       device.read_outputs(result);
-      if (i == 0) {
-        batch = result;
-      } else {
-        different += !same_bytes(result.dq, batch.dq) || !same_bytes(result.dk, batch.dk) ||
-                     !same_bytes(result.dv, batch.dv);
-      }
+      different += !same_bytes(result.dq, batch.dq) || !same_bytes(result.dk, batch.dk) ||
+                   !same_bytes(result.dv, batch.dv);
     }
     EXPECT_EQ(different, 0) << "of " << runs << " runs at head dim " << head_dim;
     for (std::size_t i = 0; i < batch.alone.size(); ++i) {

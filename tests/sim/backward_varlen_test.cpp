@@ -203,8 +203,8 @@ std::vector<backward::TileSections> draw_sections(test::Random& random) {
   const auto draw = [&random](std::uint64_t most) { return static_cast<int>(1 + random() % most); };
   const int heads = draw(9), cached_rows = draw(3000);
   for (int left = draw(12); left > 0; --left)
-    all.push_back(backward::TileSections::of({heads, 128, cached_rows, 0, draw(20)}, draw(15), draw(700),
-                                             random() % 3 != 0));
+    all.push_back(backward::TileSections::of({heads, 128, cached_rows, 0, draw(20), draw(3)}, draw(15),
+                                             draw(700), random() % 3 != 0));
   return all;
 }
 
