@@ -156,8 +156,9 @@ TEST(VarlenBackwardList, OfManySequencesOfAsManyQueriesEqualsTheOracleUnderEvery
     constexpr int sequences = 40, lanes = hw::warp_size;
     c.q_rows.assign(sequences, 9), c.k_rows.clear();
     for (int i = 0; i < sequences; ++i) {
-      const bool is_long = i % lanes >= 2 && i % lanes < 5;
-      c.k_rows.push_back((is_long ? 400 : 9) + static_cast<std::int64_t>(random() % 50));
+      const int lane = i % lanes;
+      const bool is_long = lane >= 2 && lane < 5;  // of 4, 5 and 6 tiles
+      c.k_rows.push_back((is_long ? 110 + 140 * lane : 9) + static_cast<std::int64_t>(random() % 50));
     }
     c.each.forward.q_heads = c.each.forward.kv_heads = 1;
     c.each.forward.mask = core::Mask::causal();
