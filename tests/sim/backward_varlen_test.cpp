@@ -86,7 +86,10 @@ TEST_P(VarlenBackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
                        c.each.forward.q_heads = c.each.forward.kv_heads = 3;
                        c.each.forward.mask = core::Mask::causal();
                        backward::Choice choice = backward::choice_with(GetParam());
-                       choice.cached_bytes = 1;  // a head is a section, and the ring's places serve several
+                       // A head is a section, and the ring's places serve several; or two are, the last one
+                       // of three alone, where there are few queries.
+                       const std::int64_t rows = random() % 2 == 0 ? 0 : draw(120, 120);
+                       choice.cached_bytes = 1 + rows * 2 * 4 * c.each.forward.head_dim;
                        return Problem(choice, c);
                      });
 }
@@ -113,6 +116,30 @@ TEST_P(VarlenBackwardOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
         Problem problem(choice, c);
         const backward::VarlenBounds bounds = backward::bounds_of(problem.inputs.problem(), choice);
         EXPECT_LT(bounds.places, bounds.parts) << "or nothing is reused";
+        return problem;
+      });
+}
+
+// A place serves a part with sums, then one that a single tile computes without any, then one with sums.
+TEST_P(VarlenBackwardOnSim, PlacesOfTheRingThatATileAlonePassesOnEqualTheOracle) {
+  if (!GetParam().adds_dq()) return;
+  test::for_each_run(
+      "sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 4, [](std::uint64_t seed) {
+        VarlenBackwardCase c = draw_case(GetParam(), seed);
+        test::Random random(seed);
+        c.q_packed = c.k_packed = true;
+        c.used.clear(), c.max_seqlen_q = 64, c.max_seqlen_k = 0;
+        c.q_rows = {64, 50, 40, 30}, c.k_rows.clear();
+        for (std::size_t i = 0; i < c.q_rows.size(); ++i)
+          c.k_rows.push_back(i % 2 == 0 ? GetParam().block_n + 1 + static_cast<std::int64_t>(random() % 100)
+                                        : 50 + static_cast<std::int64_t>(random() % 15));
+        c.each.forward.q_heads = c.each.forward.kv_heads = 3;  // a sequence has all places
+        c.each.forward.mask = core::Mask::full();
+        backward::Choice choice = backward::choice_with(GetParam());
+        choice.cached_bytes = 1;
+        Problem problem(choice, c);
+        const backward::VarlenBounds bounds = backward::bounds_of(problem.inputs.problem(), choice);
+        EXPECT_LT(2 * bounds.places, bounds.parts) << "or no place serves three";
         return problem;
       });
 }
@@ -156,8 +183,9 @@ TEST(VarlenBackwardList, OfManySequencesOfAsManyQueriesEqualsTheOracleUnderEvery
     constexpr int sequences = 40, lanes = hw::warp_size;
     c.q_rows.assign(sequences, 9), c.k_rows.clear();
     for (int i = 0; i < sequences; ++i) {
-      const bool is_long = i % lanes >= 2 && i % lanes < 5;
-      c.k_rows.push_back((is_long ? 400 : 9) + static_cast<std::int64_t>(random() % 50));
+      const int lane = i % lanes;
+      const bool is_long = lane >= 2 && lane < 5;  // of 4, 5 and 6 tiles
+      c.k_rows.push_back((is_long ? 110 + 140 * lane : 9) + static_cast<std::int64_t>(random() % 50));
     }
     c.each.forward.q_heads = c.each.forward.kv_heads = 1;
     c.each.forward.mask = core::Mask::causal();

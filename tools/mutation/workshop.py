@@ -23,7 +23,8 @@ import threading
 from .coverage import Coverage, in_turn, within
 
 # Of each table: of the narrowest head dim, all variants of its first operand type and one of the next; of the widest,
-# where registers are scarcest and other choices hold, four of all; of the others one, which is not tested.
+# where registers are scarcest and other choices hold, four of all; of the others one, which is not tested. Of small kernels,
+# whose tables have all head dims, all.
 CHOICE = """#pragma once
 #include <cstddef>
 #include <utility>
@@ -36,7 +37,10 @@ consteval auto spread() {
 }
 template <auto table>
 consteval std::size_t picks() {
-  if constexpr (requires { table[0].head_dim; }) return table[0].head_dim == 64 ? table.size() / 2 + 1 : table[0].head_dim == 256 ? 4 : 1;
+  if constexpr (requires { table[0].head_dim; }) {
+    if (table[0].head_dim != table[table.size() - 1].head_dim) return table.size();
+    return table[0].head_dim == 64 ? table.size() / 2 + 1 : table[0].head_dim == 256 ? 4 : 1;
+  }
   return table.size();
 }
 template <auto table>
