@@ -14,9 +14,11 @@ namespace {
 
 /// Of a step: the kernel that clears counters.
 constexpr double clearing_us = 1.5;
-/// Parts of the keys take longer than their price, by up to so much and once twice as long, where a step was
-/// timed beside them (docs/performance/forward.md).
-constexpr double parts_over_price = 1.15;
+/// Where a head has one tile of so many rows, parts of the keys take longer than their price, by up to so
+/// much and once twice as long; where it has several they take less (docs/performance/forward.md, Steps of
+/// several tiles). Weighed against a step only.
+constexpr std::int64_t rows_of_tile = 128;
+constexpr double lone_tile_over_price = 1.15;
 /// Where a call is that short, there is nothing to gain.
 constexpr std::int64_t fewest_keys = 256;
 /// Of a sequence. Of more, tiles fill the chip or the products are what counts.
@@ -29,8 +31,9 @@ Route find_route(const core::ForwardProblem& problem) {
   if (const forward::SplitChoice split = forward::choose_splits(problem); split.splits > 1) {
     route.splits = split.splits;
     route.parts_us = split.us;
-    if (route.parts_us < least)
-      least = std::min(least, parts_over_price * route.parts_us), route.way = Way::parts;
+    const bool lone_tile = problem.q_len() * problem.group() <= rows_of_tile;
+    const double weighed_us = route.parts_us * (lone_tile ? lone_tile_over_price : 1);
+    if (route.parts_us < least) least = std::min(least, weighed_us), route.way = Way::parts;
   }
   if (const auto step = decode::step_of(problem)) {
     route.step_us = decode::estimated_us(*step, *decode::choose_variant(*step)) + clearing_us;
