@@ -39,7 +39,7 @@ MUTANTS = [
     Mutant("backward, list: a section ends a row early", "index", "TileSections::place",
            Edit("least(number - half, rows)", "least(number - half + 1, rows)")),
     Mutant("backward, list: a section may have no head", "index", "TileSections::of",
-           Edit("core::clamp(cached, 1, tiles.heads)", "core::clamp(cached, 0, tiles.heads)")),
+           Edit("fewest < tiles.heads ? fewest : tiles.heads, tiles.heads", "0, tiles.heads")),
     Mutant("backward, list: all sequences have the first one's statistics", "index", "list_kernel",
            Edit("before.seeing * part_rows", "0")),
     Mutant("backward, list: parts of one head", "index", "list_kernel", Edit("before.parts * args.q_heads", "before.parts")),
