@@ -195,6 +195,17 @@ TANDEM_DEVICE TileSections key_sections(const ListArguments& args, int index, bo
   return TileSections::of(args.key_tiles, ListCounts::of(args, s).key_tiles, s.seeing.q_len, may_overlap);
 }
 
+/// Whether the lists have room for all. They do where lengths ascend; other numbers make sequences overlap,
+/// and then nothing is listed.
+TANDEM_DEVICE bool has_room(const ListArguments& args, const ListCounts& all) {
+  const auto room = [&args](const PackedRows& rows, int block) {
+    return rows.total / block + args.sequences;
+  };
+  return all.key_tiles <= room(args.k, args.key_tiles.rows) &&
+         all.query_tiles <= room(args.q, args.query_tiles.rows) && all.seeing <= args.seeing_blocks &&
+         all.unseeing <= room(args.q, part_rows) && all.unseen <= room(args.k, part_rows);
+}
+
 /// Block: lists `count` blocks of the `rows` rows from `begin` on. Those behind the last row have none.
 TANDEM_DEVICE void list_rows(std::int32_t* list, int first, int count, int begin, int rows) {
   for (int i = static_cast<int>(hw::thread_index()); i < count; i += small_threads) {
@@ -202,6 +213,16 @@ TANDEM_DEVICE void list_rows(std::int32_t* list, int first, int count, int begin
     tile::store_words(list_entry(list, first + i), begin + done, core::clamp(rows - done, 0, part_rows), 0,
                       0);
   }
+}
+
+/// Block.
+TANDEM_DEVICE void list_nothing(const ListArguments& args) {
+  if (hw::block_index() != 0) return;
+  list_rows(args.lists.seeing, 0, args.seeing_blocks, 0, 0);
+  if (hw::thread_index() != 0) return;
+  for (std::int32_t* list :
+       {args.lists.key_tiles, args.lists.query_tiles, args.lists.unseeing, args.lists.unseen})
+    if (list != nullptr) store_size(list, 0);
 }
 
 /// The body of the kernel.
@@ -213,6 +234,7 @@ TANDEM_DEVICE void list_kernel(const ListArguments& args) {
   const ListCounts own = ListCounts::of(args, s);
   const auto [before, all, previous, next] = ListPlaces::of(args, s, index);
   const VarlenLists& lists = args.lists;
+  if (!has_room(args, all)) return list_nothing(args);
   if (index == 0 && hw::thread_index() == 0) {
     store_size(lists.key_tiles, all.key_tiles * args.key_tiles.heads);
     if (lists.query_tiles != nullptr) store_size(lists.query_tiles, all.query_tiles * args.query_tiles.heads);

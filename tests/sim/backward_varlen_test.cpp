@@ -209,6 +209,23 @@ TEST(VarlenBackwardOnHopper, TouchesNothingElseWhateverTheLengthsAre) {
   EXPECT_TRUE(report.ok()) << report.text();
 }
 
+// The lists have room for as many rows as the tensors have.
+TEST(VarlenBackwardOnHopper, TouchesNothingElseWhereSequencesOverlap) {
+  VarlenBackwardCase c = draw_case(narrow_variant(), 3);
+  c.q_packed = c.k_packed = true;
+  c.used.clear(), c.max_seqlen_q = c.max_seqlen_k = 0;
+  c.q_rows = c.k_rows = {300, 200, 100, 0, 30, 400, 20};
+  const VarlenBackwardTensors inputs(c);
+  for (const bool of_queries : {true, false}) {
+    VarlenBackwardTensors t(inputs);
+    auto& starts = of_queries ? t.cu_seqlens_q : t.cu_seqlens_k;
+    for (std::size_t i = 0; i < starts.size(); ++i) starts[i] = i % 2 == 0 ? 0 : 1050;
+    const hw::sim::Report report =
+        sim::simulate_backward(t.problem(), backward::choice_with(narrow_variant()), {});
+    EXPECT_TRUE(report.ok()) << report.text();
+  }
+}
+
 TEST(VarlenBackwardOnHopper, EntriesOfOneRowMayHaveAnyStrideOfRows) {
   VarlenBackwardCase c = draw_case(narrow_variant(), 5);
   c.q_packed = c.k_packed = false;
