@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "backward/launch.h"
 #include "tests/gpu/device_backward.h"
 #include "tests/support/varlen_backward_case.h"
 
@@ -19,34 +18,13 @@ using backward::BackwardVariant;
 class DeviceVarlenBackward {
  public:
   DeviceVarlenBackward(const VarlenBackwardTensors& host, const backward::Choice& choice)
-      : q_(host.q.storage()),
-        k_(host.k.storage()),
-        v_(host.v.storage()),
-        o_(host.o.storage()),
-        lse_(host.lse.storage()),
-        dout_(host.dout.storage()),
-        dlse_(host.dlse.storage()),
-        dq_(host.dq.storage()),
-        dk_(host.dk.storage()),
-        dv_(host.dv.storage()),
-        sinks_(host.sinks.storage()),
-        dsinks_(host.dsinks.storage()),
+      : tensors_(host),
         cu_seqlens_q_(std::as_bytes(std::span(host.cu_seqlens_q))),
         cu_seqlens_k_(std::as_bytes(std::span(host.cu_seqlens_k))),
         seqused_k_(std::as_bytes(std::span(host.seqused_k))),
         workspace_(poisoned_memory(backward::workspace_bytes(host.problem(), choice))),
-        problem_(host.problem()),
+        problem_(tensors_.problem_of(host)),
         choice_(choice) {
-    problem_.q = host.q.view_at(q_.data()), problem_.k = host.k.view_at(k_.data());
-    problem_.v = host.v.view_at(v_.data()), problem_.o = host.o.view_at(o_.data());
-    problem_.lse = host.lse.view_at(lse_.data()), problem_.dout = host.dout.view_at(dout_.data());
-    problem_.dq = host.dq.view_at(dq_.data()), problem_.dk = host.dk.view_at(dk_.data());
-    problem_.dv = host.dv.view_at(dv_.data());
-    if (problem_.dlse.data != nullptr) problem_.dlse = host.dlse.view_at(dlse_.data());
-    if (problem_.dsinks != nullptr) {
-      problem_.sinks = static_cast<const float*>(host.sinks.view_at(sinks_.data()).data);
-      problem_.dsinks = static_cast<float*>(host.dsinks.view_at(dsinks_.data()).data);
-    }
     const auto put = [](const std::int32_t*& pointer, const DeviceMemory& words) {
       if (pointer != nullptr) pointer = reinterpret_cast<const std::int32_t*>(words.data());
     };
@@ -55,32 +33,17 @@ class DeviceVarlenBackward {
     put(problem_.varlen.seqused_k, seqused_k_);
   }
 
-  void run(cudaStream_t stream = nullptr) const {
-    const core::Status status = backward::launch_with(problem_, choice_, workspace_.data(), stream);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-  void read_outputs(VarlenBackwardTensors& host) const {
-    dq_.read(host.dq.storage()), dk_.read(host.dk.storage()), dv_.read(host.dv.storage());
-    dsinks_.read(host.dsinks.storage());
-  }
+  void run(cudaStream_t stream = nullptr) const { run_backward(problem_, choice_, workspace_, stream); }
+  void read_outputs(VarlenBackwardTensors& host) const { tensors_.read_outputs(host); }
   /// Packed sequences get other lengths, and the outputs NaN again.
   void restart(const VarlenBackwardTensors& host) {
     cu_seqlens_q_.write(std::as_bytes(std::span(host.cu_seqlens_q)));
     cu_seqlens_k_.write(std::as_bytes(std::span(host.cu_seqlens_k)));
-    for (auto [memory, tensor] : {std::pair{&q_, &host.q},
-                                  {&k_, &host.k},
-                                  {&v_, &host.v},
-                                  {&o_, &host.o},
-                                  {&lse_, &host.lse},
-                                  {&dout_, &host.dout},
-                                  {&dq_, &host.dq},
-                                  {&dk_, &host.dk},
-                                  {&dv_, &host.dv}})
-      memory->write(tensor->storage());
+    tensors_.write(host);
   }
 
  private:
-  DeviceMemory q_, k_, v_, o_, lse_, dout_, dlse_, dq_, dk_, dv_, sinks_, dsinks_;
+  DeviceGradients tensors_;
   DeviceMemory cu_seqlens_q_, cu_seqlens_k_, seqused_k_, workspace_;
   core::BackwardProblem problem_;
   backward::Choice choice_;

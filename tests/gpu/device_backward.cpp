@@ -59,52 +59,23 @@ std::string backward_variant_name(const testing::TestParamInfo<backward::Backwar
          (v.softcap ? "_softcap_" : "_") + kernels[static_cast<int>(v.kernel)];
 }
 
-DeviceBackward::DeviceBackward(const BackwardTensors& host, const backward::Choice& choice)
-    : q_(host.q.storage()),
-      k_(host.k.storage()),
-      v_(host.v.storage()),
-      o_(host.o.storage()),
-      lse_(host.lse.storage()),
-      dout_(host.dout.storage()),
-      dlse_(host.dlse.storage()),
-      dq_(host.dq.storage()),
-      dk_(host.dk.storage()),
-      dv_(host.dv.storage()),
-      sinks_(host.sinks.storage()),
-      dsinks_(host.dsinks.storage()),
-      workspace_(poisoned_memory(backward::workspace_bytes(host.problem(), choice))),
-      problem_(host.problem()),
-      choice_(choice) {
-  problem_.q = host.q.view_at(q_.data());
-  problem_.k = host.k.view_at(k_.data());
-  problem_.v = host.v.view_at(v_.data());
-  problem_.o = host.o.view_at(o_.data());
-  problem_.lse = host.lse.view_at(lse_.data());
-  problem_.dout = host.dout.view_at(dout_.data());
-  if (host.setup.dlse) problem_.dlse = host.dlse.view_at(dlse_.data());
-  problem_.dq = host.dq.view_at(dq_.data());
-  problem_.dk = host.dk.view_at(dk_.data());
-  problem_.dv = host.dv.view_at(dv_.data());
-  if (problem_.dsinks == nullptr) return;
-  problem_.sinks = static_cast<const float*>(host.sinks.view_at(sinks_.data()).data);
-  problem_.dsinks = static_cast<float*>(host.dsinks.view_at(dsinks_.data()).data);
-}
-
-void DeviceBackward::run(cudaStream_t stream) const {
-  const core::Status status = backward::launch_with(problem_, choice_, workspace_.data(), stream);
+void run_backward(const core::BackwardProblem& problem, const backward::Choice& choice,
+                  const DeviceMemory& workspace, cudaStream_t stream) {
+  const core::Status status = backward::launch_with(problem, choice, workspace.data(), stream);
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-void DeviceBackward::read_outputs(BackwardTensors& host) const {
-  dq_.read(host.dq.storage());
-  dk_.read(host.dk.storage());
-  dv_.read(host.dv.storage());
-  dsinks_.read(host.dsinks.storage());
-}
+DeviceBackward::DeviceBackward(const BackwardTensors& host, const backward::Choice& choice)
+    : tensors_(host),
+      workspace_(poisoned_memory(backward::workspace_bytes(host.problem(), choice))),
+      problem_(tensors_.problem_of(host)),
+      choice_(choice) {}
+
+void DeviceBackward::run(cudaStream_t stream) const { run_backward(problem_, choice_, workspace_, stream); }
 
 std::vector<std::byte> DeviceBackward::output_bytes() const {
   std::vector<std::byte> bytes;
-  for (const DeviceMemory* memory : {&dq_, &dk_, &dv_, &dsinks_}) {
+  for (const DeviceMemory* memory : tensors_.outputs()) {
     bytes.resize(bytes.size() + memory->bytes());
     memory->read(std::span(bytes).last(memory->bytes()));
   }
