@@ -152,21 +152,29 @@ def check(inputs, out):
     return ""
 
 
-def run_case(case, arguments, telemetry, results):
-    inputs, calls = Inputs(case), {}
-    for name in arguments.peers:
+def usable_calls(inputs, peers, reason_of, results):
+    """{name: call} of the peers, {name: inputs -> call}, that compute the case: reason_of(name, result) is "". Of the others the
+    reason becomes a row."""
+    case, calls = inputs.case, {}
+    for name, make in peers.items():
         if name == "fixed" and case.kind != "equal":
             continue
         try:
-            call = PEERS[name](inputs)
-            reason = check(inputs, call())
-        except RuntimeError as error:  # TandemError is one, and so are PyTorch's refusals and CUDA errors
+            call = make(inputs)
+            reason = reason_of(name, call())
+        except (RuntimeError, ImportError) as error:  # TandemError is one, and so are PyTorch's refusals and CUDA errors
             reason = " ".join(str(error).split())
         if reason:
             print(f"{case}: {name}: {reason}", file=sys.stderr)
             results.add({**case.columns(), "peer": name, "note": reason[:200]})
         else:
             calls[name] = call
+    return calls
+
+
+def run_case(case, arguments, telemetry, results):
+    inputs = Inputs(case)
+    calls = usable_calls(inputs, {name: PEERS[name] for name in arguments.peers}, lambda _, out: check(inputs, out), results)
     times, meanwhile = measure(calls, arguments.seconds_per_case, telemetry)
     for name, samples in times.items():
         results.add({**case.columns(), "peer": name, **timed_columns(samples, case.tera_rate), **meanwhile})

@@ -27,7 +27,7 @@ from cases import HEAD_DIMS, BackwardCase
 from grid import add_peer_options, time_cases
 from results import timed_columns
 from timing import interleave
-from varlen import SEED, SEQLENS, Inputs, table
+from varlen import SEED, SEQLENS, Inputs, table, usable_calls
 from varlen_cases import VARLEN_COLUMNS, equal_cases, mixed_cases
 
 MOST_CHECKED = 4096  # tokens of a sequence that is checked, which float64 takes long for
@@ -107,23 +107,13 @@ def check(inputs, gradients):
 
 
 def run_case(case, arguments, telemetry, results):
-    inputs, calls = Recorded(case), {}
-    for name in arguments.peers:
-        if name == "fixed" and case.kind != "equal":
-            continue
-        try:
-            call = PEERS[name](inputs)
-            gradients = call()
-            reason = "" if all(torch.isfinite(x).all() for x in gradients) else "not finite everywhere"
-            if name in ("tandem", "fixed"):
-                reason = reason or check(inputs, gradients)
-        except (RuntimeError, ImportError) as error:  # TandemError is one, and so are PyTorch's refusals and CUDA errors
-            reason = " ".join(str(error).split())
-        if reason:
-            print(f"{case}: {name}: {reason}", file=sys.stderr)
-            results.add({**case.columns(), "peer": name, "note": reason[:200]})
-        else:
-            calls[name] = call
+    inputs = Recorded(case)
+
+    def reason_of(name, gradients):
+        if not all(torch.isfinite(x).all() for x in gradients):
+            return "not finite everywhere"
+        return check(inputs, gradients) if name in ("tandem", "fixed") else ""
+    calls = usable_calls(inputs, {name: PEERS[name] for name in arguments.peers}, reason_of, results)
     begin = time.monotonic()
     times = interleave(calls, arguments.seconds_per_case, pause_each=True)
     meanwhile = telemetry.between(begin, time.monotonic())
