@@ -54,6 +54,11 @@ TANDEM_DEVICE ListedRows read_rows(std::int32_t* list, int number) {
 }
 
 TANDEM_DEVICE int blocks_of_rows(int rows, int block) { return (rows + block - 1) / block; }
+/// Of as many sequences, whose rows are these together, at most.
+template <typename Int>
+constexpr Int most_blocks(Int rows, Int sequences, int block) {
+  return rows == 0 ? 0 : rows / block + sequences;
+}
 
 /// Entries of one sequence, or of several, in each list; of tiles those of one head.
 struct ListCounts {
@@ -188,18 +193,21 @@ struct TilesOfSequence {
   }
 };
 
-/// The sections of keys of a sequence, or of none.
+/// The sections of keys of a sequence, of another one, or of none.
+TANDEM_DEVICE TileSections key_sections(const ListArguments& args, const CroppedSequence& s,
+                                        bool may_overlap) {
+  return TileSections::of(args.key_tiles, ListCounts::of(args, s).key_tiles, s.seeing.q_len, may_overlap);
+}
 TANDEM_DEVICE TileSections key_sections(const ListArguments& args, int index, bool may_overlap) {
   if (index == Precedence::none) return {};
-  const CroppedSequence s = read_sequence(args, index);
-  return TileSections::of(args.key_tiles, ListCounts::of(args, s).key_tiles, s.seeing.q_len, may_overlap);
+  return key_sections(args, read_sequence(args, index), may_overlap);
 }
 
 /// Whether the lists have room for all. They do where lengths ascend; other numbers make sequences overlap,
 /// and then nothing is listed.
 TANDEM_DEVICE bool has_room(const ListArguments& args, const ListCounts& all) {
   const auto room = [&args](const PackedRows& rows, int block) {
-    return rows.total / block + args.sequences;
+    return most_blocks(rows.total, args.sequences, block);
   };
   return all.key_tiles <= room(args.k, args.key_tiles.rows) &&
          all.query_tiles <= room(args.q, args.query_tiles.rows) && all.seeing <= args.seeing_blocks &&
@@ -246,8 +254,7 @@ TANDEM_DEVICE void list_kernel(const ListArguments& args) {
   seeing.first_part = before.parts * args.q_heads;
   const int key_tiles = all.key_tiles * args.key_tiles.heads;
   const bool may_overlap = key_tiles >= args.key_tiles.overlap_from;
-  const TilesOfSequence of_keys{key_sections(args, index, may_overlap),
-                                key_sections(args, previous, may_overlap),
+  const TilesOfSequence of_keys{key_sections(args, s, may_overlap), key_sections(args, previous, may_overlap),
                                 key_sections(args, next, may_overlap), false};
   of_keys.list(lists.key_tiles, before.key_tiles * args.key_tiles.heads, seeing);
   if (lists.query_tiles != nullptr) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backward/kept.h"
+#include "backward/sequence.h"
 #include "backward/sums.h"
 #include "backward/varlen_plan.h"
 #include "core/dtype.h"
@@ -172,12 +173,8 @@ const std::vector<BackwardVariant>& all_variants(Lengths lengths) {
 
 Cropped crop(const core::BackwardProblem& problem) {
   const std::int64_t q_len = problem.q_len(), k_len = problem.k_len();
-  // Limits are not negative: the last query sees the last key, and from the first that sees one on all do.
-  const auto hidden = [](std::int64_t length, std::int64_t other, std::int64_t limit) {
-    if (other == 0) return length;
-    return limit == core::Mask::unlimited ? 0 : std::clamp<std::int64_t>(length - other - limit, 0, length);
-  };
-  Cropped cropped{problem, hidden(q_len, k_len, problem.mask.right), hidden(k_len, q_len, problem.mask.left)};
+  Cropped cropped{problem, hidden_rows(q_len, k_len, problem.mask.right),
+                  hidden_rows(k_len, q_len, problem.mask.left)};
   core::BackwardProblem& p = cropped.problem;
   for (core::Tensor* tensor : {&p.q, &p.o, &p.lse, &p.dout, &p.dlse, &p.dq})
     drop(*tensor, cropped.unseeing_queries);

@@ -95,24 +95,21 @@ class Call {
   /// run(step) for each, one after another, until a result is not ok(); the last result.
   template <typename Result, typename Run>
   Result for_each_step(Run run) const {
-    Result result{};
-    const auto next = [&](auto&& step) {
-      if (result.ok() && step.record.blocks > 0) result = run(std::move(step));
-    };
+    StepsInTurn<Result, Run> steps{run};
     if (!cropped_.empty()) {
-      next(prepare());
-      next(products(choice_.keys));
-      if (!choice_.adds_dq()) next(products(choice_.queries));
-      if (choice_.splits > 1) next(combine());
+      steps.next(prepare());
+      steps.next(products(choice_.keys));
+      if (!choice_.adds_dq()) steps.next(products(choice_.queries));
+      if (choice_.splits > 1) steps.next(combine());
     }
     if (whole_.dsinks != nullptr) {
-      next(prepare_unseeing());
-      next(sinks());
+      steps.next(prepare_unseeing());
+      steps.next(sinks());
     }
-    next(clear("dq", whole_.dq, cropped_.unseeing_queries));
-    next(clear("dk", whole_.dk, cropped_.unseen_keys));
-    next(clear("dv", whole_.dv, cropped_.unseen_keys));
-    return result;
+    steps.next(clear("dq", whole_.dq, cropped_.unseeing_queries));
+    steps.next(clear("dk", whole_.dk, cropped_.unseen_keys));
+    steps.next(clear("dv", whole_.dv, cropped_.unseen_keys));
+    return steps.result;
   }
 
  private:

@@ -178,7 +178,9 @@ TANDEM_DEVICE void queries_kernel(const BackwardArguments& args) {
   init_query_barriers(shared);
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  const ScheduledTile scheduled = query_tile<V>(args, static_cast<int>(hw::block_index()));
+  const auto position = static_cast<int>(hw::block_index());
+  if (position >= query_positions<V>(args)) return;
+  const ScheduledTile scheduled = query_tile<V>(args, position);
   if (!scheduled.tile.exists()) return;
   const QueryWork work = query_work<V>(args, scheduled);
 

@@ -174,7 +174,9 @@ TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
   init_role_barriers(shared);
   hw::release_next_grid();
   hw::wait_for_prior_grid();
-  const ScheduledTile scheduled = key_tile<V>(args, static_cast<int>(hw::block_index()));
+  const auto position = static_cast<int>(hw::block_index());
+  if (position >= key_positions<V>(args)) return;
+  const ScheduledTile scheduled = key_tile<V>(args, position);
   if (!scheduled.tile.exists()) return;
   const KeyWork work = key_work<V>(args, scheduled);
 

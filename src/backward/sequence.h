@@ -29,11 +29,15 @@ TANDEM_DEVICE core::RowSpan rows_of_sequence(const PackedRows& rows, int index) 
                        rows.total, rows.most);
 }
 
-/// As crop() (plan.h) does it for all sequences at once.
-TANDEM_DEVICE int hidden_rows(int length, int other, int limit) {
+/// How many of the first queries see none of `other` keys, or of the first keys are seen by no query, where
+/// the mask has this limit: 0 or more, so the last query sees the last key, and from the first that sees one
+/// on all do.
+template <typename Int>
+constexpr Int hidden_rows(Int length, Int other, Int limit) {
   if (other == 0) return length;
-  if (limit == core::BasicMask<std::int32_t>::unlimited) return 0;
-  return core::clamp(length - other - limit, 0, length);
+  if (limit == core::BasicMask<Int>::unlimited) return 0;
+  const Int hidden = length - other - limit;
+  return hidden < 0 ? 0 : (hidden > length ? length : hidden);
 }
 
 TANDEM_DEVICE CroppedSequence read_sequence(const ListArguments& args, int index) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "backward/table.h"
 #include "core/backward_problem.h"
@@ -16,6 +17,18 @@ template <typename Family>
 struct Step {
   launch::Record<Family> record;
   core::TensorList memory;
+};
+
+/// run(step) for one step after another that has blocks, until a result is not ok(); the last result.
+template <typename Result, typename Run>
+struct StepsInTurn {
+  Run run;
+  Result result{};
+
+  template <typename Family>
+  void next(Step<Family>&& step) {
+    if (result.ok() && step.record.blocks > 0) result = run(std::move(step));
+  }
 };
 
 Extent extent_of(const core::BackwardProblem& problem);

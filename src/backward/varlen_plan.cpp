@@ -37,11 +37,6 @@ core::BackwardProblem packed(core::BackwardProblem p) {
 
 std::int64_t rows_of(const Tensor& tensor) { return tensor.shape[0] * tensor.shape[1]; }
 
-/// Blocks of so many rows that sequences have at most.
-std::int64_t most_blocks(std::int64_t rows, std::int64_t sequences, int block) {
-  return rows == 0 ? 0 : rows / block + sequences;
-}
-
 /// Of visits of all heads at work: so many rows of the other side L2 holds.
 int cached_rows(const core::BackwardProblem& p, const Choice& choice, bool keys) {
   // Twice as many as of uniform lengths: the longest sequence's few heads wait for one another otherwise.

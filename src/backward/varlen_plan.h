@@ -42,18 +42,15 @@ class VarlenCall {
   /// As Call's (plan.h).
   template <typename Result, typename Run>
   Result for_each_step(Run run) const {
-    Result result{};
-    const auto next = [&](auto&& step) {
-      if (result.ok() && step.record.blocks > 0) result = run(std::move(step));
-    };
-    next(list());
-    next(prepare());
+    StepsInTurn<Result, Run> steps{run};
+    steps.next(list());
+    steps.next(prepare());
     if (!bounds_.empty()) {
-      next(products(choice_.keys));
-      if (!choice_.adds_dq()) next(products(choice_.queries));
+      steps.next(products(choice_.keys));
+      if (!choice_.adds_dq()) steps.next(products(choice_.queries));
     }
-    if (problem_.dsinks != nullptr) next(sinks());
-    return result;
+    if (problem_.dsinks != nullptr) steps.next(sinks());
+    return steps.result;
   }
 
  private:

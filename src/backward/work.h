@@ -58,24 +58,22 @@ TANDEM_DEVICE Extent extent_of(const BackwardArguments& args, const Sequence& se
   return extent;
 }
 
-/// Where boxes of queries or of keys of a tile begin, counted from the first of its sequence.
-template <BackwardVariant V, typename Work>
-TANDEM_DEVICE auto query_box(const Work& work, int head, int query) {
+/// Where a box of rows of a tile's sequence begins, or of its batch entry.
+template <BackwardVariant V>
+TANDEM_DEVICE auto box_at(const core::RowSpan& rows, int batch, int head, int row) {
   if constexpr (V.is_varlen()) {
-    const Sequence& s = work.sequence;
-    return hw::PackedOrigin(0, query, head, s.q_len, s.q_begin + s.q_len);
+    return hw::PackedOrigin(0, row, head, rows.length, rows.begin + rows.length);
   } else {
-    return hw::BoxOrigin{0, query, head, work.batch};
+    return hw::BoxOrigin{0, row, head, batch};
   }
 }
 template <BackwardVariant V, typename Work>
+TANDEM_DEVICE auto query_box(const Work& work, int head, int query) {
+  return box_at<V>({work.sequence.q_begin, work.sequence.q_len}, work.batch, head, query);
+}
+template <BackwardVariant V, typename Work>
 TANDEM_DEVICE auto key_box(const Work& work, int head, int key) {
-  if constexpr (V.is_varlen()) {
-    const Sequence& s = work.sequence;
-    return hw::PackedOrigin(0, key, head, s.k_len, s.k_begin + s.k_len);
-  } else {
-    return hw::BoxOrigin{0, key, head, work.batch};
-  }
+  return box_at<V>({work.sequence.k_begin, work.sequence.k_len}, work.batch, head, key);
 }
 
 /// The blocks of queries that tile `tile` of keys visits. Later tiles begin and end no earlier.
@@ -96,12 +94,12 @@ struct ScheduledTile {
   Sequence sequence;
 
   TANDEM_DEVICE static ScheduledTile of_list(std::int32_t* list, int position) {
-    if (position >= list_size(list)) return {{core::Tile::none, 0, 0}, {}};
     const ListedTile listed = read_tile(list, position);
     return {{listed.tile, listed.head, 0}, listed.sequence};
   }
 };
-/// The tile of keys, or of queries, at a position of the order.
+/// The tile of keys, or of queries, at a position of the order, which has it (key_positions,
+/// query_positions).
 template <BackwardVariant V>
 TANDEM_DEVICE ScheduledTile key_tile(const BackwardArguments& args, int position) {
   if constexpr (V.is_varlen()) return ScheduledTile::of_list(args.lists.key_tiles, position);
@@ -112,11 +110,16 @@ TANDEM_DEVICE ScheduledTile query_tile(const BackwardArguments& args, int positi
   if constexpr (V.is_varlen()) return ScheduledTile::of_list(args.lists.query_tiles, position);
   return {args.schedule.tile(position), {}};
 }
-/// Positions of the order of tiles of keys.
+/// Where the order of tiles of keys, or of queries, ends.
 template <BackwardVariant V>
 TANDEM_DEVICE int key_positions(const BackwardArguments& args) {
   if constexpr (V.is_varlen()) return list_size(args.lists.key_tiles);
   return args.order.positions();
+}
+template <BackwardVariant V>
+TANDEM_DEVICE int query_positions(const BackwardArguments& args) {
+  if constexpr (V.is_varlen()) return list_size(args.lists.query_tiles);
+  return args.schedule.positions();
 }
 
 /// A tile of keys, which the block of the grid takes as its number `number`, after so many steps.

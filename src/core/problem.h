@@ -97,16 +97,13 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   if (p.quantisation.q_dot_k_shift.data != nullptr)
     list.add("scales.q_dot_k_shift", Role::input, p.quantisation.q_dot_k_shift);
   const Varlen& lengths = p.varlen;
-  const auto add_words = [&list](const char* name, const std::int32_t* words, std::int64_t count) {
-    if (words != nullptr) list.add_array(name, Role::input, Region::of(words, sizeof *words, 1, count, 0));
-  };
   add_lengths(list, lengths);
-  add_words("varlen.leftpad_k", lengths.leftpad_k, lengths.sequences);
-  add_words("varlen.batch_index", lengths.batch_index, lengths.sequences);
+  add_words(list, "varlen.leftpad_k", lengths.leftpad_k, lengths.sequences);
+  add_words(list, "varlen.batch_index", lengths.batch_index, lengths.sequences);
   if (lengths.appends()) {
     list.add("varlen.k_new", Role::input, lengths.k_new);
     list.add("varlen.v_new", Role::input, lengths.v_new);
-    add_words("varlen.cu_seqlens_k_new", lengths.cu_seqlens_k_new, lengths.sequences + 1);
+    add_words(list, "varlen.cu_seqlens_k_new", lengths.cu_seqlens_k_new, lengths.sequences + 1);
   }
   add_rotary(list, lengths.rotary, "varlen.rotary.cos", "varlen.rotary.sin");
   if (lengths.page_table != nullptr)

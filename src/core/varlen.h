@@ -75,14 +75,15 @@ struct Varlen {
   bool keeps_bits() const { return split_size > 0; }  ///< whatever the batch
 };
 
-/// Adds cu_seqlens_q, cu_seqlens_k and seqused_k, those that there are, to what a call reads.
+/// Adds numbers that a call reads, where there are any.
+inline void add_words(TensorList& list, const char* name, const std::int32_t* words, std::int64_t count) {
+  if (words != nullptr) list.add_array(name, Role::input, Region::of(words, sizeof *words, 1, count, 0));
+}
+/// cu_seqlens_q, cu_seqlens_k and seqused_k.
 inline void add_lengths(TensorList& list, const Varlen& varlen) {
-  const auto add = [&list](const char* name, const std::int32_t* words, std::int64_t count) {
-    if (words != nullptr) list.add_array(name, Role::input, Region::of(words, sizeof *words, 1, count, 0));
-  };
-  add("varlen.cu_seqlens_q", varlen.cu_seqlens_q, varlen.sequences + 1);
-  add("varlen.cu_seqlens_k", varlen.cu_seqlens_k, varlen.sequences + 1);
-  add("varlen.seqused_k", varlen.seqused_k, varlen.sequences);
+  add_words(list, "varlen.cu_seqlens_q", varlen.cu_seqlens_q, varlen.sequences + 1);
+  add_words(list, "varlen.cu_seqlens_k", varlen.cu_seqlens_k, varlen.sequences + 1);
+  add_words(list, "varlen.seqused_k", varlen.seqused_k, varlen.sequences);
 }
 
 }  // namespace tandem::core
