@@ -9,9 +9,15 @@ namespace tandem::backward {
 namespace {
 
 /// Of a multiprocessor, in microseconds; from the rates of docs/performance/backward.md.
-constexpr double flops_per_us = 4.2e6, tile_us = 1.5;
-/// Of the kernel that adds what splits kept: its launch, and bytes of all multiprocessors.
-constexpr double combine_us = 3, bytes_per_us = 1.5e6;
+constexpr double flops_per_us = 4.2e6, tile_us = 4;
+/// Of the kernel that adds what splits kept: its launch; and of all multiprocessors, bytes that are kept in
+/// the kernel before and read in this one. Of the first ones nothing hides how long they take.
+constexpr double combine_us = 3, kept_bytes_per_us = 2.2e6, first_kept_bytes_per_us = 0.55e6,
+                 first_kept_bytes = 32 << 20;
+/// Visits take longer where a tile that adds dQ has many heads in turn: by so much for each head of more than
+/// two, up to eight (docs/performance/backward.md, Splits of groups).
+constexpr double price_of_turn = 0.01;
+constexpr int heads_without_price = 2, heads_with_price = 6;
 /// More splits have to gain so much, since the model is one.
 constexpr double least_gain = 0.97;
 /// What splits may keep. More of them would gain part of the grid's last round and take gigabytes.
@@ -47,6 +53,7 @@ struct Model {
     const int grid = choice.grid;
     const double visit = 10.0 * keys.block_m * keys.block_n * keys.head_dim / flops_per_us;
     const auto group = static_cast<double>(p.group()), heads = static_cast<double>(p.batch() * p.kv_heads());
+    const int in_turn = static_cast<int>(p.group()) / splits;
     const double longest = static_cast<double>(visits.most) * group / static_cast<double>(splits),
                  whole = static_cast<double>(visits.all) * group * heads;
     const auto rounds = static_cast<double>(core::ceil_div(tiles * splits, grid));
@@ -54,7 +61,12 @@ struct Model {
     // end.
     const bool one_length = whole == static_cast<double>(visits.most) * group * static_cast<double>(tiles);
     const double busy = one_length ? rounds * longest : std::max(longest, whole / grid + longest / 8);
-    return busy * visit + rounds * tile_us + (splits > 1 ? sum_of_splits(splits) : 0);
+    return busy * visit * turns(in_turn) + rounds * tile_us + (splits > 1 ? sum_of_splits(splits) : 0);
+  }
+  /// What a visit takes where a tile has so many heads in turn, of what it takes with one.
+  double turns(int heads) const {
+    if (!choice.adds_dq()) return 1;
+    return 1 + price_of_turn * std::clamp(heads - heads_without_price, 0, heads_with_price);
   }
   /// Of dK and dV.
   std::int64_t kept_bytes(int splits) const {
@@ -63,9 +75,10 @@ struct Model {
     split.splits = splits;
     return gradients * bytes * kept_plan(cropped, split).elements;
   }
-  /// Written and read.
   double sum_of_splits(int splits) const {
-    return combine_us + 2 * static_cast<double>(kept_bytes(splits)) / bytes_per_us;
+    const auto all = static_cast<double>(kept_bytes(splits));
+    const double first = std::min(all, first_kept_bytes);
+    return combine_us + first / first_kept_bytes_per_us + (all - first) / kept_bytes_per_us;
   }
 };
 

@@ -93,19 +93,46 @@ core::BackwardProblem with_splits(core::BackwardProblem problem, int splits) {
   return problem;
 }
 
+/// Of tiles whose length falls and that take `in_turn` heads of queries in turn.
+///
+/// A tile reads and adds to the same blocks as the one before of its head: from L2, if it comes there soon.
+/// Of many heads in turn a block takes so long that tiles have to begin one shortly after another. So they
+/// are taken head by head, and only the last heads take turns, a tile of each at a time, that long tiles do
+/// not end late. At head dim 64, where a tile waits longest for the one before, heads take turns in sections
+/// of two rounds of the grid: their first tiles begin together. So do all where they are two rounds. With few
+/// heads in turn L2 has a block long enough, and sections are of five rounds, which wait less
+/// (docs/performance/backward.md, Sections where heads are grouped).
+core::TileScheduler grouped_order(const TileShape& s, std::int64_t in_turn, int head_dim, int sm_count) {
+  constexpr std::int64_t few_in_turn = 2, many_in_turn = 8;
+  constexpr double two_rounds = 2.2;  // nearly
+  const auto of_heads = [&s](int section_heads, int last_tiles) {
+    return core::TileScheduler::staggered(s.tiles, s.heads, s.batch, section_heads, last_tiles);
+  };
+  const bool few = in_turn <= few_in_turn, waits_long = head_dim == 64;
+  const std::int64_t all = s.all_heads(), tiles = all * s.tiles, of_section = (few ? 5 : 2) * sm_count;
+  if (static_cast<double>(tiles) <= two_rounds * sm_count) return of_heads(s.all_heads(), 0);
+  if (!few && !(waits_long && in_turn <= many_in_turn)) return of_heads(1, sm_count / (waits_long ? 1 : 2));
+  // So many sections that the tiles of one are as near to that, up or down, as they can be.
+  std::int64_t sections = std::max<std::int64_t>(1, tiles / of_section);
+  if (tiles * tiles > of_section * of_section * sections * (sections + 1)) ++sections;
+  return of_heads(static_cast<int>(core::ceil_div(all, sections)), 0);
+}
+
 /// Of tiles of keys, of which there are some. Where they wait for one another (ring.h) and have the same
 /// length, the first ones of as many heads as fill the chip come first.
 KeyOrder make_key_order(const core::BackwardProblem& problem, const Choice& choice, int sm_count) {
   const BackwardVariant& variant = choice.keys;
-  // With groups a section has more heads than L2 holds: what its tiles share is read by tiles that follow one
-  // another closely, and balance counts more (docs/performance/backward.md, Sections where heads are
-  // grouped).
-  constexpr int more_of_groups = 8;
-  const TileShape s =
-      TileShape::of(problem, variant, choice.cached_bytes * (problem.group() > 1 ? more_of_groups : 1));
+  const bool grouped = problem.group() > 1;
+  if (!variant.adds_dq()) {
+    constexpr int more_of_groups = 8;  // than L2 holds: balance counts more
+    const std::int64_t bytes = choice.cached_bytes * (grouped ? more_of_groups : 1);
+    return KeyOrder(make_schedule(TileShape::of(problem, variant, bytes), sm_count));
+  }
+  const TileShape s = TileShape::of(problem, variant, choice.cached_bytes);
   if (const int heads = overlapping_heads(problem, variant, s, sm_count); heads > 0)
     return KeyOrder::overlapping(s.tiles, s.heads, s.batch, heads);
-  if (s.falls || !variant.adds_dq()) return KeyOrder(make_schedule(s, sm_count));
+  if (s.falls && grouped) return KeyOrder(grouped_order(s, problem.group(), variant.head_dim, sm_count));
+  if (s.falls) return KeyOrder(make_schedule(s, sm_count));
   // Enough that a tile's visits take as long as its turn to add takes to come: a hop for each tile of its
   // head that is at work, about as long as a visit.
   const std::int64_t visits = core::ceil_div(problem.q_len(), variant.block_m) * problem.group();

@@ -37,10 +37,19 @@ core::BackwardProblem packed(core::BackwardProblem p) {
 
 std::int64_t rows_of(const Tensor& tensor) { return tensor.shape[0] * tensor.shape[1]; }
 
-/// Of visits of all heads at work: so many rows of the other side L2 holds.
+/// Whether a section's tiles of keys are a round of the grid, whatever L2 holds: where many heads are in turn
+/// (plan.cpp, grouped_order), waits are short, and all sequences together are many rounds.
+bool has_rounds(const core::BackwardProblem& p, const Choice& choice) {
+  constexpr std::int64_t few_in_turn = 2, fewest_rounds = 10;
+  return p.group() > few_in_turn && choice.adds_dq() && choice.keys.head_dim > 64 &&
+         rows_of(p.k) * p.kv_heads() >= fewest_rounds * choice.grid * choice.keys.block_n;
+}
+
+/// Of visits of all heads at work: so many rows of the other side L2 holds, or a round has.
 int cached_rows(const core::BackwardProblem& p, const Choice& choice, bool keys) {
-  // Twice as many as of uniform lengths: the longest sequence's few heads wait for one another otherwise.
+  // Of groups: the longest sequence's few heads wait for one another otherwise.
   constexpr int more_of_groups = 16;
+  if (keys && has_rounds(p, choice)) return choice.grid * choice.keys.block_n;
   const std::int64_t visitors = keys ? p.group() * 2 : 1, row = p.head_dim() * 2 * 2;
   return static_cast<int>(choice.cached_bytes * (keys && p.group() > 1 ? more_of_groups : 1) /
                           (visitors * row));
@@ -51,14 +60,16 @@ int cached_rows(const core::BackwardProblem& p, const Choice& choice, bool keys)
 int fewest_heads(const Choice& choice) { return choice.keys.head_dim == 64 ? 2 : 1; }
 
 /// Queries of all heads that two sections have at most, padded to whole visits. Tiles of a section begin when
-/// all of the one before the last have begun, and so have those that had its places in the ring.
+/// all of the one before the last have begun, and so have those that had its places in the ring. Where
+/// sections are rounds of the grid, also of the heads whose tiles a round may be in the middle of.
 std::int64_t ring_rows(const core::BackwardProblem& p, const Choice& choice) {
   const std::int64_t rows = cached_rows(p, choice, true), longest = std::max<std::int64_t>(p.q_len(), 1),
                      heads = std::min<std::int64_t>(std::max<std::int64_t>(rows, fewest_heads(choice)),
                                                     p.kv_heads());
   const std::int64_t of_section = std::max(rows, longest * fewest_heads(choice)) * p.group() +
                                   heads * p.group() * (choice.keys.block_m - 1);
-  return core::round_up(2 * of_section, part_rows);
+  const std::int64_t of_round = has_rounds(p, choice) ? (rows + 2 * longest) * p.group() : 0;
+  return core::round_up(std::max(2 * of_section, of_round), part_rows);
 }
 
 /// Of the next position, of each part, and of its last visit.

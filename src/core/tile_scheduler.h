@@ -69,11 +69,12 @@ class TileScheduler {
     return {{m_blocks, heads, batch, grid}, balanced_section(m_blocks, heads * batch, grid, cached_heads)};
   }
 
-  /// For tiles of equal length of which a later one of a head waits for the one before: the first ones of
+  /// For tiles of which a later one of a head waits for the one before, and is no longer: the first ones of
   /// `section_heads` heads come first, then the second ones, so that those are ahead. Whoever is free takes
-  /// the next position.
-  static constexpr TileScheduler staggered(int m_blocks, int heads, int batch, int section_heads) {
-    return {{m_blocks, heads, batch, 1}, {section_heads, section_heads * m_blocks, 1, 0, false}};
+  /// the next position. The last section has so many heads that they have `last_tiles` tiles, or all.
+  static constexpr TileScheduler staggered(int m_blocks, int heads, int batch, int section_heads,
+                                           int last_tiles = 0) {
+    return {{m_blocks, heads, batch, 1}, {section_heads, section_heads * m_blocks, 1, last_tiles, false}};
   }
 
   /// Where the order ends. Of no more than 2^30 tiles: a section is filled up by a third at most.
@@ -132,11 +133,11 @@ class TileScheduler {
         heads_(at_least_one(shape.heads)) {
     const int all = shape.heads * shape.batch, sections = all / section.heads;
     full_sections_ = sections - sections % section.together;
-    const int rest = all - full_sections_ * section.heads;
+    const auto rest = [&] { return all - full_sections_ * section.heads; };
     // A few heads alone would not balance, so they join the sections before.
-    if (full_sections_ > 0 && std::int64_t{rest} * shape.m_blocks < section.fewest_tiles)
+    while (full_sections_ > 0 && std::int64_t{rest()} * shape.m_blocks < section.fewest_tiles)
       full_sections_ -= section.together;
-    const int last = all - full_sections_ * section.heads;
+    const int last = rest();
     section_positions_ = Divisor(at_least_one(section.positions));
     section_heads_ = Divisor(section.heads);
     last_heads_ = Divisor(at_least_one(last));

@@ -168,5 +168,35 @@ TEST(TileScheduler, TilesOfEqualLengthComeHeadAfterHead) {
   }
 }
 
+TEST(TileScheduler, TheLastSectionOfAStaggeredOrderHasAsManyTilesAsAskedOrAll) {
+  std::mt19937 random(7);
+  const auto draw = [&random](int most) {
+    return 1 + static_cast<int>(random() % static_cast<unsigned>(most));
+  };
+  for (int i = 0; i < 300 && !testing::Test::HasFailure(); ++i) {
+    const int m_blocks = draw(40), heads = draw(12), batch = draw(6), all = heads * batch,
+              section = draw(all), last_tiles = draw(400);
+    SCOPED_TRACE(testing::Message() << "draw " << i << ": " << m_blocks << " tiles of " << heads << " x "
+                                    << batch << ", " << section << " together, " << last_tiles
+                                    << " at the end");
+    const TileScheduler order = TileScheduler::staggered(m_blocks, heads, batch, section, last_tiles);
+    ASSERT_EQ(order.positions(), m_blocks * all);
+    std::vector<int> next(static_cast<std::size_t>(all)), first(next.size());
+    for (int position = 0; position < order.positions(); ++position) {
+      const Tile tile = order.tile(position);
+      const auto head = static_cast<std::size_t>(tile.batch * heads + tile.head);
+      if (next[head] == 0) first[head] = position;
+      EXPECT_EQ(tile.m_block, next[head]++) << "those of a head come in order";
+    }
+    // Heads of the last section begin one after another at its start.
+    int of_last = 1;
+    while (of_last < all &&
+           first[next.size() - 1] - first[next.size() - 1 - static_cast<std::size_t>(of_last)] == of_last)
+      ++of_last;
+    if (m_blocks > 1) EXPECT_TRUE(of_last == all || of_last * m_blocks >= last_tiles);
+    EXPECT_GE(order.heads_of_section(), std::min(section, all));
+  }
+}
+
 }  // namespace
 }  // namespace tandem::core

@@ -148,9 +148,33 @@ TEST(BackwardOrder, TilesThatWouldWaitForOneAnotherAreOfManyHeads) {
   EXPECT_EQ(heads_ahead_of_a_second_tile(c), 96) << "one visit a tile: the chip's worth of heads, or all";
   f.q_len = 5878;
   EXPECT_EQ(heads_ahead_of_a_second_tile(c), 3) << "46 visits a tile";
-  f.q_len = f.k_len = 4096, f.mask = core::Mask::causal();
-  f.batch = 1, f.kv_heads = 16, f.q_heads = 64;
-  EXPECT_EQ(heads_ahead_of_a_second_tile(c), 16) << "groups: more heads than L2 holds";
+}
+
+/// L2 has a block for the next tile of a head if that comes to it soon.
+TEST(BackwardOrder, TilesThatTakeManyHeadsInTurnFollowOneAnotherButForTheLastHeads) {
+  struct Choice {
+    std::int64_t batch, q_heads, kv_heads, tokens, head_dim;
+    int in_turn;  ///< heads whose tiles take turns, of the last section
+    int first;    ///< of the first one
+    const char* why;
+  };
+  for (const Choice& x : {Choice{8, 32, 8, 4096, 128, 3, 1, "66 tiles or more"},
+                          {8, 128, 8, 4096, 64, 5, 1, "132 tiles or more"},
+                          {8, 32, 8, 4096, 64, 8, 8, "head dim 64: two rounds"},
+                          {4, 24, 8, 1000, 96, 32, 32, "256 tiles are two rounds"},
+                          {8, 16, 8, 4096, 128, 20, 22, "two heads in turn: a third of 2048 tiles"}}) {
+    BackwardCase c;
+    ForwardCase& f = c.forward;
+    f.dtype = TANDEM_BF16, f.head_dim = x.head_dim, f.mask = core::Mask::causal();
+    f.batch = x.batch, f.kv_heads = x.kv_heads, f.q_heads = x.q_heads, f.q_len = f.k_len = x.tokens;
+    SCOPED_TRACE(x.why);
+    const auto args = arguments_of(shapes_of(c));
+    ASSERT_TRUE(args);
+    ASSERT_EQ(args->splits.count.value(), 1);
+    const std::map<int, HeadRange> heads = heads_of(args->order, static_cast<int>(f.kv_heads));
+    EXPECT_EQ(heads.begin()->second.second - heads.begin()->second.first, x.first);
+    EXPECT_EQ(heads.rbegin()->second.second - heads.rbegin()->second.first, x.in_turn);
+  }
 }
 
 TEST(BackwardOrder, OverlappingSectionsHaveEachTileOnceAndThoseOfAHeadInOrder) {

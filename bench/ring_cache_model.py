@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What L2 makes of the order of tiles of a causal backward pass whose key/value heads serve several query heads: a model in
+plain Python, event by event (docs/performance/backward.md, Sections where heads are grouped). No GPU is needed.
+
+As ring_model.py, and beside it: a visit reads Q and dO of its block, and adds to its sums of dQ. What L2 has not, comes from
+memory and, for the sums, goes there again, all multiprocessors one behind another. It prints microseconds, and the share of
+visits that L2 had nothing for, for each order."""
+
+import argparse
+import heapq
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ring_model import BLOCK, GRID, Times
+
+STEPS = {64: Times(step=2.3, hop=2.0, start=1.5), 96: Times(step=3.5, hop=1.2, start=1.5),
+         128: Times(step=4.24, hop=1.2, start=1.5)}  # of 128 queries
+L2_BYTES = 40e6
+
+
+@dataclass
+class Call:
+    heads: int  # of keys, in all
+    group: int  # heads of queries for each
+    length: int
+    d: int
+
+    @property
+    def tiles(self):
+        return -(-self.length // BLOCK)
+
+
+def sections(call, together, last_tiles=0):
+    """The first tiles of so many heads, longest first, then their second ones; the last section has so many tiles or more."""
+    full = call.heads // together
+    while full > 0 and (call.heads - full * together) * call.tiles < last_tiles:
+        full -= 1
+    edges = [*range(0, full * together, together), full * together, call.heads]
+    return [(head, tile) for begin, end in zip(edges, edges[1:]) for tile in range(call.tiles) for head in range(begin, end)]
+
+
+class Memory:
+    """Of a visit's bytes: L2 keeps those used last, and all others wait for one another."""
+
+    def __init__(self, call, bytes_per_us):
+        self.known, self.places = OrderedDict(), int(L2_BYTES / (BLOCK * call.d * 8))
+        self.read_us, self.sums_us = (BLOCK * call.d * n / bytes_per_us for n in (4, 8))  # Q and dO; dQ there and back
+        self.free_at, self.visits, self.missed = 0.0, 0, 0
+
+    def arrival(self, key, asked_at):
+        self.visits += 1
+        if key in self.known:
+            self.known.move_to_end(key)
+            return asked_at
+        self.missed += 1
+        self.known[key] = None
+        if len(self.known) > self.places:
+            self.known.popitem(last=False)
+        self.free_at = max(self.free_at, asked_at) + self.read_us + self.sums_us
+        return self.free_at
+
+
+class Grid:
+    """Blocks of the grid that take tiles in an order. A tile t visits blocks of queries from the last one to number t, each in
+    all heads of the group, and adds to each when tile t - 1 has."""
+
+    def __init__(self, call, order, times, memory):
+        self.call, self.order, self.times, self.memory = call, iter(order), times, memory
+        self.events = [(0.0, sm) for sm in range(GRID)]
+        self.visit = [None] * GRID  # (head, tile, block, member) that is computed
+        self.place_free = [0.0] * GRID  # the part's place in shared memory
+        self.added, self.waiting = {}, {}  # (head, block, member): (tiles, when the last one had); (its tile, sm, since when)
+
+    def run(self):
+        now = 0.0
+        while self.events:
+            now, sm = heapq.heappop(self.events)
+            if self.visit[sm] is None:
+                self.take(sm, now)
+            else:
+                self.add(sm, now)
+        return now
+
+    def take(self, sm, now):
+        head, tile = next(self.order, (None, None))
+        if head is not None:
+            self.compute(sm, (head, tile, self.call.tiles - 1, 0), now + self.times.start)
+
+    def compute(self, sm, visit, now):
+        head, _, block, member = self.visit[sm] = visit
+        begin = max(now, self.memory.arrival((head, block, member), now - self.times.step))
+        heapq.heappush(self.events, (begin + self.times.step, sm))
+
+    def add(self, sm, now):
+        ready = [(sm, now)]
+        while ready:
+            sm, now = ready.pop()
+            head, tile, block, member = self.visit[sm]
+            key = head, block, member
+            count, since = self.added.get(key, (0, 0.0))
+            if count != tile:
+                self.waiting.setdefault(key, {})[tile] = sm, now
+                continue
+            begin = max(now, since + self.times.hop if count else 0.0, self.place_free[sm])
+            self.added[key] = tile + 1, begin + self.times.add
+            self.place_free[sm] = begin + self.times.add / 2
+            if (others := self.waiting.get(key)) and tile + 1 in others:
+                ready.append(others.pop(tile + 1))
+            member, block = (member + 1, block) if member + 1 < self.call.group else (0, block - 1)
+            if block < tile:
+                self.visit[sm] = None
+                heapq.heappush(self.events, (max(begin, self.place_free[sm]), sm))
+            else:
+                self.compute(sm, (head, tile, block, member), begin)
+
+
+def simulated(call, order, bytes_per_us):
+    """(microseconds, share of visits that L2 had nothing for)."""
+    memory = Memory(call, bytes_per_us)
+    return Grid(call, order, STEPS[call.d], memory).run(), memory.missed / memory.visits
+
+
+def orders(call):
+    two_rounds = min(call.heads, max(1, 2 * GRID // call.tiles))
+    return {"all heads take turns": sections(call, call.heads), "of two rounds of the grid": sections(call, two_rounds),
+            "head by head": sections(call, 1), "head by head, half a round at the end": sections(call, 1, GRID // 2)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--d", type=int, choices=sorted(STEPS), default=128, help="head dim (default: 128)")
+    parser.add_argument("--length", type=int, default=3706, help="tokens of a sequence (default: 3706)")
+    parser.add_argument("--heads", type=int, default=56, help="key/value heads of all sequences (default: 56)")
+    parser.add_argument("--group", type=int, nargs="+", default=[1, 2, 4, 8], help="query heads for each (default: 1 2 4 8)")
+    parser.add_argument("--bandwidth", type=float, default=2.9, help="of memory, TB/s (default: 2.9, an H100's; H200: 4.3)")
+    arguments = parser.parse_args()
+    for group in arguments.group:
+        call = Call(arguments.heads, group, arguments.length, arguments.d)
+        steps = call.heads * group * call.tiles * (call.tiles + 1) / 2
+        ideal = (steps * STEPS[call.d].step + call.heads * call.tiles * STEPS[call.d].start) / GRID
+        print(f"groups of {group}: {ideal:.0f} us without waits and with all in L2")
+        for name, order in orders(call).items():
+            us, missed = simulated(call, order, arguments.bandwidth * 1e6)
+            print(f"  {name:40} {us:6.0f} us, {missed:4.0%} missed", flush=True)
+
+
+if __name__ == "__main__":
+    main()
