@@ -17,6 +17,20 @@ std::string name_of(const backward::BackwardVariant& v) {
          "x" + std::to_string(v.stages) + (v.is_varlen() ? " varlen" : "");
 }
 
+namespace {
+
+/// The kernel of queries runs beside that of keys.
+Overlap overlap_of(const backward::BackwardVariant& variant) {
+  if (variant.kernel == backward::Kernel::queries) return Overlap::beside;
+  return variant.adds_dq() ? Overlap::by_family : Overlap::next_beside;
+}
+template <typename Variant>
+Overlap overlap_of(const Variant&) {
+  return Overlap::by_family;
+}
+
+}  // namespace
+
 hw::sim::Report simulate_backward(const core::BackwardProblem& problem, const backward::Choice& chosen,
                                   const Machine& machine) {
   backward::Choice choice = chosen;
@@ -28,7 +42,8 @@ hw::sim::Report simulate_backward(const core::BackwardProblem& problem, const ba
   const auto address = reinterpret_cast<std::uintptr_t>(words.data());
   char* workspace = reinterpret_cast<char*>(words.data()) + (alignment - address % alignment) % alignment;
   const auto run = [&machine](auto&& step) {
-    return simulate(std::move(step.record), buffers_of(step.memory), machine);
+    const Overlap overlap = overlap_of(step.record.variant);
+    return simulate(std::move(step.record), buffers_of(step.memory), machine, overlap);
   };
   const int grid = machine.multiprocessors;
   if (problem.varlen.given)

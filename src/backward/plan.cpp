@@ -325,8 +325,8 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
     args.schedule = make_schedule(TileShape::of(p, variant, choice_.cached_bytes), sm_count_);
   }
   const int positions = keys ? args.order.positions() : args.schedule.positions();
-  return products_step(p, {variant, args, variant.adds_dq() ? std::min(positions, sm_count_) : positions,
-                           ring_.parts, workspace()});
+  return products_step(p,
+                       {variant, args, blocks_for(variant, positions, sm_count_), ring_.parts, workspace()});
 }
 
 float* Call::kept(std::size_t offset) const {

@@ -170,16 +170,20 @@ TANDEM_DEVICE void init_query_barriers(QueriesShared<V>& shared) {
   hw::sync_block();
 }
 
-/// The body of the kernel.
+/// The body of the kernel. It runs beside the kernel of keys, of which it needs nothing: that one lets it
+/// begin when the statistics are there, which both read. What comes behind waits for this one alone. So it
+/// has a block more than tiles, which ends when the kernel of keys has ended.
 template <BackwardVariant V>
 TANDEM_DEVICE void queries_kernel(const BackwardArguments& args) {
   auto& shared = hw::shared_memory<QueriesShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes);
   init_query_barriers(shared);
   hw::release_next_grid();
-  hw::wait_for_prior_grid();
   const auto position = static_cast<int>(hw::block_index());
-  if (position >= query_positions<V>(args)) return;
+  if (position >= query_positions<V>(args)) {
+    if (position == query_positions<V>(args)) hw::wait_for_prior_grid();
+    return;
+  }
   const ScheduledTile scheduled = query_tile<V>(args, position);
   if (!scheduled.tile.exists()) return;
   const QueryWork work = query_work<V>(args, scheduled);

@@ -172,8 +172,9 @@ TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
   auto& shared = hw::shared_memory<RolesShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes && V.block_n == tile::warpgroup_rows);
   init_role_barriers(shared);
-  hw::release_next_grid();
   hw::wait_for_prior_grid();
+  hw::release_next_grid();  // not ahead of that: it may run beside this one, and waits for nobody
+                            // (queries_kernel.h)
   const auto position = static_cast<int>(hw::block_index());
   if (position >= key_positions<V>(args)) return;
   const ScheduledTile scheduled = key_tile<V>(args, position);

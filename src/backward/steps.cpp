@@ -1,5 +1,6 @@
 #include "backward/steps.h"
 
+#include <algorithm>
 #include <numbers>
 
 #include "backward/sums.h"
@@ -15,6 +16,11 @@ core::Tensor sums_tensor(std::int64_t parts, void* sums) {
 }
 
 }  // namespace
+
+int blocks_for(const BackwardVariant& variant, int tiles, int sm_count) {
+  if (variant.adds_dq()) return std::min(tiles, sm_count);
+  return variant.is_of_keys() || tiles == 0 ? tiles : tiles + 1;
+}
 
 Extent extent_of(const core::BackwardProblem& problem) {
   return {static_cast<int>(problem.q_len()),

@@ -31,6 +31,9 @@ struct StepsInTurn {
   }
 };
 
+/// Of the grid, for so many tiles, or as many at most. The kernel of queries has one more (queries_kernel.h).
+int blocks_for(const BackwardVariant& variant, int tiles, int sm_count);
+
 Extent extent_of(const core::BackwardProblem& problem);
 
 /// All arguments but the tensor maps, the order of tiles, where dK and dV go, and what splits change.

@@ -226,8 +226,8 @@ Step<Family> VarlenCall::products(const BackwardVariant& variant) const {
                  static_cast<int>(bounds_.parts)};
   }
   const auto tiles = static_cast<int>(variant.is_of_keys() ? bounds_.key_tiles : bounds_.query_tiles);
-  return products_step(p, {variant, args, variant.adds_dq() ? std::min(tiles, sm_count_) : tiles,
-                           bounds_.places, workspace()});
+  return products_step(p,
+                       {variant, args, blocks_for(variant, tiles, sm_count_), bounds_.places, workspace()});
 }
 
 Step<SinksFamily> VarlenCall::sinks() const {

@@ -246,7 +246,9 @@ BackwardArgs::BackwardArgs(const core::BackwardProblem& p, const BackwardCase& s
 
 Allowance gradient_allowance(const core::BackwardProblem& p) {
   const auto terms = static_cast<double>(p.head_dim() * (1 + p.q_len() * p.group()));
-  return {.max_factor = p.softcap > 0 ? 3.0 : 2.0, .noise = 5e-7 * p.scale * std::sqrt(terms)};
+  return {.max_factor = p.softcap > 0 ? 3.0 : 2.0,
+          .noise = 5e-7 * p.scale * std::sqrt(terms),
+          .rounded_to = p.dtype()};
 }
 
 }  // namespace tandem::test
