@@ -121,9 +121,10 @@ def simulated(call, order, bytes_per_us):
     return Grid(call, order, STEPS[call.d], memory).run(), memory.missed / memory.visits
 
 
-def orders(call):
+def orders(call, together):
     two_rounds = min(call.heads, max(1, 2 * GRID // call.tiles))
     return {"all heads take turns": sections(call, call.heads), "of two rounds of the grid": sections(call, two_rounds),
+            **{f"of {heads} heads": sections(call, heads) for heads in together},
             "head by head": sections(call, 1), "head by head, half a round at the end": sections(call, 1, GRID // 2)}
 
 
@@ -133,6 +134,7 @@ def main():
     parser.add_argument("--length", type=int, default=3706, help="tokens of a sequence (default: 3706)")
     parser.add_argument("--heads", type=int, default=56, help="key/value heads of all sequences (default: 56)")
     parser.add_argument("--group", type=int, nargs="+", default=[1, 2, 4, 8], help="query heads for each (default: 1 2 4 8)")
+    parser.add_argument("--together", type=int, nargs="*", default=[], help="sections of so many heads, too")
     parser.add_argument("--bandwidth", type=float, default=2.9, help="of memory, TB/s (default: 2.9, an H100's; H200: 4.3)")
     arguments = parser.parse_args()
     for group in arguments.group:
@@ -140,7 +142,7 @@ def main():
         steps = call.heads * group * call.tiles * (call.tiles + 1) / 2
         ideal = (steps * STEPS[call.d].step + call.heads * call.tiles * STEPS[call.d].start) / GRID
         print(f"groups of {group}: {ideal:.0f} us without waits and with all in L2")
-        for name, order in orders(call).items():
+        for name, order in orders(call, arguments.together).items():
             us, missed = simulated(call, order, arguments.bandwidth * 1e6)
             print(f"  {name:40} {us:6.0f} us, {missed:4.0%} missed", flush=True)
 
