@@ -10,42 +10,30 @@ visits that L2 had nothing for, for each order."""
 import argparse
 import heapq
 from collections import OrderedDict
-from dataclasses import dataclass
 
-from ring_model import BLOCK, GRID, Times
+from ring_model import BLOCK, GRID, Call, Times, ideal, sections
 
 STEPS = {64: Times(step=2.3, hop=2.0, start=1.5), 96: Times(step=3.5, hop=1.2, start=1.5),
          128: Times(step=4.24, hop=1.2, start=1.5)}  # of 128 queries
 L2_BYTES = 40e6
 
 
-@dataclass
-class Call:
-    heads: int  # of keys, in all
-    group: int  # heads of queries for each
-    length: int
-    d: int
-
-    @property
-    def tiles(self):
-        return -(-self.length // BLOCK)
-
-
-def sections(call, together, last_tiles=0):
-    """The first tiles of so many heads, longest first, then their second ones; the last section has so many tiles or more."""
+def order(call, together, last_tiles=0):
+    """Sections of so many heads; the last one has so many tiles or more."""
     full = call.heads // together
     while full > 0 and (call.heads - full * together) * call.tiles < last_tiles:
         full -= 1
-    edges = [*range(0, full * together, together), full * together, call.heads]
-    return [(head, tile) for begin, end in zip(edges, edges[1:]) for tile in range(call.tiles) for head in range(begin, end)]
+    first, rest = full * together, call.heads - full * together
+    at_the_end = sections(call.tiles, rest, rest) if rest else []
+    return sections(call.tiles, first, together) + [(first + head, tile) for head, tile in at_the_end]
 
 
 class Memory:
     """Of a visit's bytes: L2 keeps those used last, and all others wait for one another."""
 
-    def __init__(self, call, bytes_per_us):
-        self.known, self.places = OrderedDict(), int(L2_BYTES / (BLOCK * call.d * 8))
-        self.read_us, self.sums_us = (BLOCK * call.d * n / bytes_per_us for n in (4, 8))  # Q and dO; dQ there and back
+    def __init__(self, d, bytes_per_us):
+        self.known, self.places = OrderedDict(), int(L2_BYTES / (BLOCK * d * 8))
+        self.read_us, self.sums_us = (BLOCK * d * n / bytes_per_us for n in (4, 8))  # Q and dO; dQ there and back
         self.free_at, self.visits, self.missed = 0.0, 0, 0
 
     def arrival(self, key, asked_at):
@@ -115,17 +103,11 @@ class Grid:
                 self.compute(sm, (head, tile, block, member), begin)
 
 
-def simulated(call, order, bytes_per_us):
-    """(microseconds, share of visits that L2 had nothing for)."""
-    memory = Memory(call, bytes_per_us)
-    return Grid(call, order, STEPS[call.d], memory).run(), memory.missed / memory.visits
-
-
 def orders(call, together):
     two_rounds = min(call.heads, max(1, 2 * GRID // call.tiles))
-    return {"all heads take turns": sections(call, call.heads), "of two rounds of the grid": sections(call, two_rounds),
-            **{f"of {heads} heads": sections(call, heads) for heads in together},
-            "head by head": sections(call, 1), "head by head, half a round at the end": sections(call, 1, GRID // 2)}
+    return {"all heads take turns": order(call, call.heads), "of two rounds of the grid": order(call, two_rounds),
+            **{f"of {heads} heads": order(call, heads) for heads in together},
+            "head by head": order(call, 1), "head by head, half a round at the end": order(call, 1, GRID // 2)}
 
 
 def main():
@@ -137,14 +119,14 @@ def main():
     parser.add_argument("--together", type=int, nargs="*", default=[], help="sections of so many heads, too")
     parser.add_argument("--bandwidth", type=float, default=2.9, help="of memory, TB/s (default: 2.9, an H100's; H200: 4.3)")
     arguments = parser.parse_args()
+    times, tiles = STEPS[arguments.d], -(-arguments.length // BLOCK)
     for group in arguments.group:
-        call = Call(arguments.heads, group, arguments.length, arguments.d)
-        steps = call.heads * group * call.tiles * (call.tiles + 1) / 2
-        ideal = (steps * STEPS[call.d].step + call.heads * call.tiles * STEPS[call.d].start) / GRID
-        print(f"groups of {group}: {ideal:.0f} us without waits and with all in L2")
-        for name, order in orders(call, arguments.together).items():
-            us, missed = simulated(call, order, arguments.bandwidth * 1e6)
-            print(f"  {name:40} {us:6.0f} us, {missed:4.0%} missed", flush=True)
+        call = Call(tiles, arguments.heads, group, together=0)
+        print(f"groups of {group}: {ideal(call, times):.0f} us without waits and with all in L2")
+        for name, tiles_in_order in orders(call, arguments.together).items():
+            memory = Memory(arguments.d, arguments.bandwidth * 1e6)
+            us = Grid(call, tiles_in_order, times, memory).run()
+            print(f"  {name:40} {us:6.0f} us, {memory.missed / memory.visits:4.0%} missed", flush=True)
 
 
 if __name__ == "__main__":

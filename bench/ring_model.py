@@ -84,10 +84,14 @@ def call_of(d, length, group, active):
     return Call(length // BLOCK, heads, group, min(heads, max(1, active * CACHED_BYTES // (2 * length * d * 4 * group))))
 
 
+def ideal(call, times):
+    """Microseconds without waits."""
+    return (call.steps() * times.step + call.heads * call.tiles * times.start) / GRID
+
+
 def share(name, call, times, head_by_head):
     """Time without waits over time with them."""
-    ideal = (call.steps() * times.step + call.heads * call.tiles * times.start) / GRID
-    return ideal / duration(name, call, times, head_by_head)
+    return ideal(call, times) / duration(name, call, times, head_by_head)
 
 
 def main():

@@ -305,10 +305,9 @@ class CallChecker {
     const backward::BackwardArguments& args = step.record.arguments;
     const bool of_keys = step.record.variant.is_of_keys();
     const int positions = of_keys ? args.order.positions() : args.schedule.positions();
-    const backward::BackwardVariant& variant = step.record.variant;
-    const int waits_for_keys = variant.is_of_keys() ? 0 : 1;  // a block of the kernel of queries
+    const int waits_for_keys = of_keys ? 0 : 1;  // a block of the kernel of queries
     EXPECT_EQ(step.record.blocks,
-              std::min(positions, variant.adds_dq() ? sm_count : positions) + waits_for_keys);
+              std::min(positions, step.record.variant.adds_dq() ? sm_count : positions) + waits_for_keys);
     std::set<std::tuple<int, int, int>> found;
     for (int i = 0; i < positions; ++i) {
       const core::Tile tile = of_keys ? args.order.tile(i) : args.schedule.tile(i);
