@@ -17,7 +17,7 @@ constexpr double combine_us = 3, kept_bytes_per_us = 2.2e6, first_kept_bytes_per
 /// Visits take longer where a tile that adds dQ has many heads in turn: by so much for each head of more than
 /// two, up to eight (docs/performance/backward.md, Splits of groups).
 constexpr double price_of_turn = 0.01;
-constexpr int heads_without_price = 2, heads_with_price = 6;
+constexpr int heads_with_price = 6;
 /// More splits have to gain so much, since the model is one.
 constexpr double least_gain = 0.97;
 /// What splits may keep. More of them would gain part of the grid's last round and take gigabytes.
@@ -66,7 +66,7 @@ struct Model {
   /// What a visit takes where a tile has so many heads in turn, of what it takes with one.
   double turns(int heads) const {
     if (!choice.adds_dq()) return 1;
-    return 1 + price_of_turn * std::clamp(heads - heads_without_price, 0, heads_with_price);
+    return 1 + price_of_turn * std::clamp(heads - few_in_turn, 0, heads_with_price);
   }
   /// Of dK and dV.
   std::int64_t kept_bytes(int splits) const {

@@ -69,10 +69,19 @@ struct TileShape {
   }
 };
 
-/// Of kernels whose blocks have a tile each, by their numbers, or that wait for nobody.
+/// Of tiles that come by length, the longest first, where lengths fall.
 core::TileScheduler make_schedule(const TileShape& s, int sm_count) {
   if (!s.falls) return core::TileScheduler(s.tiles, s.heads, s.batch, sm_count);
   return core::TileScheduler::longest_first(s.tiles, s.heads, s.batch, sm_count, s.cached_heads);
+}
+
+/// Of kernels whose tiles wait for nobody. Tiles of a head read the same rows, so they run at the same time
+/// where heads are enough to even out (docs/performance/backward.md, Wide heads head by head).
+core::TileScheduler make_free_schedule(const TileShape& s, int sm_count) {
+  constexpr double enough_heads = 0.7;  // for each multiprocessor
+  if (s.falls && s.all_heads() >= enough_heads * sm_count)
+    return core::TileScheduler::head_by_head(s.tiles, s.heads, s.batch, sm_count);
+  return make_schedule(s, sm_count);
 }
 
 /// Heads of a section, where sections overlap; 0: they do not.
@@ -102,16 +111,17 @@ core::BackwardProblem with_splits(core::BackwardProblem problem, int splits) {
 /// of two rounds of the grid: their first tiles begin together. So do all where they are two rounds. With few
 /// heads in turn L2 has a block long enough, and sections are of five rounds, which wait less
 /// (docs/performance/backward.md, Sections where heads are grouped).
-core::TileScheduler grouped_order(const TileShape& s, std::int64_t in_turn, int head_dim, int sm_count) {
-  constexpr std::int64_t few_in_turn = 2, many_in_turn = 8;
+core::TileScheduler grouped_order(const TileShape& s, std::int64_t in_turn, const BackwardVariant& keys,
+                                  int sm_count) {
+  constexpr std::int64_t many_in_turn = 8;
   constexpr double two_rounds = 2.2;  // nearly
   const auto of_heads = [&s](int section_heads, int last_tiles) {
     return core::TileScheduler::staggered(s.tiles, s.heads, s.batch, section_heads, last_tiles);
   };
-  const bool few = in_turn <= few_in_turn, waits_long = head_dim == 64;
+  const bool few = in_turn <= few_in_turn, long_waits = waits_long(keys);
   const std::int64_t all = s.all_heads(), tiles = all * s.tiles, of_section = (few ? 5 : 2) * sm_count;
   if (static_cast<double>(tiles) <= two_rounds * sm_count) return of_heads(s.all_heads(), 0);
-  if (!few && !(waits_long && in_turn <= many_in_turn)) return of_heads(1, sm_count / (waits_long ? 1 : 2));
+  if (!few && !(long_waits && in_turn <= many_in_turn)) return of_heads(1, sm_count / (long_waits ? 1 : 2));
   // So many sections that the tiles of one are as near to that, up or down, as they can be.
   std::int64_t sections = std::max<std::int64_t>(1, tiles / of_section);
   if (tiles * tiles > of_section * of_section * sections * (sections + 1)) ++sections;
@@ -126,12 +136,12 @@ KeyOrder make_key_order(const core::BackwardProblem& problem, const Choice& choi
   if (!variant.adds_dq()) {
     constexpr int more_of_groups = 8;  // than L2 holds: balance counts more
     const std::int64_t bytes = choice.cached_bytes * (grouped ? more_of_groups : 1);
-    return KeyOrder(make_schedule(TileShape::of(problem, variant, bytes), sm_count));
+    return KeyOrder(make_free_schedule(TileShape::of(problem, variant, bytes), sm_count));
   }
   const TileShape s = TileShape::of(problem, variant, choice.cached_bytes);
   if (const int heads = overlapping_heads(problem, variant, s, sm_count); heads > 0)
     return KeyOrder::overlapping(s.tiles, s.heads, s.batch, heads);
-  if (s.falls && grouped) return KeyOrder(grouped_order(s, problem.group(), variant.head_dim, sm_count));
+  if (s.falls && grouped) return KeyOrder(grouped_order(s, problem.group(), variant, sm_count));
   if (s.falls) return KeyOrder(make_schedule(s, sm_count));
   // Enough that a tile's visits take as long as its turn to add takes to come: a hop for each tile of its
   // head that is at work, about as long as a visit.
@@ -322,7 +332,7 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
   } else if (keys) {
     args.order = make_key_order(with_splits(p, choice_.splits), choice_, sm_count_);
   } else {
-    args.schedule = make_schedule(TileShape::of(p, variant, choice_.cached_bytes), sm_count_);
+    args.schedule = make_free_schedule(TileShape::of(p, variant, choice_.cached_bytes), sm_count_);
   }
   const int positions = keys ? args.order.positions() : args.schedule.positions();
   return products_step(p,

@@ -70,6 +70,12 @@ struct KeptPlan {
   std::int64_t elements = 0;  ///< of dK, and as many of dV
 };
 KeptPlan kept_plan(const Cropped& cropped, const Choice& choice);
+/// So many heads whose queries a tile takes in turn are few: L2 still has their blocks when the next tile of
+/// the head comes (docs/performance/backward.md, Sections where heads are grouped).
+inline constexpr int few_in_turn = 2;
+/// Whether a tile of keys waits long for the one before of its head: where visits are shortest.
+constexpr bool waits_long(const BackwardVariant& keys) { return keys.head_dim == 64; }
+
 /// How many splits of each group make the products of keys the fastest, the sum over splits included, of
 /// those that divide the group; by a model of how tiles fill the grid.
 int splits_that_pay(const Cropped& cropped, const Choice& choice);

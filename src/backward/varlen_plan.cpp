@@ -40,8 +40,8 @@ std::int64_t rows_of(const Tensor& tensor) { return tensor.shape[0] * tensor.sha
 /// Whether a section's tiles of keys are a round of the grid, whatever L2 holds: where many heads are in turn
 /// (plan.cpp, grouped_order), waits are short, and all sequences together are many rounds.
 bool has_rounds(const core::BackwardProblem& p, const Choice& choice) {
-  constexpr std::int64_t few_in_turn = 2, fewest_rounds = 10;
-  return p.group() > few_in_turn && choice.adds_dq() && choice.keys.head_dim > 64 &&
+  constexpr std::int64_t fewest_rounds = 10;
+  return p.group() > few_in_turn && choice.adds_dq() && !waits_long(choice.keys) &&
          rows_of(p.k) * p.kv_heads() >= fewest_rounds * choice.grid * choice.keys.block_n;
 }
 
@@ -57,7 +57,7 @@ int cached_rows(const core::BackwardProblem& p, const Choice& choice, bool keys)
 
 /// Of a section, where sections overlap. At head dim 64 the tiles of long sequences wait for one another
 /// where two heads are worked on; at head dim 128 L2 does not hold four (docs/performance/backward.md).
-int fewest_heads(const Choice& choice) { return choice.keys.head_dim == 64 ? 2 : 1; }
+int fewest_heads(const Choice& choice) { return waits_long(choice.keys) ? 2 : 1; }
 
 /// Queries of all heads that two sections have at most, padded to whole visits. Tiles of a section begin when
 /// all of the one before the last have begun, and so have those that had its places in the ring. Where

@@ -69,6 +69,11 @@ class TileScheduler {
     return {{m_blocks, heads, batch, grid}, balanced_section(m_blocks, heads * batch, grid, cached_heads)};
   }
 
+  /// The same tiles head after head, the longest one of each first.
+  static constexpr TileScheduler head_by_head(int m_blocks, int heads, int batch, int grid) {
+    return {{m_blocks, heads, batch, grid}, {1, m_blocks, 1, 0, true}};
+  }
+
   /// For tiles of which a later one of a head waits for the one before, and is no longer: the first ones of
   /// `section_heads` heads come first, then the second ones, so that those are ahead. Whoever is free takes
   /// the next position. The last section has so many heads that they have `last_tiles` tiles, or all.

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "core/dtype.h"
-#include "core/hopper.h"
 #include "core/remembered.h"
 #include "forward/check_eight_bit.h"
 #include "forward/cost.h"
+#include "forward/schedule.h"
 #include "hw/operand.h"
 
 namespace tandem::forward {
@@ -51,21 +51,12 @@ ScaleView scale_view(const core::Scales& scales, std::int64_t token_heads) {
           core::Divisor(static_cast<int>(sharing))};
 }
 
-/// Packs of query heads whose keys and values stay in L2.
-int cached_packs(const core::ForwardProblem& problem, const Packing& packing) {
-  const std::int64_t of_kv_head = std::max<std::int64_t>(
-      1, problem.k_len() * problem.kv_columns() * static_cast<std::int64_t>(sizeof(std::uint16_t)));
-  const std::int64_t kv_heads =
-      std::min(core::hopper_cached_bytes / of_kv_head, problem.kv_heads() * problem.batch());
-  return static_cast<int>(kv_heads * (problem.group() >> packing.log2_heads));
-}
-
 /// Of variable lengths. The more tiles a section has, the better they balance. But L2 has to keep the keys
 /// and values of all its heads, or several blocks have to read the same ones at a time.
 SectionSize section_size(const core::ForwardProblem& problem, const ForwardArguments& args, int tile_queries,
                          int grid) {
   constexpr std::int64_t fewest_rounds = 2, most_rounds = 8, blocks_that_share = 4;
-  constexpr std::int64_t kept_bytes = std::int64_t{36} << 20;
+  constexpr std::int64_t kept_bytes = std::int64_t{16} << 20;
   // Where a sequence has as many keys as queries; packs of a group share them.
   const std::int64_t bytes_of_round = grid * tile_queries * problem.kv_columns() *
                                       static_cast<std::int64_t>(sizeof(std::uint16_t)) / args.group.value();
@@ -75,15 +66,6 @@ SectionSize section_size(const core::ForwardProblem& problem, const ForwardArgum
   const std::int64_t rounds =
       std::max(kept_bytes / std::max<std::int64_t>(1, bytes_of_round), tiles_of_head / blocks_that_share);
   return {static_cast<int>(std::clamp(rounds / 2 * 2, fewest_rounds, most_rounds)) * grid, grid};
-}
-
-core::TileScheduler make_schedule(const core::ForwardProblem& problem, const Tiling& tiling, int grid) {
-  const auto m_blocks = static_cast<int>(tiling.m_blocks), packs = static_cast<int>(tiling.packs);
-  const auto batch = static_cast<int>(problem.batch());
-  const bool ramp = problem.mask.right != core::Mask::unlimited;
-  return ramp ? core::TileScheduler::longest_first(m_blocks, packs, batch, grid,
-                                                   cached_packs(problem, tiling.packing))
-              : core::TileScheduler(m_blocks, packs, batch, grid);
 }
 
 VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -401,7 +383,7 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   if (problem.varlen.given) {
     args.varlen = varlen_arguments(problem, variant, tiling);  // its list is the schedule
   } else {
-    args.schedule = make_schedule(problem, tiling, grid);
+    args.schedule = make_schedule(problem, variant, tiling, grid);
   }
   return args;
 }

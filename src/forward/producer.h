@@ -7,6 +7,9 @@
 
 namespace tandem::forward {
 
+/// Head dims up to here have the next tile brought into L2.
+inline constexpr int widest_prefetched = 128;
+
 /// Feeds the pipelines. One thread does; TMA does the copying, so the thread only waits for empty stages. All
 /// tiles of a head read its keys and values, so L2 is to keep those rather than queries and outputs.
 template <ForwardVariant V>
@@ -99,12 +102,23 @@ struct Producer {
     at.advance();
   }
 
-  /// Brings what a tile needs first into L2, so that its loads find it there once their stages are free.
+  /// Brings a tile's queries into L2, so that their load finds them there once the tile before has left
+  /// theirs. Of keys and values only what several tiles want at the same time, and nothing of wide heads:
+  /// what is brought early pushes something else out of L2 (docs/performance/forward.md, What L2 holds).
   TANDEM_DEVICE void prefetch(const Work& work) const {
-    for (int c = 0; c < V.query_tiles(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
-    if (work.loop.count == 0) return;
-    tile::prefetch_tile<KeyTile>(args.k, keys(work, 0));
-    tile::prefetch_tile<ValueTile>(args.v, values(work, 0));
+    if constexpr (V.head_dim <= widest_prefetched) {
+      for (int c = 0; c < V.query_tiles(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
+      if (!tiles_run_alike() || work.loop.count == 0) return;
+      tile::prefetch_tile<KeyTile>(args.k, keys(work, 0));
+      tile::prefetch_tile<ValueTile>(args.v, values(work, 0));
+    }
+  }
+
+ private:
+  /// Several tiles of a head, all of the same length.
+  TANDEM_DEVICE bool tiles_run_alike() const {
+    return V.mask == MaskKind::prefix && args.mask.right == core::BasicMask<std::int32_t>::unlimited &&
+           args.q_len > V.block_m;
   }
 };
 
@@ -121,9 +135,9 @@ TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& share
     // before.
     if (work.loop.count > 0) producer.load_k(work, 0);
     producer.load_queries(work);
-    if (next.exists()) producer.prefetch(next);
     for (int i = 0; i < work.loop.count; ++i) {  // line 6
       if (i > 0) producer.load_k(work, i);
+      if (i == work.loop.count - 1 && next.exists()) producer.prefetch(next);
       producer.load_v(work, i);
     }
     work = next;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "forward/key_boxes.h"
+#include "forward/producer.h"
 #include "forward/shared_storage.h"
 #include "forward/tail.h"
 #include "forward/work.h"
@@ -44,9 +45,9 @@ struct VarlenProducer {
     q_at.advance();
   }
 
-  /// Brings the next tile's queries and its first keys and values into L2.
+  /// Brings the next tile's queries and its first keys and values into L2, but of wide heads (producer.h).
   TANDEM_DEVICE void prefetch(const Work& next) const {
-    if (!leads) return;
+    if (V.head_dim > widest_prefetched || !leads) return;
     const TileQueries of = queries_of<V>(args, next.tile);
     for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(of, next, c));
     if (next.loop.count == 0 || paged()) return;

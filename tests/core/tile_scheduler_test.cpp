@@ -41,6 +41,7 @@ TEST(TileScheduler, DealsEveryTileOnce) {
     const int m_blocks = draw(40), heads = draw(20), batch = draw(6), grid = draw(140), cached = draw(40) - 1;
     for (const TileScheduler& schedule :
          {TileScheduler(m_blocks, heads, batch, grid),
+          TileScheduler::head_by_head(m_blocks, heads, batch, grid),
           TileScheduler::longest_first(m_blocks, heads, batch, grid, cached)}) {
       const auto found = counts(tiles_of_blocks(schedule, grid));
       ASSERT_EQ(found.size(), static_cast<std::size_t>(m_blocks * heads * batch))
@@ -166,6 +167,16 @@ TEST(TileScheduler, TilesOfEqualLengthComeHeadAfterHead) {
     const Tile tile = schedule.tile(position);
     EXPECT_EQ((tile.batch * 2 + tile.head) * 3 + tile.m_block, position);
   }
+}
+
+TEST(TileScheduler, HeadByHeadTheLongestTileComesFirst) {
+  const TileScheduler schedule = TileScheduler::head_by_head(3, 2, 2, 132);
+  ASSERT_EQ(schedule.positions(), 12);
+  for (int position = 0; position < 12; ++position) {
+    const Tile tile = schedule.tile(position);
+    EXPECT_EQ((tile.batch * 2 + tile.head) * 3 + 2 - tile.m_block, position);
+  }
+  EXPECT_EQ(schedule.heads_of_section(), 1);
 }
 
 TEST(TileScheduler, TheLastSectionOfAStaggeredOrderHasAsManyTilesAsAskedOrAll) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <type_traits>
+#include <vector>
 
 #include "backward/plan.h"
 #include "tests/support/backward_case.h"
@@ -30,17 +31,24 @@ BackwardCase draw_case(std::uint64_t seed) {
   return c;
 }
 
-/// What the kernel of tiles of keys is told; nothing where no query sees a key.
-std::optional<BackwardArguments> arguments_of(const core::BackwardProblem& p) {
-  std::optional<BackwardArguments> arguments;
+/// What the kernels of the products are told, that of tiles of keys last.
+std::vector<BackwardArguments> all_arguments_of(const core::BackwardProblem& p) {
+  std::vector<BackwardArguments> arguments;
   const backward::Call call(p, backward::choose(p), 132, nullptr);
   const core::Status done = call.for_each_step<core::Status>([&arguments](const auto& step) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(step.record.arguments)>, BackwardArguments>)
-      arguments = step.record.arguments;
+      arguments.insert(step.record.variant.is_of_keys() ? arguments.end() : arguments.begin(),
+                       step.record.arguments);
     return core::Status{};
   });
   EXPECT_TRUE(done.ok());
   return arguments;
+}
+
+/// What the kernel of tiles of keys is told; nothing where no query sees a key.
+std::optional<BackwardArguments> arguments_of(const core::BackwardProblem& p) {
+  const std::vector<BackwardArguments> all = all_arguments_of(p);
+  return all.empty() ? std::nullopt : std::optional(all.back());
 }
 
 /// Positions of a head's first, second and last tile.
@@ -148,6 +156,23 @@ TEST(BackwardOrder, TilesThatWouldWaitForOneAnotherAreOfManyHeads) {
   EXPECT_EQ(heads_ahead_of_a_second_tile(c), 96) << "one visit a tile: the chip's worth of heads, or all";
   f.q_len = 5878;
   EXPECT_EQ(heads_ahead_of_a_second_tile(c), 3) << "46 visits a tile";
+}
+
+TEST(BackwardOrder, TilesOfWideHeadsFollowOneAnotherWhereHeadsAreEnough) {
+  BackwardCase c;
+  ForwardCase& f = c.forward;
+  f.dtype = TANDEM_BF16, f.head_dim = 192, f.mask = core::Mask::causal();
+  f.q_len = f.k_len = 600;
+  for (const std::int64_t heads : {48, 96}) {
+    f.batch = 2, f.kv_heads = f.q_heads = heads / 2;
+    const std::vector<BackwardArguments> all = all_arguments_of(shapes_of(c));
+    ASSERT_EQ(all.size(), 2u);
+    const HeadRange keys = heads_of(all.back().order, static_cast<int>(f.kv_heads)).begin()->second;
+    EXPECT_EQ(keys.second - keys.first == 1, heads == 96) << heads;
+    const core::TileScheduler& of_queries = all.front().schedule;
+    EXPECT_EQ(of_queries.tile(0).m_block, 4) << "the longest first";
+    EXPECT_EQ(of_queries.tile(1).m_block, heads == 96 ? 3 : 4) << heads;
+  }
 }
 
 /// L2 has a block for the next tile of a head if that comes to it soon.

@@ -259,4 +259,12 @@ MUTANTS = [
            Edit("a.value_dim < b.value_dim", "a.value_dim > b.value_dim")),
     Mutant("forward's plan: outputs are as wide as queries", "plan", "forward/plan/make_arguments",
            Edit("problem.value_dim()", "problem.head_dim()")),
+    # The order of tiles
+    Mutant("order: head by head however uneven blocks end", "index", "head_by_head_pays", Edit("<= most_uneven", "<= 9")),
+    Mutant("order: head by head however far apart tiles run", "index", "head_by_head_pays",
+           Edit("lengths.spread() > most_apart", "lengths.spread() > 99")),
+    Mutant("order: onward where tiles divide the grid", "index", "find_schedule", Edit("m_blocks > few_tiles", "false")),
+    Mutant("order: blocks of windows are thought to go onward", "index", "find_schedule",
+           Edit("walks || variant.mask == MaskKind::band", "walks")),
+    Mutant("order: the shortest tile of a head first", "index", "TileScheduler::head_by_head", Edit("0, true", "0, false")),
 ]
