@@ -11,7 +11,8 @@ from ._options import as_int64, sized
 
 @dataclass(frozen=True)
 class BlockList:
-    """For forward's block_list. Of the keys that the mask lets it see, a query sees those in the listed blocks only.
+    """For block_list of forward and forward_varlen, where b is the number of sequences. Of the keys that the mask lets it see, a
+    query sees those in the listed blocks only.
 
     counts: int32, b or 1, q_heads or 1, blocks of queries: how many key blocks are listed. blocks: int32, the same and slots:
     their numbers, ascending, each once; what stands behind the count is not read. Both contiguous, of q's kind and place.
@@ -32,7 +33,8 @@ def arrays_of_list(block_list):
 
 
 def as_block_list(arrays, block_list, q_shape):
-    """The C interface's struct, None from None. q_shape: b, sq, q_heads, d."""
+    """The C interface's struct, None from None. q_shape: b, sq, q_heads, of which the first are sequences, and as many queries
+    as one may have, where lengths vary."""
     if block_list is None:
         return None
     sizes = {name: as_int64(f"block_list.{name}", getattr(block_list, name)) for name in ("q_block", "k_block")}

@@ -4,6 +4,7 @@
 import ctypes
 
 from ._arrays import arrays_of, check_kinds, check_ranks, describe, table
+from ._block_list import arrays_of_list, as_block_list
 from ._library import ForwardArgs, Varlen, check, invalid, library
 from ._options import (as_backend, as_int64, as_mask, as_number, as_rotary, as_scale, as_sinks, as_slopes, as_tables, as_tree,
                        check_new, check_together, pointer_to, sized)
@@ -47,10 +48,17 @@ def _set_pages(arrays, varlen, page_table):
     varlen.pages_per_sequence, varlen.page_table_stride = shape[1], strides[0]
 
 
+def _most_queries(varlen, q):
+    """That a sequence may have."""
+    rows = q.shape[-3]
+    return varlen.max_seqlen_q if 0 < varlen.max_seqlen_q < rows else rows
+
+
 def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, max_seqlen_q=0,
                    max_seqlen_k=0, k_new=None, v_new=None, cu_seqlens_k_new=None, rotary=None, rotary_interleaved=False,
                    leftpad_k=None, batch_index=None, causal=False, window=None, chunk=0, scale=None, softcap=0.0,
-                   return_lse=False, out=None, backend="auto", sinks=None, alibi_slopes=None, tree=None, split_size=0):
+                   return_lse=False, out=None, backend="auto", sinks=None, alibi_slopes=None, tree=None, split_size=0,
+                   block_list=None):
     """Attention of each sequence of a batch, whose lengths differ; in one call, that reads no length on the host.
 
     q: with cu_seqlens_q (int32, batch + 1, ascending) rows, q_heads, d, where sequence i has the rows
@@ -77,6 +85,9 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     split_size: a multiple of 64 keys, for results of a sequence that are the same to the bit in any batch: keys of sequences
     of few queries are split at multiples of it, and no kernel is chosen by the batch. 0: for speed.
 
+    block_list: a BlockList of sequences, counted from a sequence's first query and key. Each has rows for max_seqlen_q
+    queries, or, where that is 0, for as many as q has rows; those behind its own queries are not read.
+
     v may have another last dimension than k. Returns out, shaped like q with v's last dimension; with return_lse a pair of it and the natural log-sum-exp, float32, shaped like q
     without its last dimension. Rows of no sequence are not written. Raises TandemError with the library's message.
     """
@@ -90,7 +101,7 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     places = {"page_table": page_table, "cu_seqlens_k_new": cu_seqlens_k_new, "leftpad_k": leftpad_k,
               "batch_index": batch_index}
     new = {"k_new": k_new, "v_new": v_new}
-    extras = {"sinks": sinks, "alibi_slopes": alibi_slopes, "tree": tree}
+    extras = {"sinks": sinks, "alibi_slopes": alibi_slopes, "tree": tree} | arrays_of_list(block_list)
     angles = zip(("rotary[0]", "rotary[1]"), as_tables(rotary))
     given = {name: x for name, x in (lengths | places | new | dict(angles) | extras).items() if x is not None}
     check_together(arrays, tensors | given, written=["out"] + (["k", "v"] if k_new is not None else []))
@@ -110,6 +121,7 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     args = sized(ForwardArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window, chunk)),
                  scale=as_scale(scale), softcap=as_number("softcap", softcap), varlen=pointer_to(varlen),
                  sinks=as_sinks(arrays, sinks, q.shape[-2]), tree=as_tree(arrays, tree, q.shape[:-2]),
+                 block_list=pointer_to(as_block_list(arrays, block_list, (batch, _most_queries(varlen, q), q.shape[-2]))),
                  **as_slopes(arrays, alibi_slopes, batch, q.shape[-2]))
     args.q, args.k, args.v, args.o = (describe(arrays, name, packed(x)) for name, x in tensors.items())
     args.lse = describe(arrays, "lse", packed(lse))

@@ -53,13 +53,8 @@ Status check_options(const Args& args) {
   if (Status s = check_study(args.own_study); !s.ok()) return s;
   if (Status s = check_mask(args.own_mask); !s.ok()) return s;
   if (Status s = check_scales({args.scale, args.softcap}); !s.ok()) return s;
-  if (args.block_list != nullptr) {
-    if (args.has_varlen())
-      return {TANDEM_UNSUPPORTED,
-              "block_list and varlen are given; lists are of sequences of the tensors' lengths: pass one of "
-              "them as NULL"};
+  if (args.block_list != nullptr)
     if (Status s = check_block_list(args.own_block_list); !s.ok()) return s;
-  }
   return check_slopes(args.alibi_slopes, args.alibi_stride, {args.scale, args.softcap});
 }
 

@@ -9,7 +9,8 @@
 
 namespace tandem::core {
 
-/// As tandem_block_list says it. Strides are in rows: those of the lists of one block of queries.
+/// As tandem_block_list says it. Strides are in rows: those of the lists of one block of queries. Of variable
+/// lengths a sequence is an entry, and its blocks are counted from its first query and key.
 struct BlockList {
   std::int64_t q_block = 0, k_block = 0;  ///< tokens of a block; 0: there is no list, all keys are seen
   const std::int32_t* counts = nullptr;   ///< of each row
@@ -17,6 +18,13 @@ struct BlockList {
   std::int64_t slots = 0, batch_stride = 0, head_stride = 0;
 
   bool given() const { return q_block > 0; }
+  /// Those of one sequence, as a call of its own has them.
+  BlockList of_sequence(std::int64_t index) const {
+    BlockList own = *this;
+    if (given()) own.counts += index * batch_stride, own.blocks += index * batch_stride * slots;
+    own.batch_stride = 0;
+    return own;
+  }
   /// The key blocks that a query of a query head sees keys in.
   std::span<const std::int32_t> of_query(std::int64_t b, std::int64_t h, std::int64_t query) const {
     const std::int64_t row = b * batch_stride + h * head_stride + query / q_block;
@@ -29,7 +37,7 @@ struct BlockList {
   }
 };
 
-/// Of `batch` entries with `heads` query heads and `queries` queries each.
+/// Of `batch` entries with `heads` query heads and at most `queries` queries each.
 inline void add_block_list(TensorList& list, const BlockList& own, std::int64_t batch, std::int64_t heads,
                            std::int64_t queries) {
   if (!own.given()) return;

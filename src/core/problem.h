@@ -89,7 +89,7 @@ inline TensorList tensors_of(const ForwardProblem& p) {
     list.add_array("sinks", Role::input, Region::of(p.sinks, sizeof *p.sinks, 1, p.q_heads(), 0));
   add_slopes(list, p.slopes, p.batch(), p.q_heads());
   add_tree(list, p.tree, p.q.shape[0] * p.q.shape[1]);
-  add_block_list(list, p.blocks, p.q.shape[0], p.q_heads(), p.q.shape[1]);
+  add_block_list(list, p.blocks, p.batch(), p.q_heads(), p.q_len());
   add_scales("scales.q", p.quantisation.q);
   add_scales("scales.k", p.quantisation.k);
   add_scales("scales.v", p.quantisation.v);

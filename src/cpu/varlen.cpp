@@ -99,6 +99,7 @@ SequenceProblem::SequenceProblem(const core::ForwardProblem& whole, std::int64_t
   problem_.varlen = {};
   problem_.slopes = whole.slopes.of_sequence(index);
   const Rows q = rows_of_queries(varlen, index, whole.q.shape[1]);
+  if (q.span.length > 0) problem_.blocks = whole.blocks.of_sequence(index);  // else there may be no rows
   problem_.q = take(whole.q, q);
   problem_.o = take(whole.o, q);
   if (whole.tree != nullptr) problem_.tree = whole.tree + q.entry * whole.q.shape[1] + q.span.begin;

@@ -20,13 +20,14 @@ struct TileList {
   const std::int32_t* blocks;
   int places;
 
-  /// A tile that does not exist has some list too. Where variants of variable lengths have lists, lengths are
-  /// those of the tensors: a sequence is an entry. Packs are heads.
+  /// A tile that does not exist has some list too. Of variable lengths each sequence has lists. Packs are
+  /// heads.
   template <ForwardVariant V>
   TANDEM_DEVICE static TileList of(const ForwardArguments& arguments, const core::Tile& tile) {
     const BlockListArguments& args = arguments.block_list;
     const TileQueries queries = queries_of<V>(arguments, tile);
-    const std::int64_t own = queries.q_batch * args.batch_stride + queries.pack * args.head_stride +
+    const int entry = V.lengths == Lengths::varlen ? sequence_of(arguments, tile) : queries.q_batch;
+    const std::int64_t own = entry * args.batch_stride + queries.pack * args.head_stride +
                              args.q_tiles.divide(tile.m_block).quotient;
     const std::int64_t row = tile.exists() ? own : 0;
     const int count = hw::load_global(args.counts + row), most = count < args.slots ? count : args.slots;

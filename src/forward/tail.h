@@ -38,11 +38,13 @@ TANDEM_DEVICE void clear_tails(const ForwardArguments& args, ForwardShared<V>& s
        work = find_work<V>(args, all_rows, ++round)) {
     const int k_len = lengths_of<V>(args, work.tile).k_len;
     for (int i = 0; i < work.loop.count; ++i, v_at.advance()) {
-      const int block = work.loop.block(i);
+      const int block = key_block<V>(args, work.loop, i);
       if (!has_tail<V>(block, k_len)) continue;
       hw::barrier_wait(shared.tail.landed[v_at.stage], parities >> v_at.stage & 1u);
       parities ^= 1u << v_at.stage;
-      clear_rows(shared.v[v_at.stage], k_len - block * V.block_n);
+      // Of wild lists a block may begin behind the last key.
+      const int first = k_len - block * V.block_n;
+      clear_rows(shared.v[v_at.stage], V.block_sparse ? core::clamp(first, 0, V.block_n) : first);
       hw::fence_async_proxy();
       hw::sync_warp();
       if (hw::lane_index() == 0) hw::barrier_arrive(shared.v_pipeline.full[v_at.stage]);

@@ -105,8 +105,8 @@ struct ForwardVariant {
   }
   /// Whether its queries may be trees (tree_mask.h). Those of the widest heads with a cap would spill.
   constexpr bool knows_trees() const { return knows_chunks(); }
-  /// Whether rows behind a sequence's last key may be another's (tail.h). Lists are of fixed lengths.
-  constexpr bool clears_tails() const { return lengths == Lengths::varlen && !block_sparse; }
+  /// Whether rows behind a sequence's last key may be another's (tail.h).
+  constexpr bool clears_tails() const { return lengths == Lengths::varlen; }
   constexpr bool has_narrow_values() const { return value_dim < head_dim; }
   /// Whether it computes tensors of such head dims. Kernels of narrow values are for keys that are wider than
   /// these.

@@ -22,7 +22,7 @@ struct VarlenProducer {
   tile::PipelineState<1> q_at;
   tile::PipelineState<V.kv_stages> kv_at;  ///< K's loads are one ahead of V's, in the same stages
 
-  TANDEM_DEVICE bool paged() const { return !V.block_sparse && args.varlen.page_table != nullptr; }
+  TANDEM_DEVICE bool paged() const { return args.varlen.page_table != nullptr; }
   TANDEM_DEVICE hw::BoxOrigin queries(const TileQueries& of, const Work& work, int consumer) const {
     return box_of_rows(args, of, work.first_row + consumer * tile::warpgroup_rows);
   }

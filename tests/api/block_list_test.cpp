@@ -202,20 +202,12 @@ TEST_P(BlockListMistakes, AreNamedAndLeaveOutputsUntouched) {
   expect_refused(GetParam(), Request(c));
 }
 
-TEST(BlockListMistakes, EightBitInputsAndVaryingLengthsHaveNone) {
+TEST(BlockListMistakes, EightBitInputsHaveNone) {
   ForwardCase c = small_case();
   c.dtype = TANDEM_E4M3, c.blocks = {.q_block = 2, .k_block = 2};
   expect_refused(
       Mistake<Request>{"EightBit", [](Request&) {}, {"block_list is given", "8-bit"}, TANDEM_UNSUPPORTED},
       Request(c));
-  c.dtype = TANDEM_FP32;
-  tandem_varlen varlen{};
-  varlen.struct_size = sizeof(varlen), varlen.batch = 2;
-  expect_refused(Mistake<Request>{"Varlen",
-                                  [&](Request& r) { r.args.varlen = &varlen; },
-                                  {"block_list and varlen are given"},
-                                  TANDEM_UNSUPPORTED},
-                 Request(c));
 }
 
 }  // namespace

@@ -50,6 +50,8 @@ VarlenCase draw_case(std::uint64_t seed) {
   c.page_size = 1 + static_cast<std::int64_t>(random() % 20);
   if (random() % 3 == 0) c.softcap = 5.f;
   c.split_size = 64 * static_cast<std::int64_t>(random() % 3);
+  if (random() % 3 == 0)
+    c.blocks = test::draw_block_list(random, 1 + static_cast<std::int64_t>(random() % 30));
   return c;
 }
 

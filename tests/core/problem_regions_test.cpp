@@ -1,5 +1,6 @@
 // What problems' lists of tensors say of each: its name, role and extent, where a problem has everything and
 // where it lacks one thing.
+#include <algorithm>
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <sstream>
@@ -332,6 +333,20 @@ TEST(ProblemRegions, OfABackward) {
   EXPECT_EQ(lines(tensors_of(p)), expected = without(expected, {"dlse.data"}));
   p.dsinks = nullptr;
   EXPECT_EQ(lines(tensors_of(p)), without(expected, {"sinks", "dsinks"})) << "then sinks are not read";
+}
+
+// Of sequences a list has as many rows as the most queries of one need.
+TEST(ProblemRegions, OfABlockListOfVariableLengths) {
+  ForwardProblem p = whole_forward();
+  p.varlen.max_seqlen_q = 33;
+  p.blocks = {8, 16, at<const std::int32_t>(23), at<const std::int32_t>(24), 3, 30, 5};
+  const std::vector<std::string> all = lines(tensors_of(p));
+  EXPECT_EQ(without(all, {"block_list.counts", "block_list.blocks"}), lines_of_whole(p));
+  const auto begin = std::ranges::find(
+      all, line("block_list.counts", Role::input, p.blocks.counts, 4, {1, 7, 6, 5, 1}, {0, 30, 5, 1, 1}));
+  ASSERT_NE(begin, all.end());
+  EXPECT_EQ(begin[1],
+            line("block_list.blocks", Role::input, p.blocks.blocks, 4, {1, 7, 6, 5, 3}, {0, 90, 15, 3, 1}));
 }
 
 TEST(ProblemRegions, OfABackwardOfVariableLengths) {

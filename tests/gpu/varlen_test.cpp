@@ -30,7 +30,8 @@ struct Bounds {
 struct BoundedCall : VarlenCall {
   BoundedCall(const core::ForwardProblem& p, const tandem_mask& mask, const Bounds& bounds)
       : VarlenCall(p, mask, TANDEM_BACKEND_HOPPER) {
-    varlen.max_seqlen_q = bounds.queries, varlen.max_seqlen_k = bounds.keys;
+    if (!p.blocks.given()) varlen.max_seqlen_q = bounds.queries;
+    varlen.max_seqlen_k = bounds.keys;
   }
 };
 
@@ -57,6 +58,8 @@ class DeviceVarlen {
         cu_seqlens_new_(bytes_of(host.cu_seqlens_new)),
         leftpad_(bytes_of(host.leftpad)),
         batch_index_(bytes_of(host.batch_index)),
+        list_counts_(std::as_bytes(host.blocks.counts())),
+        list_blocks_(std::as_bytes(host.blocks.numbers())),
         call_(problem_of(host), to_c(host.setup.mask), bounds),
         workspace_(workspace_bytes()) {}
 
@@ -99,6 +102,7 @@ class DeviceVarlen {
     if (p.sinks != nullptr) p.sinks = reinterpret_cast<const float*>(sinks_.data());
     if (p.tree != nullptr) p.tree = reinterpret_cast<const std::uint64_t*>(tree_.data());
     if (p.slopes.given()) p.slopes.data = reinterpret_cast<const float*>(slopes_.data());
+    if (p.blocks.given()) moved(p.blocks.counts, list_counts_), moved(p.blocks.blocks, list_blocks_);
     return p;
   }
   std::size_t workspace_bytes() const {
@@ -108,7 +112,7 @@ class DeviceVarlen {
   }
 
   DeviceMemory q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sinks_, slopes_,
-      tree_, k_new_, v_new_, cos_, sin_, cu_seqlens_new_, leftpad_, batch_index_;
+      tree_, k_new_, v_new_, cos_, sin_, cu_seqlens_new_, leftpad_, batch_index_, list_counts_, list_blocks_;
   BoundedCall call_;
   DeviceMemory workspace_;
 };
@@ -155,6 +159,29 @@ TEST_F(HopperVarlen, EachSequenceEqualsItsOracle) {
     device.run(seed % 2 == 0 ? stream.get() : nullptr);
     device.read(tensors);
     EXPECT_EQ(failure_of(tensors), "");
+  }
+}
+
+// What nobody lists is NaN for the kernel alone.
+TEST_F(HopperVarlen, ListedSequencesEqualTheirOracle) {
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  for (std::uint64_t seed = first; seed < first + 60 && !HasFailure(); ++seed) {
+    VarlenCase c = random_case(seed);
+    Random random(seed);
+    for (std::int64_t& length : c.k_lens) length += static_cast<std::int64_t>(random() % 3 * 128);
+    c.blocks = draw_block_list(random, 128);
+    SCOPED_TRACE(testing::Message() << c << " draw " << seed);
+    VarlenTensors tensors(c);
+    spoil_unlisted(tensors);
+    DeviceVarlen device(tensors);
+    device.run();
+    device.read(tensors);
+    const VarlenValues values = varlen_values(tensors);
+    EXPECT_TRUE(compare(values.result.o, values.standard.o, values.reference.o));
+    if (c.lse) {
+      EXPECT_TRUE(compare(values.result.lse, values.standard.lse, values.reference.lse));
+    }
+    EXPECT_TRUE(others_untouched(tensors));
   }
 }
 

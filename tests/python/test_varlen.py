@@ -93,6 +93,46 @@ class ForwardVarlen(unittest.TestCase):
                     np.testing.assert_allclose(lse[begin:begin + len(q)], expected_lse[0], atol=2e-5)
                     begin += len(q)
 
+    def test_each_sequence_sees_the_key_blocks_that_are_listed_for_its_own(self):
+        rng = np.random.default_rng(SEED)
+        for case in range(24):
+            layout, bound = ("packed", "entries", "paged")[case % 3], int(case % 2) * 40
+            with self.subTest(seed=SEED, case=case, layout=layout, bound=bound):
+                batch = Batch(rng, layout)
+                count, heads = len(batch.q_lens), batch.q[0].shape[1]
+                rows = -(-(bound or batch.q_lens.sum()) // 8)  # of 8 queries; 5 blocks of 8 keys
+                sizes = (count if case % 4 < 2 else 1, heads if case % 8 < 4 else 1, min(rows, -(-batch.q_lens.sum() // 8)))
+                counts = rng.integers(0, 6, sizes).astype(np.int32)
+                blocks = np.full((*sizes, 6), 2**31 - 1, np.int32)
+                for row in np.ndindex(sizes):
+                    blocks[row][:counts[row]] = np.sort(rng.permutation(5)[:counts[row]])
+                out, lse = tandem.forward_varlen(np.concatenate(batch.q), *batch.tensors, **batch.lengths, causal=True,
+                                                 max_seqlen_q=bound, return_lse=True, backend=("cpu", "reference")[case % 2],
+                                                 block_list=tandem.BlockList(counts, blocks, q_block=8, k_block=8))
+                begin = 0
+                for i, (q, k, v) in enumerate(zip(batch.q, batch.k, batch.v)):
+                    for head in range(heads):
+                        mask = visible(len(q), len(k), None, 0)
+                        for query in range(len(q)):
+                            row = (i % sizes[0], head % sizes[1], query // 8)
+                            mask[query] &= np.isin(np.arange(len(k)) // 8, blocks[row][:counts[row]])
+                        kv = slice(head // (heads // batch.kv_heads), head // (heads // batch.kv_heads) + 1)
+                        expected, expected_lse = attention64(q[None, :, head:head + 1], k[None, :, kv], v[None, :, kv],
+                                                             batch.d ** -0.5, mask)
+                        np.testing.assert_allclose(out[begin:begin + len(q), head:head + 1], expected[0], atol=2e-5)
+                        np.testing.assert_allclose(lse[begin:begin + len(q), head:head + 1], expected_lse[0], atol=2e-5)
+                    begin += len(q)
+
+    def test_block_lists_have_rows_for_the_bound(self):
+        q, k = np.zeros((10, 2, 16), np.float32), np.zeros((20, 2, 16), np.float32)
+        lengths = {"cu_seqlens_q": np.array([0, 4, 10], np.int32), "cu_seqlens_k": np.array([0, 9, 20], np.int32)}
+        for rows, bound, wanted in ((2, 0, 3), (3, 6, 2), (1, 8, 2)):
+            listed = tandem.BlockList(np.zeros((1, 1, rows), np.int32), np.zeros((1, 1, rows, 1), np.int32), 4, 4)
+            with self.assertRaisesRegex(tandem.TandemError, rf"counts has shape \(1, 1, {rows}\); \(2, 2, {wanted}\)"):
+                tandem.forward_varlen(q, k, k, **lengths, max_seqlen_q=bound, block_list=listed)
+        with self.assertRaisesRegex(tandem.TandemError, "it has to be a tandem.BlockList"):
+            tandem.forward_varlen(q, k, k, **lengths, block_list=3)
+
     def test_appends_and_rotates_in_the_same_call(self):
         rng = np.random.default_rng(SEED)
         for case in range(40):

@@ -43,4 +43,18 @@ core::BlockList BlockListArrays::view() const {
           setup_.each_head ? rows_of_list_ : 0};
 }
 
+BlockListArrays BlockListArrays::of_entries(std::span<const std::size_t> which) const {
+  if (!setup_.each_entry) return *this;
+  BlockListArrays own = *this;
+  own.counts_.clear(), own.blocks_.clear();
+  const core::BlockList all = view();
+  for (const std::size_t entry : which) {
+    const std::int64_t first = static_cast<std::int64_t>(entry) * all.batch_stride;
+    own.counts_.insert(own.counts_.end(), all.counts + first, all.counts + first + all.batch_stride);
+    own.blocks_.insert(own.blocks_.end(), all.blocks + first * slots_,
+                       all.blocks + (first + all.batch_stride) * slots_);
+  }
+  return own;
+}
+
 }  // namespace tandem::test

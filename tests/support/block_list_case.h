@@ -37,6 +37,8 @@ class BlockListArrays {
   BlockListArrays(const BlockListCase& c, const ListedShape& shape);
 
   core::BlockList view() const;
+  /// Of a batch of other sequences, or fewer: those of the entries that are named, in that order.
+  BlockListArrays of_entries(std::span<const std::size_t> which) const;
   std::span<const std::int32_t> counts() const { return counts_; }
   std::span<const std::int32_t> numbers() const { return blocks_; }
 

@@ -46,6 +46,7 @@ VarlenTensors sequences_of(const VarlenTensors& all, const std::vector<std::size
   const std::size_t row_slopes = all.slopes.size() / all.setup.q_lens.size();
   for (std::size_t i = 0; i < rows; ++i)
     std::copy_n(all.slopes.data() + which[i] * row_slopes, row_slopes, own.slopes.data() + i * row_slopes);
+  own.blocks = all.blocks.of_entries(which);
   own.sinks = all.sinks;
   if (!c.slopes_by_sequence) own.slopes = all.slopes;
   return own;

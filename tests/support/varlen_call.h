@@ -4,14 +4,17 @@
 #include <tandem/tandem.h>
 
 #include "core/problem.h"
+#include "tests/support/forward_case.h"
 
 namespace tandem::test {
 
-/// Arguments for a problem of variable lengths. Points into itself, and to what the problem points to.
+/// Arguments for a problem of variable lengths. Points into itself, and to what the problem points to. Bounds
+/// are said where there is a list, which has as many rows as they need.
 struct VarlenCall {
   tandem_mask mask;
   tandem_rotary rotary{};
   tandem_varlen varlen{};
+  tandem_block_list block_list{};
   tandem_forward_args args{};
 
   VarlenCall(const core::ForwardProblem& p, const tandem_mask& c_mask, tandem_backend backend)
@@ -40,6 +43,10 @@ struct VarlenCall {
     args.sinks = p.sinks;
     args.alibi_slopes = p.slopes.data, args.alibi_stride = p.slopes.stride;
     args.tree = p.tree;
+    if (!p.blocks.given()) return;
+    varlen.max_seqlen_q = p.varlen.max_seqlen_q;
+    block_list = to_c(p.blocks);
+    args.block_list = &block_list;
   }
   VarlenCall(const VarlenCall&) = delete;
   VarlenCall& operator=(const VarlenCall&) = delete;

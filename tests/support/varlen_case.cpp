@@ -181,8 +181,8 @@ std::ostream& operator<<(std::ostream& out, const VarlenCase& c) {
   return out << " left " << c.mask.left << " right " << c.mask.right << " chunk " << c.mask.chunk
              << " softcap " << c.softcap << (c.lse ? " lse" : "") << (c.sinks ? " sinks" : "")
              << (c.slopes ? c.slopes_by_sequence ? " slopes by sequence" : " slopes" : "")
-             << (c.tree ? " tree" : "") << (c.batch_index ? " indexed" : "") << " split " << c.split_size
-             << " seed " << c.seed;
+             << (c.tree ? " tree" : "") << (c.batch_index ? " indexed" : "") << c.blocks << " split "
+             << c.split_size << " seed " << c.seed;
 }
 
 /// Entries that stand somewhere, new keys, angles.
@@ -291,6 +291,7 @@ VarlenTensors::VarlenTensors(const VarlenCase& c)
   const core::Tensor queries = q.view();
   for (std::int64_t i = 0; c.tree && i < queries.shape[0] * queries.shape[1]; ++i)
     tree.push_back(draw_tree_word(random));
+  blocks = BlockListArrays(c.blocks, {count(c), c.q_heads, longest(setup.q_lens), longest(c.k_lens)});
   if (c.keys != KeyLayout::paged) return;
   // Slots of pages that are not in use may hold anything.
   for (std::int64_t i = 0; i < count(c); ++i) {
@@ -381,6 +382,7 @@ core::ForwardProblem VarlenTensors::problem() const {
   if (setup.sinks) p.sinks = sinks.data();
   if (setup.tree) p.tree = tree.data();
   if (setup.slopes) p.slopes = {slopes.data(), setup.slopes_by_sequence ? setup.q_heads + spare_slopes : 0};
+  p.blocks = blocks.view();
   const auto pointer = [](const std::vector<std::int32_t>& words) {
     return words.empty() ? nullptr : words.data();
   };
@@ -403,6 +405,32 @@ core::ForwardProblem VarlenTensors::problem() const {
     p.varlen.rotary = {cos.view().data,        sin.view().data,  cos.view().dtype,
                        table_positions(setup), setup.rotary_dim, setup.interleaved};
   return p;
+}
+
+std::int64_t spoil_unlisted(VarlenTensors& t) {
+  const VarlenCase& c = t.setup;
+  const core::BlockList list = t.blocks.view();
+  const std::int64_t group = c.q_heads / c.kv_heads;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto listed = [&](std::int64_t i, std::int64_t kv, std::int64_t key) {
+    for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h)
+      for (std::int64_t q = 0; q < c.q_lens[static_cast<std::size_t>(i)]; q += list.q_block)
+        if (list.shows(i, h, q, key)) return true;
+    return false;
+  };
+  std::int64_t spoilt = 0;
+  for_each_row(c.k_lens, [&](std::int64_t i, std::int64_t key) {
+    const auto sequence = static_cast<std::size_t>(i);
+    if (key >= c.k_lens[sequence] - c.new_len(sequence)) return;
+    const Place at = k_place(t, i, key);
+    for (std::int64_t kv = 0; kv < c.kv_heads; ++kv) {
+      if (listed(i, kv, key)) continue;
+      ++spoilt;
+      for (std::int64_t e = 0; e < c.head_dim; ++e) t.k.set(at.entry, at.row, kv, e, nan);
+      for (std::int64_t e = 0; e < c.value_columns(); ++e) t.v.set(at.entry, at.row, kv, e, nan);
+    }
+  });
+  return spoilt;
 }
 
 VarlenValues varlen_values(const VarlenTensors& t) {

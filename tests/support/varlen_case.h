@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/problem.h"
+#include "tests/support/block_list_case.h"
 #include "tests/support/host_tensor.h"
 #include "tests/support/standard.h"
 
@@ -48,6 +49,7 @@ struct VarlenCase {
   std::vector<std::int64_t> padding = {};
   bool batch_index = false;
   std::int64_t split_size = 0;  ///< as in tandem_varlen
+  BlockListCase blocks = {};    ///< of sequences, which are its entries
   std::uint64_t seed = 1;
 
   std::int64_t value_columns() const { return value_dim > 0 ? value_dim : head_dim; }
@@ -87,6 +89,7 @@ struct VarlenTensors {
   std::int64_t pages_per_sequence = 0;
   std::vector<float> sinks, slopes;
   std::vector<std::uint64_t> tree;
+  BlockListArrays blocks;
 
  private:
   HostTensor k_before_, v_before_;               ///< the caches before the call
@@ -103,6 +106,10 @@ struct VarlenValues {
   ForwardValues result, standard, reference;
 };
 VarlenValues varlen_values(const VarlenTensors& tensors);
+
+/// Makes keys and values NaN that no query of their sequence and heads lists, but for appended ones; returns
+/// how many. What `attended` has stays as it was.
+std::int64_t spoil_unlisted(VarlenTensors& tensors);
 
 /// Whether the rows of o and lse that belong to no sequence still hold their poison.
 bool others_untouched(const VarlenTensors& tensors);

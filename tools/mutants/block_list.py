@@ -6,7 +6,7 @@ from mutation.located import Edit
 from .mutant import Mutant
 
 MUTANTS = [
-    Mutant("lists: the first entry's for all", "index", "TileList::of", Edit("queries.q_batch * args.batch_stride +", "")),
+    Mutant("lists: the first entry's for all", "index", "TileList::of", Edit("entry * args.batch_stride +", "")),
     Mutant("lists: the first head's for all", "index", "TileList::of", Edit("queries.pack * args.head_stride +", "")),
     Mutant("lists: the first block of queries' for all", "index", "TileList::of",
            Edit("args.q_tiles.divide(tile.m_block).quotient", "0")),
@@ -32,13 +32,19 @@ MUTANTS = [
     Mutant("lists: the producer takes places for blocks", "index", "Producer::keys",
            Edit("key_block<V>(args, work.loop, i)", "work.loop.block(i)")),
     Mutant("lists: places in the tile list are taken for entries", "index", "TileList::of",
-           Edit("queries.q_batch * args", "tile.batch * args")),
+           Edit("sequence_of(arguments, tile)", "tile.batch")),
+    Mutant("lists: entries of q are taken for sequences", "index", "TileList::of",
+           Edit("sequence_of(arguments, tile)", "queries.q_batch")),
     Mutant("lists: heads are not looked up in the tile list", "index", "TileList::of",
            Edit("queries.pack * args", "tile.head * args")),
     Mutant("lists: slopes of full blocks count from the first key", "index", "take_maximum",
            Edit("V.knows_slopes() && state.args.slopes.data != nullptr", "false")),
     Mutant("lists: where lengths vary the producer takes places for blocks", "index", "varlen_producer/load_block",
            Edit("key_block<V>(args, work.loop, i)", "work.loop.block(i)")),
-    Mutant("lists: places are taken for blocks whose tails are cleared", "wait", "ForwardVariant::clears_tails",
-           Edit("&& !block_sparse", "")),
+    Mutant("lists: places are taken for blocks whose tails are cleared", "wait", "clear_tails",
+           Edit("key_block<V>(args, work.loop, i)", "work.loop.block(i)")),
+    Mutant("lists: tails are not cleared", "wait", "ForwardVariant::clears_tails",
+           Edit("lengths == Lengths::varlen", "lengths == Lengths::varlen && !block_sparse")),
+    Mutant("lists: blocks behind the last key are cleared ahead of the stage", "index", "clear_tails",
+           Edit("core::clamp(first, 0, V.block_n)", "first")),
 ]
