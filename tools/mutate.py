@@ -34,7 +34,7 @@ OTHER_GROUPS = {"Group<512>": "Group<512>", "LatentGroup<576>": "LatentGroup<lat
                 "PairedLatentGroup<576>": "PairedLatentGroup<latent_dim>"}  # of decode, with head dims of their own
 LATENT_DIM, LATENT_GROUP = 576, "PairedLatentGroup<576>"
 WIDE_DIM = 512  # of the forward
-TESTS_OF = {"plans": "*", "mixed": "*", "prefix": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*"}  # which to run of a kernel's program; else those of variants
+TESTS_OF = {"plans": "*", "mixed": "*", "prefix": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*:ListedVarlen*"}  # which to run of a kernel's program; else those of variants
 FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),
     "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test", "sim_mixed_test", "sim_prefix_test")),

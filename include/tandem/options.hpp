@@ -98,7 +98,8 @@ struct BlockList {
   const std::int32_t* counts = nullptr;       ///< of each row: of each block of queries
   const std::int32_t* blocks = nullptr;       ///< `slots` key blocks of each row, ascending
   std::int64_t slots = 0;
-  std::int64_t batch_stride = 0, head_stride = 0;  ///< rows to the next entry and query head; 0: shared
+  /// Rows to the next entry (of variable lengths: sequence) and query head; 0: shared.
+  std::int64_t batch_stride = 0, head_stride = 0;
 
   tandem_block_list c_block_list() const {
     return {sizeof(tandem_block_list), q_block, k_block, counts, blocks, slots, batch_stride, head_stride};

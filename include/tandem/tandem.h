@@ -71,8 +71,8 @@ typedef struct tandem_forward_args {
    * as without. Masks, slopes and rotary embedding go by a query's place i, not by its depth in the tree. Not
    * of 8-bit inputs. On Hopper up to head dim 192; such calls need workspace */
   const uint64_t* tree;
-  /* NULL: all key blocks are seen. Not of 8-bit inputs, nor with varlen. Chunks and a tree besides on Hopper
-   * up to head dim 192, as without a list */
+  /* NULL: all key blocks are seen. Not of 8-bit inputs. Chunks and a tree besides on Hopper up to head dim
+   * 192, as without a list */
   const tandem_block_list* block_list;
 } tandem_forward_args;
 

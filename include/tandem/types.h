@@ -183,6 +183,10 @@ typedef struct tandem_varlen {
 /* Block-sparse attention: of the keys that the mask lets it see, a query sees only those in the key blocks
  * that are listed for its own block of queries. Blocks are counted from the first query and the first key.
  *
+ * With tandem_varlen an entry is a sequence, and blocks are counted from its own first query and first key. A
+ * sequence has rows for max_seqlen_q queries, or, where that is 0, for as many as q has rows; those behind
+ * its own queries are not read. Blocks behind its last key may be listed, and have no keys.
+ *
  * Row r of the lists, r = entry * batch_stride + query head * head_stride + block of queries, has a count of
  * key blocks, and their numbers: ascending, each once. What lies in device memory can't be validated:
  * other numbers give wrong results there, but never lead out of bounds; a count below 0 is 0, and one
@@ -194,7 +198,7 @@ typedef struct tandem_block_list {
   const int32_t* counts; /* one for each row, in the memory of the backend */
   const int32_t* blocks; /* `slots` for each row, in the memory of the backend; read up to the row's count */
   int64_t slots;         /* 0 ... 2^31 - 1 */
-  int64_t batch_stride;  /* rows from entry to entry, 0 ... 2^31 - 1; 0: all entries have the same */
+  int64_t batch_stride;  /* rows from entry (sequence) to entry, 0 ... 2^31 - 1; 0: all have the same */
   int64_t head_stride;   /* rows from query head to query head, the same */
 } tandem_block_list;
 

@@ -9,7 +9,7 @@ from mutation.located import Before, Edit, Remove, Swap
 FOLDERS = {"src/quantize/": "quantize", "src/backward/": "backward", "src/tile/handover.h": "backward",
            "src/tile/hadamard.h": "quantize", "src/decode/": "decode",
            "src/core/stream_k.h": "decode"}
-VARLEN = ("append: ", "chunks: ", "producer: ", "slopes: ", "tree: ")  # what only kernels for variable lengths know, by names of mutants
+VARLEN = ("append: ", "chunks: ", "listed: ", "producer: ", "slopes: ", "tree: ")  # what only kernels for variable lengths know, by names of mutants
 
 
 @dataclasses.dataclass(frozen=True)
