@@ -97,7 +97,13 @@ struct Orders {
   core::TileScheduler by_heads, by_length;
 };
 
-/// Whether it pays that tiles of different lengths come head by head.
+/// Whether tiles of different lengths may come head by head. With 8-bit operands of head dims up to 128 short
+/// sequences took up to 1.4 times as long so (docs/performance/forward.md, Head by head).
+bool may_come_by_heads(const ForwardVariant& variant) {
+  return !variant.is_8_bit() || variant.head_dim > 128;
+}
+
+/// Whether it pays.
 bool head_by_head_pays(const Orders& orders, const TileLengths& lengths, const core::ForwardProblem& problem,
                        std::int64_t heads, int grid) {
   constexpr int fewest_rounds = 3, few_rounds = 8, most_weighed = 12;
@@ -133,6 +139,7 @@ core::TileScheduler find_schedule(const core::ForwardProblem& problem, const For
                                                                    cached_packs(problem, tiling.packing))};
   const TileLengths lengths = TileLengths::of(problem, variant, tiling);
   const std::int64_t heads = tiling.packs * problem.batch();
+  if (!may_come_by_heads(variant)) return orders.by_length;
   return head_by_head_pays(orders, lengths, problem, heads, grid) ? orders.by_heads : orders.by_length;
 }
 

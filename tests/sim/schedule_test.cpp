@@ -83,6 +83,14 @@ TEST(Schedule, ShortCausalSequencesOfManyHeadsComeHeadByHead) {
   EXPECT_TRUE(Ordered(chunk).comes_by_heads()) << "tiles are nearly of one length";
 }
 
+TEST(Schedule, EightBitOperandsOfUpTo128ColumnsComeByLength) {
+  ForwardCase c = causal_case(54, 24, 300, 128);
+  c.dtype = TANDEM_E4M3, c.eight_bit.output = TANDEM_BF16;
+  EXPECT_FALSE(Ordered(c).comes_by_heads());
+  c.head_dim = 256;
+  EXPECT_TRUE(Ordered(c).comes_by_heads());
+}
+
 TEST(Schedule, FewRoundsComeHeadByHeadWhereByLengthTheyAreAsUneven) {
   EXPECT_TRUE(Ordered(causal_case(4, 32, 633, 128)).comes_by_heads());
   ForwardCase grouped = causal_case(4, 8, 633, 128);
