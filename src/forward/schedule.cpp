@@ -43,27 +43,44 @@ struct TileLengths {
   }
 };
 
+/// What a block's tiles take in some rounds of an order.
+double share(const core::TileScheduler& order, const TileLengths& lengths, int block, int first_round,
+             int past_round) {
+  double us = 0;
+  for (int round = first_round; round < past_round; ++round) {
+    const int position = order.position(round, block);
+    if (position >= order.positions()) continue;
+    if (const core::Tile tile = order.tile(position); tile.exists()) us += lengths[tile.m_block];
+  }
+  return us;
+}
+
+int rounds_of(const core::TileScheduler& order, int grid) {
+  return static_cast<int>(core::ceil_div(order.positions(), grid));
+}
+
 /// The longest share that a block has of the tiles of `heads` heads that come head by head, over the mean
 /// one. After twice as many rounds as a head has tiles, a block's tiles are the same ones again.
 double unevenness(const core::TileScheduler& order, const TileLengths& lengths, std::int64_t heads,
                   int grid) {
-  const int tiles = order.positions(), period = 2 * lengths.count, periods = tiles / grid / period;
-  const auto share = [&](int block, int first_round, int past_round) {
-    double us = 0;
-    for (int round = first_round; round < past_round; ++round) {
-      const int position = order.position(round, block);
-      if (position < tiles) us += lengths[order.tile(position).m_block];
-    }
-    return us;
-  };
+  const int period = 2 * lengths.count, periods = order.positions() / grid / period;
   double longest = 0;
-  const int rounds = static_cast<int>(core::ceil_div(tiles, grid)), blocks = std::min(lengths.count, grid);
+  const int blocks = std::min(lengths.count, grid);
   for (int i = 0; i < 2 * blocks; ++i) {  // others are as those, or have less of the last round
     const int block = i < blocks ? i : grid - 1 - (i - blocks);
-    const double once = periods > 0 ? share(block, 0, period) : 0;
-    longest = std::max(longest, periods * once + share(block, periods * period, rounds));
+    const double once = periods > 0 ? share(order, lengths, block, 0, period) : 0;
+    longest = std::max(
+        longest, periods * once + share(order, lengths, block, periods * period, rounds_of(order, grid)));
   }
   return longest * grid / (static_cast<double>(heads) * lengths.sum());
+}
+
+/// The longest share of an order of few rounds.
+double longest_of_few(const core::TileScheduler& order, const TileLengths& lengths, int grid) {
+  double longest = 0;
+  for (int block = 0; block < grid; ++block)
+    longest = std::max(longest, share(order, lengths, block, 0, rounds_of(order, grid)));
+  return longest;
 }
 
 /// Packs of query heads whose keys and values stay in L2.
@@ -75,18 +92,28 @@ int cached_packs(const core::ForwardProblem& problem, const Packing& packing) {
   return static_cast<int>(kv_heads * (problem.group() >> packing.log2_heads));
 }
 
-/// Whether it pays that tiles of different lengths come in this order, head by head.
-bool head_by_head_pays(const core::TileScheduler& order, const TileLengths& lengths,
-                       const core::ForwardProblem& problem, std::int64_t heads, int grid) {
-  constexpr int fewest_rounds = 8;
+/// The two orders that a falling mask leaves the choice of.
+struct Orders {
+  core::TileScheduler by_heads, by_length;
+};
+
+/// Whether it pays that tiles of different lengths come head by head.
+bool head_by_head_pays(const Orders& orders, const TileLengths& lengths, const core::ForwardProblem& problem,
+                       std::int64_t heads, int grid) {
+  constexpr int fewest_rounds = 3, few_rounds = 8, most_weighed = 12;
   // Of a head's tiles, the longest beside the shortest: how far apart in time they may come to run.
   constexpr double most_apart = 13;
-  if (lengths.count == 0 || order.positions() < fewest_rounds * grid) return false;
-  if (lengths.count * lengths.spread() > most_apart) return false;
+  const int rounds = lengths.count == 0 ? 0 : orders.by_heads.positions() / grid;
+  if (rounds < fewest_rounds || lengths.count * lengths.spread() > most_apart) return false;
   // What it saves grows with the bytes of a tile's keys and values beside its products.
-  const bool rows_are_long = problem.head_dim() > 96;
-  const double most_uneven = problem.group() > 2 ? 1.04 : rows_are_long ? 1.1 : 1.06;
-  return unevenness(order, lengths, heads, grid) <= most_uneven;
+  const bool rows_are_long = problem.head_dim() > 96, shares_keys = problem.group() > 2;
+  const double most_uneven = shares_keys ? 1.04 : rows_are_long ? 1.1 : 1.06;
+  if (rounds >= few_rounds && unevenness(orders.by_heads, lengths, heads, grid) <= most_uneven) return true;
+  // Of few rounds the other order is uneven, too.
+  constexpr double as_good = 1.02;
+  return rounds < most_weighed && !shares_keys &&
+         longest_of_few(orders.by_heads, lengths, grid) <=
+             as_good * longest_of_few(orders.by_length, lengths, grid);
 }
 
 core::TileScheduler find_schedule(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -102,10 +129,11 @@ core::TileScheduler find_schedule(const core::ForwardProblem& problem, const For
   const core::TileScheduler by_heads = walks || variant.mask == MaskKind::band
                                            ? core::TileScheduler::head_by_head(m_blocks, packs, batch, grid)
                                            : onward;
+  const Orders orders{by_heads, core::TileScheduler::longest_first(m_blocks, packs, batch, grid,
+                                                                   cached_packs(problem, tiling.packing))};
   const TileLengths lengths = TileLengths::of(problem, variant, tiling);
-  if (head_by_head_pays(by_heads, lengths, problem, tiling.packs * problem.batch(), grid)) return by_heads;
-  return core::TileScheduler::longest_first(m_blocks, packs, batch, grid,
-                                            cached_packs(problem, tiling.packing));
+  const std::int64_t heads = tiling.packs * problem.batch();
+  return head_by_head_pays(orders, lengths, problem, heads, grid) ? orders.by_heads : orders.by_length;
 }
 
 /// All that an order depends on.
