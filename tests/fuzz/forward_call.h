@@ -7,6 +7,7 @@
 
 #include <tandem/tandem.h>
 
+#include "tests/fuzz/block_lists.h"
 #include "tests/fuzz/hostile.h"
 #include "tests/fuzz/options.h"
 
@@ -19,8 +20,7 @@ struct ForwardCall {
   ScoreOptions options;
   tandem_mask mask{};
   tandem_scales scales{};
-  std::vector<std::int32_t> counts, blocks;
-  tandem_block_list block_list{};
+  BlockLists lists;
   tandem_forward_args args{};
 
   std::vector<tandem_tensor*> tensors();

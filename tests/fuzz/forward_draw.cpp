@@ -78,43 +78,6 @@ void draw_shifts(ForwardCall& call, Draws& draws, const Sizes& s, Placer& placer
     scales.q_dot_k_shift = placer.input(TANDEM_FP32, {s.b, s.sq, s.heads, 1});
 }
 
-/// Lists of some of the key blocks for each block of queries, shared by entries or heads or not.
-void draw_block_list(ForwardCall& call, Draws& draws, const Sizes& s, Noise& noise) {
-  tandem_block_list& list = call.block_list;
-  list.q_block = draws.between(1, s.sq + 1), list.k_block = draws.between(1, 40);
-  const std::int64_t rows = (s.sq + list.q_block - 1) / list.q_block,
-                     key_blocks = (s.sk + list.k_block - 1) / list.k_block;
-  list.slots = draws.between(0, key_blocks);
-  list.head_stride = draws.below(3) == 0 ? 0 : rows + draws.between(0, 2);
-  list.batch_stride = draws.below(3) == 0 ? 0 : std::max(s.heads * list.head_stride, rows);
-  const auto others = [](std::int64_t size, std::int64_t stride) {
-    return std::max<std::int64_t>(size - 1, 0) * stride;
-  };
-  const std::int64_t all = others(s.b, list.batch_stride) + others(s.heads, list.head_stride) + rows;
-  for (std::int64_t row = 0; row < all; ++row) {
-    call.counts.push_back(static_cast<std::int32_t>(noise.below(static_cast<std::uint32_t>(list.slots + 3))) -
-                          1);
-    std::int64_t to_take = list.slots;
-    for (std::int64_t block = 0; block < key_blocks; ++block)
-      if (noise.below(static_cast<std::uint32_t>(key_blocks - block)) < to_take)
-        call.blocks.push_back(static_cast<std::int32_t>(block)), --to_take;
-  }
-  list.counts = call.counts.data(), list.blocks = call.blocks.data();
-  call.args.block_list = &list;
-}
-
-/// Whether the lists, if there are any, lie in the call's own arrays.
-bool lists_fit(const ForwardCall& call) {
-  if (call.args.block_list == nullptr) return true;
-  const auto fit = [](const tandem_tensor& t, const std::vector<std::int32_t>& own) {
-    if (!has_elements(t)) return true;
-    Wide last = t.shape[3];
-    for (int i = 0; i < 3; ++i) last += Wide{t.shape[i] - 1} * t.stride[i];
-    return t.data == own.data() && last <= static_cast<Wide>(own.size());
-  };
-  return fit(counts_of(call.args), call.counts) && fit(blocks_of(call.args), call.blocks);
-}
-
 }  // namespace
 
 std::vector<tandem_tensor*> ForwardCall::tensors() {
@@ -128,7 +91,7 @@ void make_valid(ForwardCall& call, Draws& draws) {
   const Sizes s = draw_sizes(draws);
   tandem_forward_args& args = call.args;
   args.struct_size = sizeof args, call.scales.struct_size = sizeof call.scales;
-  call.block_list.struct_size = sizeof call.block_list;
+  call.lists.list.struct_size = sizeof call.lists.list;
   args.backend = draws.one_of({TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE, TANDEM_BACKEND_AUTO});
   Placer placer(call.arena, draws);
   args.q = placer.input(s.inputs, {s.b, s.sq, s.heads, s.d});
@@ -144,12 +107,12 @@ void make_valid(ForwardCall& call, Draws& draws) {
   if (s.eight_bit) return draw_shifts(call, draws, s, placer);  // which have nothing else
   call.mask.chunk = draws.below(4) == 0 ? draws.between(1, 40) : 0;
   call.options.draw(args, draws, placer.noise(), {s.b, s.heads, s.b * s.sq, s.sq});
-  if (draws.below(3) == 0) draw_block_list(call, draws, s, placer.noise());
+  if (draws.below(3) == 0) call.lists.draw(args, draws, placer.noise(), {s.b, s.heads, s.sq, s.sk});
 }
 
 void change(ForwardCall& call, Draws& draws) {
   tandem_forward_args& args = call.args;
-  tandem_block_list& list = call.block_list;
+  tandem_block_list& list = call.lists.list;
   std::int64_t* const numbers[] = {&args.alibi_stride,   &call.scales.q_block, &call.scales.k_block,
                                    &call.scales.v_block, &list.q_block,        &list.k_block,
                                    &list.slots,          &list.batch_stride,   &list.head_stride};
@@ -194,7 +157,9 @@ bool may_run(const ForwardCall& call) {
        {&args.lse, &scales.q, &scales.k, &scales.v, &scales.v_shift, &scales.q_dot_k_shift})
     if (t->data != nullptr && !lies_within(call.arena, *t)) return false;
   const std::int64_t* q = args.q.shape;
-  if (!call.options.fit(args, q[0], Wide{q[0]} * q[1]) || !lists_fit(call)) return false;
+  if (!call.options.fit(args, q[0], Wide{q[0]} * q[1]) ||
+      !call.lists.fit(args, {q[0], q[2], q[1], args.k.shape[1]}))
+    return false;
   if (args.backend == TANDEM_BACKEND_REFERENCE && args.k.shape[1] > 100'000)
     return false;  // room for its scores
   Wide pairs = 0;

@@ -20,16 +20,6 @@ ReadRow columns_of(const tandem_tensor& v, std::int64_t b, std::int64_t columns,
   };
 }
 
-/// Whether the blocks listed for a query have a key.
-bool is_listed(const tandem_forward_args& args, std::int64_t b, std::int64_t query, std::int64_t head,
-               std::int64_t key) {
-  const tandem_block_list& list = *args.block_list;
-  const std::int64_t row = b * list.batch_stride + head * list.head_stride + query / list.q_block;
-  const std::int32_t* const blocks = list.blocks + row * list.slots;
-  return std::count(blocks, blocks + std::clamp<std::int64_t>(list.counts[row], 0, list.slots),
-                    key / list.k_block) > 0;
-}
-
 /// A reader of rows of 8 bits, each times the scale of its block.
 ReadRow scaled(ReadRow rows, const tandem_tensor& scales, std::int64_t block, std::int64_t b,
                std::int64_t heads_per_scale) {
@@ -75,8 +65,8 @@ Sequence sequence_of(const ForwardCall& call, std::int64_t b) {
     all.v = columns_of(args.v, b, all.columns, call.terms());
   }
   if (args.block_list != nullptr)
-    all.lists = [&args, b](std::int64_t query, std::int64_t head, std::int64_t key) {
-      return is_listed(args, b, query, head, key);
+    all.lists = [&call, b](std::int64_t query, std::int64_t head, std::int64_t key) {
+      return call.lists.show(b, query, head, key);
     };
   if (args.scales == nullptr) return all;
   const tandem_scales& scales = *args.scales;

@@ -46,6 +46,9 @@ bool same_shape(const tandem_tensor& a, const tandem_tensor& b, int dimensions) 
   return std::equal(a.shape, a.shape + dimensions, b.shape);
 }
 
+namespace {
+
+/// The arrays of block lists, of which there are some, by [entry, head, block of queries].
 tandem_tensor counts_of(const tandem_forward_args& args) {
   const tandem_block_list& list = *args.block_list;
   const Wide rows = (Wide{args.q.shape[1]} + list.q_block - 1) / list.q_block;
@@ -63,8 +66,6 @@ tandem_tensor blocks_of(const tandem_forward_args& args) {
   for (int i = 0; i < 3; ++i) blocks.stride[i] *= list.slots;
   return blocks;
 }
-
-namespace {
 
 bool dtypes_hold(const tandem_forward_args& args) {
   if (args.lse.data != nullptr && !is_fp32(args.lse)) return false;

@@ -15,10 +15,6 @@ bool mask_holds(const tandem_mask* mask);
 bool queries_and_keys_hold(const tandem_tensor& q, const tandem_tensor& k, std::int64_t most_columns = 256);
 bool same_shape(const tandem_tensor& a, const tandem_tensor& b, int dimensions);
 
-/// The arrays of block lists, of which there are some, by [entry, head, block of queries].
-tandem_tensor counts_of(const tandem_forward_args& args);
-tandem_tensor blocks_of(const tandem_forward_args& args);
-
 /// By the rules of tandem.h for the backends of the host.
 Verdict judge(const tandem_forward_args& args);
 

@@ -7,6 +7,7 @@
 
 #include <tandem/tandem.h>
 
+#include "tests/fuzz/block_lists.h"
 #include "tests/fuzz/hostile.h"
 #include "tests/fuzz/lengths.h"
 #include "tests/fuzz/options.h"
@@ -20,6 +21,7 @@ struct VarlenCall {
   Arena arena = Arena(arena_bytes);
   Table cu_seqlens_q, cu_seqlens_k, cu_seqlens_k_new, used, page_table, leftpad, batch_index;
   ScoreOptions options;
+  BlockLists lists;
   Angles angles;
   bool poisoned = false;
   tandem_mask mask{};
@@ -30,6 +32,10 @@ struct VarlenCall {
   bool appends() const { return varlen.k_new.data != nullptr; }
   bool paged() const { return varlen.page_table != nullptr; }
   bool packed() const { return varlen.cu_seqlens_k != nullptr; }
+  /// What a list has to have rows for.
+  ListedSizes listed_sizes() const {
+    return {varlen.batch, args.q.shape[2], bounded(args.q.shape[1], varlen.max_seqlen_q), 40};
+  }
 };
 
 /// Where a sequence's rows are. Rows of keys count from the first of the sequence, padding included.

@@ -164,6 +164,7 @@ void make_valid(VarlenCall& call, Draws& draws) {
   Sizes s = draw_sizes(draws);
   tandem_forward_args& args = call.args;
   args.struct_size = sizeof args, call.varlen.struct_size = sizeof call.varlen;
+  call.lists.list.struct_size = sizeof call.lists.list;
   args.backend = draws.one_of({TANDEM_BACKEND_CPU, TANDEM_BACKEND_REFERENCE, TANDEM_BACKEND_AUTO});
   call.varlen.batch = s.batch;
   args.varlen = &call.varlen;
@@ -178,11 +179,13 @@ void make_valid(VarlenCall& call, Draws& draws) {
   draw_options(call, draws, s, placer.noise());
   poison_some(call, draws, poison);
   if (draws.below(4) == 0) call.varlen.split_size = 64 * draws.between(1, 3);
+  if (draws.below(3) == 0) call.lists.draw(args, draws, placer.noise(), call.listed_sizes());
 }
 
 void change(VarlenCall& call, Draws& draws) {
   tandem_forward_args& args = call.args;
   tandem_varlen& varlen = call.varlen;
+  tandem_block_list& list = call.lists.list;
   std::int64_t* const numbers[] = {&varlen.max_seqlen_q,
                                    &varlen.max_seqlen_k,
                                    &varlen.page_table_stride,
@@ -190,15 +193,22 @@ void change(VarlenCall& call, Draws& draws) {
                                    &call.angles.rotary.positions,
                                    &call.angles.rotary.dim,
                                    &args.alibi_stride,
-                                   &varlen.split_size};
+                                   &varlen.split_size,
+                                   &list.q_block,
+                                   &list.k_block,
+                                   &list.slots,
+                                   &list.batch_stride,
+                                   &list.head_stride};
   std::size_t* const sizes[] = {&args.struct_size, &varlen.struct_size, &call.angles.rotary.struct_size,
-                                &call.mask.struct_size};
+                                &call.mask.struct_size, &list.struct_size};
   Table* const tables[] = {&call.cu_seqlens_q, &call.cu_seqlens_k, &call.cu_seqlens_k_new,
-                           &call.used,         &call.leftpad,      &call.batch_index};
+                           &call.used,         &call.leftpad,      &call.batch_index,
+                           &call.lists.counts, &call.lists.blocks};
   Table& table = *draws.one_of(tables);
   const std::int32_t** const pointers[] = {
-      &varlen.cu_seqlens_q, &varlen.cu_seqlens_k, &varlen.seqused_k, &varlen.cu_seqlens_k_new,
-      &varlen.leftpad_k,    &varlen.batch_index,  &varlen.page_table};
+      &varlen.cu_seqlens_q,     &varlen.cu_seqlens_k, &varlen.seqused_k,
+      &varlen.cu_seqlens_k_new, &varlen.leftpad_k,    &varlen.batch_index,
+      &varlen.page_table,       &list.counts,         &list.blocks};
   switch (change_one({call.tensors(), args.backend, call.arena}, 9, draws)) {
     case 0:
       return change_mask(call.mask, draws);
@@ -244,7 +254,9 @@ bool may_run(const VarlenCall& call) {
       !fits(varlen.page_table, call.page_table,
             (batch - 1) * varlen.page_table_stride + varlen.pages_per_sequence))
     return false;
-  if (!call.options.fit(args, varlen.batch, Wide{args.q.shape[0]} * args.q.shape[1])) return false;
+  if (!call.options.fit(args, varlen.batch, Wide{args.q.shape[0]} * args.q.shape[1]) ||
+      !call.lists.fit(args, call.listed_sizes()))
+    return false;
   return varlen.rotary == nullptr || call.angles.fit();
 }
 

@@ -39,6 +39,10 @@ Sequence sequence_of(const VarlenCall& call, std::int64_t i) {
   if (args.alibi_slopes != nullptr) all.slopes = args.alibi_slopes + i * args.alibi_stride;
   if (args.tree != nullptr)
     all.tree = args.tree + extent.queries.entry * args.q.shape[1] + extent.queries.first;
+  if (args.block_list != nullptr)
+    all.lists = [&call, i](std::int64_t query, std::int64_t head, std::int64_t key) {
+      return call.lists.show(i, query, head, key);
+    };
   return all;
 }
 
@@ -113,6 +117,10 @@ void count_features(const VarlenCall& call) {
   count_feature("no sequence", !sequences);
   count_feature("packed queries", sequences && call.varlen.cu_seqlens_q != nullptr);
   call.angles.count_features(call.varlen.rotary != nullptr, args.q.dtype);
+  const tandem_block_list* const list = sequences ? args.block_list : nullptr;
+  count_feature("block lists", list != nullptr);
+  count_feature("block lists of sequences", list != nullptr && list->batch_stride > 0);
+  count_feature("block lists for a bound", list != nullptr && call.varlen.max_seqlen_q > 0);
   count_feature("other columns of v", args.v.shape[3] != args.q.shape[3]);
   count_features_of_scores(args, sequences);
   count_feature("tree of more than 64 queries", large_tree);

@@ -179,9 +179,14 @@ TEST(ListedVarlenBits, OfASequenceAreTheSameAloneWithASplitSize) {
 // so.
 TEST(ListedVarlenWild, NumbersNeverLeadOutOfBounds) {
   constexpr std::int32_t low = std::numeric_limits<std::int32_t>::min(), high = -(low + 1);
-  const std::int32_t counts[] = {7, high, -3}, blocks[] = {0,    2,        high, low, -1, 6, 5,         //
-                                                           high, high - 1, 6,    6,   3,  1, 16777216,  //
-                                                           4,    2,        3,    4,   0,  1, 1};
+  // Of sequence i from row i on. In the first row a block that is behind all keys comes first.
+  const std::int32_t counts[] = {7, high, -3, 7, high, 7},
+                     blocks[] = {high, 0,        0,    0,   0,  0, 1,         //
+                                 0,    2,        high, low, -1, 6, 5,         //
+                                 1,    2,        3,    4,   5,  6, 7,         //
+                                 high, high - 1, 6,    6,   3,  1, 16777216,  //
+                                 4,    2,        3,    4,   0,  1, 1,         //
+                                 high, 1,        1,    0,   0,  1, low};
   for (const std::int64_t head_dim : {64, 128, 192, 256})
     for (const KeyLayout keys : {KeyLayout::packed, KeyLayout::entries, KeyLayout::paged})
       for (const core::Mask mask : {core::Mask::full(), core::Mask::causal(), core::Mask{200, 40}}) {
@@ -192,7 +197,7 @@ TEST(ListedVarlenWild, NumbersNeverLeadOutOfBounds) {
         if (keys == KeyLayout::packed) tensors.cu_seqlens_k = {-7, 300, 200, 1000, 500};
         core::ForwardProblem p = tensors.problem();
         p.blocks.counts = counts, p.blocks.blocks = blocks;
-        p.blocks.slots = 7, p.blocks.batch_stride = p.blocks.head_stride = 0;
+        p.blocks.slots = 7, p.blocks.batch_stride = 1, p.blocks.head_stride = 0;
         const hw::sim::Report report = sim::simulate_forward(p, variant, {});
         EXPECT_TRUE(report.ok()) << c << "\n" << report.text();
         EXPECT_TRUE(tensors.o.guards_intact() && tensors.lse.guards_intact());
