@@ -262,9 +262,9 @@ MUTANTS = [
     # The order of tiles
     Mutant("order: head by head however uneven blocks end", "index", "head_by_head_pays", Edit("<= most_uneven", "<= 9")),
     Mutant("order: head by head however far apart tiles run", "index", "head_by_head_pays",
-           Edit("apart > most_apart", "apart > 99")),
+           Edit("lengths.spread() > most_apart", "lengths.spread() > 99")),
     Mutant("order: few rounds head by head however uneven", "index", "head_by_head_pays", Edit("as_good *", "9 *")),
-    Mutant("order: onward though blocks walk along a head", "index", "find_schedule", Edit("m_blocks > few_tiles", "false")),
+    Mutant("order: onward where tiles divide the grid", "index", "find_schedule", Edit("m_blocks > few_tiles", "false")),
     Mutant("order: blocks of windows are thought to go onward", "index", "find_schedule",
            Edit("walks || variant.mask == MaskKind::band", "walks")),
     Mutant("order: the shortest tile of a head first", "index", "TileScheduler::head_by_head", Edit("0, true", "0, false")),
