@@ -73,7 +73,7 @@ def run_case(case, arguments, telemetry, results):
     inputs.append(torch.randn(inputs[0].shape, device="cuda", dtype=inputs[0].dtype))
     calls, reasons = usable_calls(case, inputs, arguments.peers)
     begin = time.monotonic()
-    times = interleave(calls, arguments.seconds_per_case, pause_each=True)
+    times = interleave(calls, arguments.seconds_per_case, pause_each=True) if calls else {}
     known = {**case.columns(), "tflop": f"{2.5 * case.tflop:.5f}", **telemetry.between(begin, time.monotonic())}
     for peer, of_peer in times.items():
         results.add({**known, "peer": peer, "us": f"{1e3 * statistics.median(of_peer):.2f}",
