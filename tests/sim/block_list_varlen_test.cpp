@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 #include <iostream>
 #include <limits>
-#include <ostream>
 #include <string>
 #include <vector>
 
 #include "forward/plan.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/varlen_draws.h"
-#include "tests/support/compare.h"
+#include "tests/sim/varlen_problem.h"
 #include "tests/support/varlen_batch.h"
 
 namespace tandem {
@@ -20,33 +19,12 @@ namespace {
 using forward::ForwardVariant;
 using test::KeyLayout;
 using test::VarlenCase;
+using test::VarlenProblem;
 using test::VarlenTensors;
 
 std::vector<ForwardVariant> listed_variants() { return sim::sparse_variants(forward::Lengths::varlen); }
 
-struct ListedSequences {
-  const ForwardVariant& variant;
-  VarlenCase c;
-
-  /// The kernel sees NaN where nothing is listed, the oracle does not.
-  void check(const sim::Machine& machine) const {
-    VarlenTensors tensors(c);
-    test::spoil_unlisted(tensors);
-    const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, machine);
-    ASSERT_TRUE(report.ok()) << report.text();
-    const test::VarlenValues values = test::varlen_values(tensors);
-    const test::Comparison o = test::compare(values.result.o, values.standard.o, values.reference.o);
-    EXPECT_TRUE(o) << "o: " << o;
-    EXPECT_TRUE(test::others_untouched(tensors));
-    if (!c.lse) return;
-    const test::Comparison lse = test::compare(values.result.lse, values.standard.lse, values.reference.lse);
-    EXPECT_TRUE(lse) << "lse: " << lse;
-  }
-
-  friend std::ostream& operator<<(std::ostream& out, const ListedSequences& run) { return out << run.c; }
-};
-
-ListedSequences draw_listed(const ForwardVariant& variant, std::uint64_t seed) {
+VarlenProblem draw_listed(const ForwardVariant& variant, std::uint64_t seed) {
   VarlenCase c = test::draw_varlen_case(variant, seed);
   test::Random random(seed + 1);
   // Keys of several blocks of the list, of which some end within one.
@@ -107,7 +85,7 @@ TEST(ListedVarlenDraws, HaveEveryFeature) {
 }
 
 /// Runs it by the kernel that the plan takes.
-ListedSequences chosen_for(const VarlenCase& c) {
+VarlenProblem chosen_for(const VarlenCase& c) {
   const ForwardVariant* variant = forward::choose_variant(VarlenTensors(c).problem());
   EXPECT_NE(variant, nullptr) << c;
   return {variant != nullptr ? *variant : listed_variants().front(), c};

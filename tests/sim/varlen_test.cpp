@@ -2,7 +2,6 @@
 // the oracle of each sequence.
 #include <gtest/gtest.h>
 #include <limits>
-#include <ostream>
 #include <vector>
 
 #include "apps/sim/forward_sim.h"
@@ -12,7 +11,7 @@
 #include "forward/split.h"
 #include "tests/sim/near_oracle.h"
 #include "tests/sim/varlen_draws.h"
-#include "tests/support/compare.h"
+#include "tests/sim/varlen_problem.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/oracle.h"
 #include "tests/support/standard.h"
@@ -24,27 +23,7 @@ namespace {
 using forward::ForwardVariant;
 using test::ForwardCase;
 using test::VarlenCase;
-
-struct Problem {
-  const ForwardVariant& variant;
-  VarlenCase c;
-
-  void check(const sim::Machine& machine) const {
-    const test::VarlenTensors tensors(c);
-    const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, machine);
-    ASSERT_TRUE(report.ok()) << report.text();
-    const test::VarlenValues values = test::varlen_values(tensors);
-    const test::Comparison o = test::compare(values.result.o, values.standard.o, values.reference.o);
-    EXPECT_TRUE(o) << "o: " << o;
-    EXPECT_TRUE(test::others_untouched(tensors));
-    EXPECT_EQ(tensors.cache_failure(), "");
-    if (!c.lse) return;
-    const test::Comparison lse = test::compare(values.result.lse, values.standard.lse, values.reference.lse);
-    EXPECT_TRUE(lse) << "lse: " << lse;
-  }
-
-  friend std::ostream& operator<<(std::ostream& out, const Problem& problem) { return out << problem.c; }
-};
+using test::VarlenProblem;
 
 class VarlenOnSim : public testing::TestWithParam<ForwardVariant> {};
 
@@ -54,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, VarlenOnSim,
 
 TEST_P(VarlenOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
   test::for_each_run("sim_varlen_test --gtest_filter=Variants/VarlenOnSim", 3, [](std::uint64_t seed) {
-    return Problem{GetParam(), test::draw_varlen_case(GetParam(), seed)};
+    return VarlenProblem{GetParam(), test::draw_varlen_case(GetParam(), seed)};
   });
 }
 
@@ -79,7 +58,7 @@ TEST(VarlenOnSimList, MoreSequencesOrHeadsThanAWarpHasLanes) {
     ASSERT_NE(variant, nullptr);
     sim::Machine machine;
     machine.multiprocessors = 3;
-    Problem{*variant, c}.check(machine);
+    VarlenProblem{*variant, c}.check(machine);
   }
 }
 
@@ -95,7 +74,7 @@ TEST(VarlenOnSimList, TilesWithoutKeysFollowOneAnother) {
     machine.multiprocessors = 13;
     machine.policy = hw::sim::Policy::random;
     machine.seed = seed;
-    Problem{*variant, c}.check(machine);
+    VarlenProblem{*variant, c}.check(machine);
   }
 }
 
@@ -152,7 +131,7 @@ TEST(VarlenOnSimSlopes, OfMoreHeadsThanRowsLieBetweenAThreadsRows) {
   const ForwardVariant* variant = forward::choose_variant(tensors.problem());
   ASSERT_NE(variant, nullptr);
   ASSERT_EQ(forward::tiling_of(tensors.problem(), *variant).packing.heads(), 16);
-  Problem{*variant, c}.check(sim::Machine());
+  VarlenProblem{*variant, c}.check(sim::Machine());
 }
 
 // All keys of the second block are seen but for the tree, which begins there: of few queries, of as many as a
@@ -167,7 +146,7 @@ TEST(VarlenOnSimTree, BeginsInABlockThatWouldBeFullWithoutIt) {
     c.k_lens = {2 * variant->block_n + 14};
     SCOPED_TRACE(testing::Message() << c);
     ASSERT_GE(c.k_lens[0] - queries, variant->block_n);
-    Problem{*variant, c}.check(sim::Machine());
+    VarlenProblem{*variant, c}.check(sim::Machine());
   }
 }
 
@@ -178,7 +157,7 @@ TEST(VarlenOnSimTree, OfQueriesInEntriesHaveWordsInEntries) {
   c.tree = true;
   const ForwardVariant* variant = forward::choose_variant(test::VarlenTensors(c).problem());
   ASSERT_NE(variant, nullptr);
-  Problem{*variant, c}.check(sim::Machine());
+  VarlenProblem{*variant, c}.check(sim::Machine());
 }
 
 // Few queries on many keys: parts of the keys side by side, then a merge.
