@@ -88,17 +88,10 @@ struct BlockCounts {
   double mean = 0, least = 0, most = 0;
 };
 
-double blocks_of_tile(const ForwardProblem& p, const ForwardVariant& variant, std::int64_t first,
-                      std::int64_t past) {
-  const core::BasicBlockRanges<std::int64_t> blocks = core::block_ranges<core::Mask, std::int64_t>(
-      p.mask, first, past, p.q_len(), p.k_len(), variant.block_n);
-  return static_cast<double>(blocks.end - blocks.begin);
-}
-
 BlockCounts count_blocks(const ForwardProblem& p, const ForwardVariant& variant, const Tiling& tiling) {
-  const std::int64_t tile_queries = std::max<std::int64_t>(1, variant.block_m >> tiling.packing.log2_heads);
+  const std::int64_t tile_queries = queries_of_tile(variant, tiling.packing);
   if (p.mask.is_full()) {
-    const double blocks = blocks_of_tile(p, variant, 0, 1);
+    const auto blocks = static_cast<double>(blocks_of_tile(p, variant, 0, 1));
     return {blocks, blocks, blocks};
   }
   const std::int64_t samples = std::min(tiling.m_blocks, most_samples);
@@ -107,7 +100,7 @@ BlockCounts count_blocks(const ForwardProblem& p, const ForwardVariant& variant,
     // The first and the last tile are among them.
     const std::int64_t tile = samples == 1 ? 0 : i * (tiling.m_blocks - 1) / (samples - 1);
     const std::int64_t first = tile * tile_queries, past = std::min(first + tile_queries, p.q_len());
-    const double blocks = blocks_of_tile(p, variant, first, past);
+    const auto blocks = static_cast<double>(blocks_of_tile(p, variant, first, past));
     counts.mean += blocks / static_cast<double>(samples);
     counts.least = i == 0 ? blocks : std::min(counts.least, blocks);
     counts.most = std::max(counts.most, blocks);
@@ -178,6 +171,17 @@ CostEstimate estimate_to_choose(const ForwardProblem& problem, const ForwardVari
   ForwardProblem usual = problem;
   usual.varlen.sequences = 8, usual.varlen.max_seqlen_q = usual.varlen.max_seqlen_k = 2048;
   return estimate(usual, variant, core::hopper_sm_count);
+}
+
+std::int64_t queries_of_tile(const ForwardVariant& variant, const Packing& packing) {
+  return std::max(1, variant.block_m >> packing.log2_heads);
+}
+
+std::int64_t blocks_of_tile(const ForwardProblem& p, const ForwardVariant& variant, std::int64_t first,
+                            std::int64_t past) {
+  const auto blocks = core::block_ranges<core::Mask, std::int64_t>(p.mask, first, past, p.q_len(), p.k_len(),
+                                                                   variant.block_n);
+  return blocks.end - blocks.begin;
 }
 
 TileCost tile_cost(const ForwardVariant& variant) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/problem.h"
+#include "forward/packing.h"
 #include "forward/recipes.h"
 
 namespace tandem::forward {
@@ -40,5 +41,11 @@ struct TileCost {
   double tile_us, key_us;
 };
 TileCost tile_cost(const ForwardVariant& variant);
+
+/// Queries that a tile has.
+std::int64_t queries_of_tile(const ForwardVariant& variant, const Packing& packing);
+/// Blocks of keys that the tile of queries [first, past) visits.
+std::int64_t blocks_of_tile(const core::ForwardProblem& problem, const ForwardVariant& variant,
+                            std::int64_t first, std::int64_t past);
 
 }  // namespace tandem::forward

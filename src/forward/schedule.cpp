@@ -6,7 +6,6 @@
 
 #include "core/hopper.h"
 #include "core/integers.h"
-#include "core/mask.h"
 #include "core/remembered.h"
 #include "forward/cost.h"
 
@@ -24,13 +23,12 @@ struct TileLengths {
     TileLengths lengths;
     if (tiling.m_blocks > most) return lengths;
     const TileCost cost = tile_cost(variant);
-    const std::int64_t queries = variant.block_m >> tiling.packing.log2_heads;
+    const std::int64_t queries = queries_of_tile(variant, tiling.packing);
     for (std::int64_t first = 0; first < problem.q_len(); first += queries) {
-      const auto blocks = core::block_ranges<core::Mask, std::int64_t>(
-          problem.mask, first, std::min(first + queries, problem.q_len()), problem.q_len(), problem.k_len(),
-          variant.block_n);
+      const std::int64_t past = std::min(first + queries, problem.q_len()),
+                         keys = blocks_of_tile(problem, variant, first, past) * variant.block_n;
       lengths.us[static_cast<std::size_t>(lengths.count++)] =
-          cost.tile_us + cost.key_us * static_cast<double>((blocks.end - blocks.begin) * variant.block_n);
+          cost.tile_us + cost.key_us * static_cast<double>(keys);
     }
     return lengths;
   }
@@ -107,16 +105,21 @@ bool may_come_by_heads(const ForwardVariant& variant) {
 bool head_by_head_pays(const Orders& orders, const TileLengths& lengths, const core::ForwardProblem& problem,
                        std::int64_t heads, int grid) {
   constexpr int fewest_rounds = 3, few_rounds = 8, most_weighed = 12;
-  // Of a head's tiles, the longest beside the shortest: how far apart in time they may come to run.
-  constexpr double most_apart = 13;
   const int rounds = lengths.count == 0 ? 0 : orders.by_heads.positions() / grid;
-  if (rounds < fewest_rounds || lengths.count * lengths.spread() > most_apart) return false;
+  if (rounds < fewest_rounds) return false;
   // What it saves grows with the bytes of a tile's keys and values beside its products.
-  const bool rows_are_long = problem.head_dim() > 96, shares_keys = problem.group() > 2;
-  const double most_uneven = shares_keys ? 1.04 : rows_are_long ? 1.1 : 1.06;
+  const bool wide = problem.head_dim() > 128, shares_keys = problem.group() > 2;
+  // Of a head's tiles, the longest beside the shortest: how far apart in time they may come to run.
+  constexpr double far_apart = 13;
+  const double apart = lengths.count * lengths.spread(), most_apart = wide ? 20 : far_apart;
+  if (apart > most_apart) return false;
+  const double most_uneven = shares_keys               ? 1.04
+                             : apart > far_apart       ? 1.05
+                             : problem.head_dim() > 96 ? 1.1
+                                                       : 1.06;
   if (rounds >= few_rounds && unevenness(orders.by_heads, lengths, heads, grid) <= most_uneven) return true;
   // Of few rounds the other order is uneven, too.
-  constexpr double as_good = 1.02;
+  const double as_good = wide ? 1.1 : 1.02;
   return rounds < most_weighed && !shares_keys &&
          longest_of_few(orders.by_heads, lengths, grid) <=
              as_good * longest_of_few(orders.by_length, lengths, grid);
@@ -128,18 +131,20 @@ core::TileScheduler find_schedule(const core::ForwardProblem& problem, const For
   const auto batch = static_cast<int>(problem.batch());
   const core::TileScheduler onward(m_blocks, packs, batch, grid);
   if (problem.mask.right == core::Mask::unlimited) return onward;
-  // Of a number of tiles that divides the grid, blocks would take one after another of a head's tiles, and be
-  // far apart in time.
+  const auto by_length =
+      core::TileScheduler::longest_first(m_blocks, packs, batch, grid, cached_packs(problem, tiling.packing));
+  if (!may_come_by_heads(variant)) return by_length;
+  // Where a block takes a head's next tile in each round, or the one before, blocks come to be far apart in
+  // time.
   constexpr int few_tiles = 6;
-  const bool walks = grid % m_blocks == 0 && m_blocks > few_tiles;
+  const int step = onward.position(1, 0) % m_blocks;
+  const bool walks = m_blocks > few_tiles && (step == 1 || step == m_blocks - 1);
   const core::TileScheduler by_heads = walks || variant.mask == MaskKind::band
                                            ? core::TileScheduler::head_by_head(m_blocks, packs, batch, grid)
                                            : onward;
-  const Orders orders{by_heads, core::TileScheduler::longest_first(m_blocks, packs, batch, grid,
-                                                                   cached_packs(problem, tiling.packing))};
+  const Orders orders{by_heads, by_length};
   const TileLengths lengths = TileLengths::of(problem, variant, tiling);
   const std::int64_t heads = tiling.packs * problem.batch();
-  if (!may_come_by_heads(variant)) return orders.by_length;
   return head_by_head_pays(orders, lengths, problem, heads, grid) ? orders.by_heads : orders.by_length;
 }
 

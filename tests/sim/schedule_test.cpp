@@ -93,6 +93,7 @@ TEST(Schedule, EightBitOperandsOfUpTo128ColumnsComeByLength) {
 
 TEST(Schedule, FewRoundsComeHeadByHeadWhereByLengthTheyAreAsUneven) {
   EXPECT_TRUE(Ordered(causal_case(4, 32, 633, 128)).comes_by_heads());
+  EXPECT_TRUE(Ordered(causal_case(11, 20, 561, 256)).comes_by_heads()) << "it saves more than it loses";
   ForwardCase grouped = causal_case(4, 8, 633, 128);
   grouped.q_heads = 32;
   EXPECT_FALSE(Ordered(grouped).comes_by_heads()) << "a group's heads share keys in any order";
@@ -100,10 +101,10 @@ TEST(Schedule, FewRoundsComeHeadByHeadWhereByLengthTheyAreAsUneven) {
 
 TEST(Schedule, LongSequencesAndFewTilesComeByLength) {
   EXPECT_FALSE(Ordered(causal_case(1, 16, 16384, 128)).comes_by_heads());
-  EXPECT_FALSE(Ordered(causal_case(20, 33, 2500, 256)).comes_by_heads())
+  EXPECT_FALSE(Ordered(causal_case(20, 33, 3300, 256)).comes_by_heads())
       << "blocks would be even, but the tiles of a head far apart in time";
   EXPECT_FALSE(Ordered(causal_case(1, 32, 600, 128)).comes_by_heads()) << "one round";
-  EXPECT_FALSE(Ordered(causal_case(7, 12, 1500, 256)).comes_by_heads()) << "blocks would end unevenly";
+  EXPECT_FALSE(Ordered(causal_case(6, 12, 900, 256)).comes_by_heads()) << "blocks would end unevenly";
 }
 
 TEST(Schedule, TilesOfADividedRoundGoThereAndBack) {
@@ -152,7 +153,7 @@ TEST(Schedule, DrawnCallsThatComeHeadByHeadAreEven) {
     for (int cached = 1; cached < 10000; cached *= 2)
       by_length = std::max(by_length, call.unevenness(call.by_length(cached)));
     const bool few_rounds = call.order.positions() < 12 * call.grid;
-    EXPECT_LE(call.unevenness(call.order), few_rounds ? std::max(1.2, 1.1 * by_length) : 1.2)
+    EXPECT_LE(call.unevenness(call.order), few_rounds ? std::max(1.2, 1.15 * by_length) : 1.2)
         << "seed " << seed << ", " << c.batch << " x " << c.q_heads << "/8 heads, " << c.q_len << " x "
         << c.k_len << ", d" << c.head_dim << ", left " << c.mask.left;
   }
