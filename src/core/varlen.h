@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/integers.h"
 #include "core/rotary.h"
 #include "core/tensor_list.h"
 
@@ -18,10 +19,6 @@ enum class Lengths {
 struct RowSpan {
   std::int32_t begin, length;
 };
-
-constexpr std::int32_t clamp(std::int32_t x, std::int32_t low, std::int32_t high) {
-  return x < low ? low : (x > high ? high : x);
-}
 
 /// Rows `begin` to `end` of a tensor that has `total`, and of them at most `most`. Lengths that lie in device
 /// memory can't be validated, so whatever they are, the span stays inside of the tensor.

@@ -49,7 +49,9 @@ struct Teams {
 constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 
 struct DecodeArguments {
-  hw::TensorMap k, v;  ///< boxes of 64 columns x 2^box_shift keys
+  hw::PanelMaps k, v;  ///< boxes of 2^box_shift keys
+  /// That boxes bring. They stand with what else is read first, as ForwardArguments'.
+  int key_box_columns, value_box_columns;
   core::TensorView q, k_new, v_new, k_cache, v_cache;
   core::TensorView o;           ///< 16-bit, or fp32 parts
   core::TensorView lse;         ///< fp32; data == nullptr: not wanted
@@ -89,6 +91,16 @@ struct DecodeArguments {
   core::HadamardView hadamard;  ///< of queries and new keys
   core::TensorView qv;          ///< the queries' part for values; data == nullptr: none
   const std::int32_t* listed;   ///< of variants that list queries only: core/listed_queries.h
+
+  /// As kernels of a variant V load them.
+  template <auto V>
+  constexpr hw::Panels keys() const {
+    return {k, V.box_columns(key_box_columns)};
+  }
+  template <auto V>
+  constexpr hw::Panels values() const {
+    return {v, V.box_columns(value_box_columns)};
+  }
 };
 
 /// Of the kernel that merges.

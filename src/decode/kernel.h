@@ -49,10 +49,26 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const SplitScheduler
   }
 }
 
+/// Where rows have fewer columns than tiles: what no box reaches. Products read it, so it has to be 0.
+/// Consumers do it while the first keys are on their way; who publishes the first queries publishes this with
+/// them.
+template <DecodeVariant V>
+TANDEM_DEVICE void clear_columns(const DecodeArguments& args, DecodeShared<V>& shared) {
+  if (args.key_box_columns == V.head_dim && args.value_box_columns == V.value_dim) return;
+  const auto thread = static_cast<int>(hw::thread_index_anew());
+  for (auto& block : shared.k)
+    for (auto& tile : block.tile)
+      tile::clear_columns_beyond(args.keys<V>(), tile, thread, V.consumer_threads());
+  for (auto& block : shared.v.block)
+    for (auto& tile : block.tile)
+      tile::clear_columns_beyond(args.values<V>(), tile, thread, V.consumer_threads());
+}
+
 template <DecodeVariant V>
 TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
                            SplitSchedulerOf<V>& scheduler) {
   Consumer<V> consumer{args, shared, {}, {}};
+  if constexpr (V.boxes_end_with_rows()) clear_columns<V>(args, shared);
   if constexpr (V.splits_keys()) begin_at_own_stage(consumer);
   if constexpr (consumer.fetches_ahead) {
     typename Consumer<V>::Queries queries{};
@@ -105,8 +121,8 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   }
   const bool producer = hw::warp_index() == V.consumer_threads() / hw::warp_size;
   if (producer && hw::elect_one()) {
-    hw::prefetch_map(args.k);
-    if constexpr (!V.values_in_keys() || V.two_part_keys) hw::prefetch_map(args.v);
+    hw::prefetch_map(args.k.whole);
+    if constexpr (!V.values_in_keys() || V.two_part_keys) hw::prefetch_map(args.v.whole);
   }
   hw::sync_block();
   // Every block is resident from the start, so that the next grid takes nobody's place. Where it runs beside

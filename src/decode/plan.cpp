@@ -365,6 +365,8 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.long_teams = teams(grid.of_long_step);
   args.long_step = long_step_of(problem, variant, grid);
   args.rows = static_cast<int>(rows_of(problem));
+  args.key_box_columns = variant.box_columns(hw::box_columns(problem.head_dim()));
+  args.value_box_columns = variant.box_columns(hw::box_columns(problem.value_dim()));
   args.head_dim = static_cast<int>(problem.head_dim());
   args.value_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group()));
@@ -406,12 +408,15 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
   launch::Record<Family> record{variant, grid.blocks(), {}};
   if (record.blocks == 0) return record;
   record.arguments = make_arguments(problem, variant, grid, workspace);
+  const std::int32_t of_keys = record.arguments.key_box_columns,
+                     of_values = record.arguments.value_box_columns;
   if (problem.pages() == 0) {  // nothing will be loaded, but maps have to be valid
-    record.request({"q", problem.q, {1}, &DecodeArguments::k});
-    if (has_value_map) record.request({"q", problem.q, {1}, &DecodeArguments::v});
+    record.request({"q", problem.q, {1}, of_keys, &DecodeArguments::k});
+    if (has_value_map) record.request({"q", problem.q, {1}, of_values, &DecodeArguments::v});
   } else {
-    record.request({"cache.k", problem.k_cache, {box_rows(problem)}, &DecodeArguments::k});
-    if (has_value_map) record.request({"cache.v", problem.v_cache, {box_rows(problem)}, &DecodeArguments::v});
+    record.request({"cache.k", problem.k_cache, {box_rows(problem)}, of_keys, &DecodeArguments::k});
+    if (has_value_map)
+      record.request({"cache.v", problem.v_cache, {box_rows(problem)}, of_values, &DecodeArguments::v});
   }
   return record;
 }

@@ -82,12 +82,17 @@ struct Producer {
   Position k_at, v_at;
   int first_row;  ///< of the entry that has the work's keys, where queries are listed
 
+  TANDEM_DEVICE static std::uint32_t block_bytes(const hw::Panels& panels) {
+    return sizeof(KeyBlock) / DecodeShared<V>::KeyTile::bytes *
+           tile::box_bytes<typename DecodeShared<V>::KeyTile>(panels);
+  }
+
   /// Starts loading the block of keys or values at `key`, as soon as its stage is empty.
-  TANDEM_DEVICE void load(tile::Pipeline<V.stages>& pipeline, Position& at, const hw::TensorMap& map,
+  TANDEM_DEVICE void load(tile::Pipeline<V.stages>& pipeline, Position& at, const hw::Panels& panels,
                           KeyBlock (&blocks)[V.stages], hw::BoxOrigin origin) {
     hw::barrier_wait(pipeline.empty[at.stage], at.parity ^ 1u);
     hw::sync_warp();
-    if (hw::lane_index() == 0) hw::barrier_arrive_expecting(pipeline.full[at.stage], sizeof(KeyBlock));
+    if (hw::lane_index() == 0) hw::barrier_arrive_expecting(pipeline.full[at.stage], block_bytes(panels));
     hw::sync_warp();
     const int boxes = V.block_n >> args.pages.box_shift, first_key = origin.s;
     const std::uint32_t key_in_page = (1u << args.pages.page_shift) - 1;
@@ -97,7 +102,7 @@ struct Producer {
       origin.b = pages.page(first_key, round);
       origin.s = static_cast<int>(static_cast<std::uint32_t>(first_key + row) & key_in_page);
       if constexpr (V.queries == Queries::listed) origin.s += first_row;
-      if (box < boxes) load_rows(blocks[at.stage], row, map, pipeline.full[at.stage], origin);
+      if (box < boxes) load_rows(blocks[at.stage], row, panels, pipeline.full[at.stage], origin);
       hw::sync_warp();
     }
     at.advance();
@@ -105,20 +110,22 @@ struct Producer {
 
   /// Starts loading a first block, whose stage nobody has had, of a contiguous cache: from key 0 on, existing
   /// or not.
-  TANDEM_DEVICE void load_first(tile::Pipeline<V.stages>& pipeline, Position& at, const hw::TensorMap& map,
+  TANDEM_DEVICE void load_first(tile::Pipeline<V.stages>& pipeline, Position& at, const hw::Panels& panels,
                                 KeyBlock (&blocks)[V.stages], hw::BoxOrigin origin) {
     constexpr int box_rows = 64;
     if (hw::lane_index() == 0) {
-      hw::barrier_arrive_expecting(pipeline.full[0], sizeof(KeyBlock));
-      TANDEM_UNROLL
+      hw::barrier_arrive_expecting(pipeline.full[0], block_bytes(panels));
+      TANDEM_DONT_UNROLL
       for (origin.s = 0; origin.s < V.block_n; origin.s += box_rows)
-        load_rows(blocks[0], origin.s, map, pipeline.full[0], origin);
+        load_rows(blocks[0], origin.s, panels, pipeline.full[0], origin);
     }
     hw::sync_warp();
     at.advance();
   }
 
-  TANDEM_DEVICE void load_rows(KeyBlock& block, int row, const hw::TensorMap& map, hw::Barrier& full,
+  /// Short steps wait for these instructions to come, so there should be few; but with two warpgroups ptxas
+  /// would keep addresses and hints that are chosen in registers, which it does not have.
+  TANDEM_DEVICE void load_rows(KeyBlock& block, int row, const hw::Panels& panels, hw::Barrier& full,
                                hw::BoxOrigin origin) {
     constexpr int tile_keys = DecodeShared<V>::tile_keys;
     auto& tile = block.tile[row / tile_keys];
@@ -127,7 +134,15 @@ struct Producer {
       constexpr int value_panels = V.value_dim / tile::panel_columns;
       const bool is_value = V.two_part_keys && p < value_panels;
       origin.d = (V.two_part_keys && !is_value ? p - value_panels : p) * tile::panel_columns;
-      hw::load_box(tile.panel[p][row % tile_keys], is_value ? args.v : map, full, origin, args.policy);
+      const hw::Panels own = is_value ? args.values<V>() : panels;
+      void* to = tile.panel[p][row % tile_keys];
+      if constexpr (!V.paired()) {
+        if (own.has(origin.d)) hw::load_box(to, own.of(origin.d), full, origin, hw::cache_hint(args.policy));
+      } else if (origin.d + tile::panel_columns <= own.columns) {
+        hw::load_box(to, own.maps.whole, full, origin, args.policy);
+      } else if (own.has(origin.d)) {
+        hw::load_box(to, own.maps.last, full, origin, args.policy);
+      }
     }
   }
 };
@@ -138,10 +153,11 @@ TANDEM_DEVICE void load_block(Producer<V>& producer, const WorkTile& work, int k
   producer.pages.advance(key);
   const hw::BoxOrigin origin{0, key, work.head, 0};
   if constexpr (V.paired()) producer.v_at = producer.k_at;  // or it would take registers of its own
-  producer.load(producer.shared.k_pipeline, producer.k_at, producer.args.k, producer.shared.k, origin);
+  producer.load(producer.shared.k_pipeline, producer.k_at, producer.args.template keys<V>(),
+                producer.shared.k, origin);
   if constexpr (!V.values_in_keys())
-    producer.load(producer.shared.v_pipeline, producer.v_at, producer.args.v, producer.shared.v.block,
-                  origin);
+    producer.load(producer.shared.v_pipeline, producer.v_at, producer.args.template values<V>(),
+                  producer.shared.v.block, origin);
 }
 
 /// All blocks of the work from that at `key` on.
@@ -166,9 +182,10 @@ TANDEM_DEVICE void produce_known_stream(Producer<V>& producer, SplitSchedulerOf<
   DecodeShared<V>& shared = producer.shared;
   const WorkTile known = scheduler.known_stream();
   const hw::BoxOrigin origin{0, 0, known.head, entry_of(producer.args.pages, known.sequence)};
-  producer.load_first(shared.k_pipeline, producer.k_at, producer.args.k, shared.k, origin);
+  producer.load_first(shared.k_pipeline, producer.k_at, producer.args.template keys<V>(), shared.k, origin);
   if constexpr (!V.values_in_keys())
-    producer.load_first(shared.v_pipeline, producer.v_at, producer.args.v, shared.v.block, origin);
+    producer.load_first(shared.v_pipeline, producer.v_at, producer.args.template values<V>(), shared.v.block,
+                        origin);
   const WorkTile work = scheduler.first();
   if (work.begin == work.end) return await_first_block(shared);
   load_blocks(producer, work, V.block_n);

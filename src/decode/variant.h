@@ -72,6 +72,11 @@ struct DecodeVariant {
   constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : consumer_threads(); }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
   constexpr bool values_in_keys() const { return value_dim < head_dim; }
+  /// As ForwardVariant's: boxes bring only the columns that rows have.
+  constexpr bool boxes_end_with_rows() const { return !eight_bit() && !values_in_keys(); }
+  constexpr int box_columns(int of_rows) const {
+    return boxes_end_with_rows() ? of_rows : hw::Panels::all_columns;
+  }
   constexpr bool lists_queries() const { return queries != Queries::uniform; }
   constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
   /// Whether its blocks may each have a part of one stream that they know without a length (work.h). Two

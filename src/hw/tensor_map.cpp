@@ -70,7 +70,8 @@ TensorMapRequest tensor_map_request(const core::Tensor& tensor, BoxRows box) {
                                : std::uint64_t{alignment};
   };
   constexpr std::uint32_t row_bytes = 128;
-  const auto columns = static_cast<std::uint32_t>(row_bytes / counted);
+  const auto columns = static_cast<std::uint32_t>(box.columns > 0 ? static_cast<std::uint64_t>(box.columns)
+                                                                  : row_bytes / counted);
   const Swizzle swizzle = tensor.dtype == TANDEM_FP32 ? Swizzle::none : Swizzle::bytes128;
   const auto heads = static_cast<std::uint32_t>(std::min(box.heads, box.rows));
   const std::uint32_t positions = static_cast<std::uint32_t>(box.rows) / heads;

@@ -22,6 +22,7 @@ struct BoxRows {
   int rows;
   int heads = 1;
   bool packed = false;  ///< origins are PackedOrigin; of one head, and of a tensor of one batch entry
+  int columns = 0;      ///< where they are fewer than 64; a row still takes 128 bytes of shared memory
 };
 
 /// What the TMA of either machine is told: dimensions and box innermost first (head dim, sequence, head,
@@ -35,6 +36,17 @@ struct TensorMapRequest {
   std::uint32_t box[5];
   Swizzle swizzle;
 };
+
+/// What Panels::columns is of rows of so many elements of 16 bits.
+constexpr std::int32_t box_columns(std::int64_t head_dim) {
+  constexpr int step = 8;
+  return static_cast<std::int32_t>((head_dim + step - 1) / step * step);
+}
+/// The box of a row's last columns: those behind whole boxes, or a whole one's.
+constexpr BoxRows last_box(BoxRows box, std::int32_t columns) {
+  box.columns = columns % Panels::width;
+  return box;
+}
 
 /// A map of the tensor (shape b, s, h, d) with the 128-byte swizzle, of 8-bit elements in pairs; of fp32,
 /// boxes are rows of 32 columns as they are, without a swizzle.

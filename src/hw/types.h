@@ -21,6 +21,28 @@ struct alignas(64) TensorMap {
   std::uint64_t words[16];
 };
 
+/// The maps of a tensor whose rows come in boxes of 64 columns, and in one of those that a row has behind its
+/// last whole box: a box that ends beyond its row takes longer (docs/performance/forward.md, Rows that are no
+/// lines).
+struct PanelMaps {
+  TensorMap whole, last;
+};
+
+/// These, and how many columns of a row boxes bring, in steps of 16 bytes.
+struct Panels {
+  static constexpr int width = 64,
+                       all_columns = 1 << 30;  ///< all_columns: boxes are whole, wherever they end
+
+  const PanelMaps& maps;
+  int columns;
+
+  /// Whether there is a box from `column` on, and its map.
+  constexpr bool has(int column) const { return column < columns; }
+  constexpr const TensorMap& of(int column) const {
+    return column + width <= columns ? maps.whole : maps.last;
+  }
+};
+
 /// Coordinates of a box as TMA takes them, innermost first.
 struct BoxCoordinates {
   int rank;
@@ -73,6 +95,11 @@ enum class Major : int { k = 0, mn = 1 };
 /// How long L2 keeps what TMA loads or stores: evict_first is for bytes that nobody reads again, evict_last
 /// for those that others will.
 enum class CachePolicy : int { normal, evict_first, evict_last };
+
+/// A CachePolicy as TMA's instructions take it.
+struct CacheHint {
+  std::uint64_t bits;
+};
 
 /// What a WGMMA does with the accumulators that it finds.
 enum class Accumulate : int { overwrite = 0, add = 1 };

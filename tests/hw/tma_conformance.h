@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "tests/hw/conformance.h"
 
@@ -149,6 +150,62 @@ TEST_P(CopyVerbs, BoxesLandInTheirSwizzleWithZerosOutOfBounds) {
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i) * elements;
       expect_equal({begin, begin + elements}, expected_box(o, c.box, c.swizzle),
                    static_cast<std::size_t>(c.box[0]));
+    }
+  }
+}
+
+/// As LoadBoxes, over rows of 128 bytes that a box fills in part, and that held marks.
+struct LoadNarrowBox {
+  static constexpr int threads = 64, rows = 24, columns = 64;
+  static constexpr std::uint16_t mark = 0x5a5a;
+  struct Shared {
+    alignas(1024) std::uint16_t box[rows * columns];
+    hw::Barrier loaded;
+  };
+  hw::TensorMap map;
+  hw::BoxOrigin origin;
+  int box_columns;
+  hw::CachePolicy policy;
+  std::uint16_t* raw;
+
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    const int thread = static_cast<int>(hw::thread_index());
+    for (int i = thread; i < rows * columns; i += threads) shared.box[i] = mark;
+    hw::fence_async_proxy();
+    if (thread == 0) {
+      hw::barrier_init(shared.loaded, 1);
+      hw::fence_barrier_init();
+    }
+    hw::sync_block();
+    if (thread == 0) {
+      hw::barrier_arrive_expecting(shared.loaded, static_cast<std::uint32_t>(2 * rows * box_columns));
+      hw::load_box(shared.box, map, shared.loaded, origin, hw::cache_hint(policy));
+    }
+    hw::barrier_wait(shared.loaded, 0);
+    for (int i = thread; i < rows * columns; i += threads) raw[i] = shared.box[i];
+  }
+};
+
+// The last box of rows that are no multiple of 128 bytes; by cache hints, which change no byte.
+TEST_P(CopyVerbs, BoxesNarrowerThanTheirSwizzleKeepItsRowsAndLeaveTheRest) {
+  constexpr int rows = LoadNarrowBox::rows, columns = LoadNarrowBox::columns;
+  const machine::Buffer source(StridedTensor::memory());
+  for (const int box_columns : {8, 16, 24, 32, 40, 48, 56}) {
+    for (const auto& [o, policy] : {std::pair{hw::BoxOrigin{0, 0, 0, 0}, hw::CachePolicy::normal},
+                                    {hw::BoxOrigin{64, 9, 2, 1}, hw::CachePolicy::evict_first},
+                                    {hw::BoxOrigin{80, 20, 4, 0}, hw::CachePolicy::evict_last}}) {
+      SCOPED_TRACE(std::to_string(box_columns) + " columns from " + std::to_string(o.d) + " on");
+      const Sizes4 box = {box_columns, rows, 1, 1};
+      const machine::Buffer raw(poisoned<std::uint16_t>(rows * columns));
+      run(LoadNarrowBox{machine::encode(StridedTensor::request(source.data(), box, hw::Swizzle::bytes128)), o,
+                        box_columns, policy, raw.data()});
+      std::vector<std::uint16_t> expected(rows * columns, LoadNarrowBox::mark);
+      for (int s = 0; s < rows; ++s)
+        for (int d = 0; d < box_columns; ++d)
+          expected[static_cast<std::size_t>(place_in_panel(s, d))] =
+              StridedTensor::value({o.d + d, o.s + s, o.h, o.b});
+      expect_equal(raw.read(), expected, columns);
     }
   }
 }

@@ -345,16 +345,21 @@ TEST(DecodePlans, AKernelIsToldWhatTheProblemSays) {
     EXPECT_EQ(static_cast<const void*>(record.arguments.plan), p.plan);
     EXPECT_EQ(reinterpret_cast<char*>(record.arguments.counters), workspace);
     EXPECT_EQ(reinterpret_cast<char*>(record.arguments.partials), workspace + 4096);
-    ASSERT_EQ(record.map_count, Model{p}.in_keys() ? 1U : 2U);
+    ASSERT_EQ(record.panels_count, Model{p}.in_keys() ? 1U : 2U);
     using Arguments = decode::DecodeArguments;
-    for (const auto& [i, name, cache, map] :
+    for (const auto& [i, name, cache, maps] :
          {std::tuple{0, "cache.k", &p.k_cache, &Arguments::k}, {1, "cache.v", &p.v_cache, &Arguments::v}}) {
-      if (static_cast<std::size_t>(i) == record.map_count) break;
-      EXPECT_STREQ(record.maps[i].name, name);
-      EXPECT_EQ(record.maps[i].tensor.data, cache->data);
-      EXPECT_EQ(record.maps[i].box.rows, decode::box_rows(p));
-      EXPECT_EQ(record.maps[i].box.heads, 1);
-      EXPECT_TRUE(record.maps[i].map == map);
+      if (static_cast<std::size_t>(i) == record.panels_count) break;
+      const auto& of = record.panels[i];
+      EXPECT_STREQ(of.name, name);
+      EXPECT_EQ(of.tensor.data, cache->data);
+      EXPECT_EQ(of.box.rows, decode::box_rows(p));
+      EXPECT_EQ(of.box.heads, 1);
+      EXPECT_EQ(of.box.columns, 0);
+      EXPECT_TRUE(of.maps == maps);
+      const bool whole_boxes = v.eight_bit() || Model{p}.in_keys();
+      EXPECT_EQ(of.columns, whole_boxes ? hw::Panels::all_columns : (cache->shape[3] + 7) / 8 * 8);
+      EXPECT_EQ(of.columns, i == 0 ? record.arguments.key_box_columns : record.arguments.value_box_columns);
     }
     const auto planning = decode::make_plan_record(p, v, 132, at<void>(18));
     EXPECT_EQ(planning.blocks, 1);
@@ -389,16 +394,16 @@ TEST(DecodePlans, WithoutAnyPageMapsAreOfTheQueries) {
   DecodeProblem p = problem_of({.capacity = 16, .page_size = 16});
   p.k_cache.shape[0] = p.v_cache.shape[0] = 0;
   const auto record = decode::make_record(p, *decode::choose_variant(p), 132, nullptr);
-  ASSERT_EQ(record.map_count, 2U);
-  EXPECT_TRUE(record.maps[0].map == &decode::DecodeArguments::k);
-  EXPECT_TRUE(record.maps[1].map == &decode::DecodeArguments::v);
+  ASSERT_EQ(record.panels_count, 2U);
+  EXPECT_TRUE(record.panels[0].maps == &decode::DecodeArguments::k);
+  EXPECT_TRUE(record.panels[1].maps == &decode::DecodeArguments::v);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_STREQ(record.maps[i].name, "q");
-    EXPECT_EQ(record.maps[i].tensor.data, p.q.data);
-    EXPECT_EQ(record.maps[i].box.rows, 1);
+    EXPECT_STREQ(record.panels[i].name, "q");
+    EXPECT_EQ(record.panels[i].tensor.data, p.q.data);
+    EXPECT_EQ(record.panels[i].box.rows, 1);
   }
   put_values_into_keys(p, 64);
-  EXPECT_EQ(decode::make_record(p, *decode::choose_variant(p), 132, nullptr).map_count, 1U);
+  EXPECT_EQ(decode::make_record(p, *decode::choose_variant(p), 132, nullptr).panels_count, 1U);
 }
 
 /// Memory of a launch, in words: name, role, bytes.

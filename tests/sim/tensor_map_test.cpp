@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace tandem::test {
@@ -110,6 +111,28 @@ TEST(TensorMap, OfSeveralHeadsHasThemInFrontOfPositions) {
   EXPECT_THAT(box_of(hw::tensor_map_request(t, {16, 64})), testing::ElementsAre(64, 16, 1, 1))
       << "fewer rows than heads are of one position";
   EXPECT_THAT(box_of(hw::tensor_map_request(t, {16, 16})), testing::ElementsAre(64, 16, 1, 1));
+}
+
+TEST(TensorMap, LastBoxesHaveTheColumnsBehindWholeOnes) {
+  const Tensor t = tensor_of(TANDEM_BF16);
+  for (const auto& [head_dim, columns, last] :
+       {std::tuple{64, 64, 0}, {40, 40, 40}, {100, 104, 40}, {112, 112, 48}, {128, 128, 0}, {130, 136, 8}}) {
+    EXPECT_EQ(hw::box_columns(head_dim), columns) << "steps of 16 bytes";
+    const hw::BoxRows box = hw::last_box({64, 4}, columns);
+    EXPECT_EQ(box.columns, last) << head_dim;
+    EXPECT_THAT(box_of(hw::tensor_map_request(t, box)),
+                testing::ElementsAre(last == 0 ? 64 : last, 4, 16, 1));
+    EXPECT_THAT(box_of(hw::tensor_map_request(t, {box.rows, 1, false, box.columns})),
+                testing::ElementsAre(last == 0 ? 64 : last, 64, 1, 1));
+    const hw::PanelMaps maps{{{1}}, {{2}}};
+    const hw::Panels panels{maps, columns};
+    for (int column = 0; column < columns; column += 64) {
+      EXPECT_TRUE(panels.has(column));
+      EXPECT_EQ(panels.of(column).words[0], column + 64 > columns ? 2 : 1) << head_dim << " at " << column;
+    }
+    EXPECT_FALSE(panels.has(columns));
+  }
+  EXPECT_EQ(hw::last_box({64}, hw::Panels::all_columns).columns, 0);
 }
 
 TEST(TensorMap, OfPackedRowsWrapsAroundTheAddressSpace) {

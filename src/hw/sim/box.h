@@ -30,6 +30,13 @@ struct EncodedMap {
 
   bool valid() const { return mark == expected_mark; }
   std::uint32_t row_bytes() const { return std::uint32_t{box[0]} * element_bytes; }
+  /// From a row of a box to the next in shared memory: of swizzled ones the swizzle's span.
+  std::uint32_t pitch() const {
+    return swizzle == static_cast<std::uint16_t>(Swizzle::none) ? row_bytes()
+                                                                : row_bytes_of(static_cast<Swizzle>(swizzle));
+  }
+  /// From a box's first byte in shared memory to behind its last one.
+  std::uint32_t span() const { return (rows() - 1) * pitch() + row_bytes(); }
   std::uint32_t rows() const { return std::uint32_t{box[1]} * box[2] * box[3] * box[4]; }
 };
 static_assert(sizeof(EncodedMap) <= sizeof(TensorMap));
@@ -79,7 +86,7 @@ template <typename Visit>
 void for_each_chunk(const EncodedMap& map, std::uint32_t box, std::uint32_t row, Visit&& visit) {
   const std::uint32_t length = map.row_bytes();
   for (std::uint32_t i = 0; i < length; i += 16) {
-    visit(i, swizzled(box + row * length + i, static_cast<Swizzle>(map.swizzle)));
+    visit(i, swizzled(box + row * map.pitch() + i, static_cast<Swizzle>(map.swizzle)));
   }
 }
 

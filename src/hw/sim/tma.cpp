@@ -80,8 +80,7 @@ namespace {
 /// Checks destination and barrier, and puts the box on its way.
 void start_copy(Thread& thread, void* destination, const EncodedMap& map, Barrier& object,
                 const BoxCoordinates& origin) {
-  const std::uint32_t bytes = map.row_bytes() * map.rows();
-  const std::uint32_t offset = offset_of(destination, bytes, "a copy's destination");
+  const std::uint32_t offset = offset_of(destination, map.span(), "a copy's destination");
   BarrierRecord& barrier = find_barrier(object, thread);
   if (!barrier.fenced.exists() || !thread.clock.knows(barrier.fenced)) {
     fail(Rule::missing_barrier_fence,
@@ -90,8 +89,11 @@ void start_copy(Thread& thread, void* destination, const EncodedMap& map, Barrie
   }
   require_prior_grid(thread, "bytes for a copy");
   const Epoch landed{barrier.agent, barrier.phases + 1};
-  for (std::uint32_t i = 0; i < bytes; i += 16) machine.block.shadow.copy_writes(offset + i, thread, landed);
-  std::fill_n(machine.window + offset, bytes, 0xff);
+  for (std::uint32_t row = 0; row < map.rows(); ++row)
+    for_each_chunk(map, window_base + offset, row, [&](std::uint32_t, std::uint32_t address) {
+      machine.block.shadow.copy_writes(address - window_base, thread, landed);
+      std::fill_n(machine.window + (address - window_base), 16, 0xff);
+    });
   ++machine.report.statistics.copies;
   barrier.copies_until = landed.time;
   barrier.last_copy = thread.code;

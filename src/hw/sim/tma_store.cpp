@@ -89,8 +89,7 @@ void start_store(Thread& thread, const TensorMap& map, const BoxCoordinates& ori
   check_rank(encoded, origin);
   if (std::any_of(origin.at, origin.at + origin.rank, [](std::int32_t at) { return at < 0; }))
     fail(Rule::bad_argument, "stores a box that begins before the tensor");
-  const std::uint32_t bytes = encoded.row_bytes() * encoded.rows();
-  const std::uint32_t offset = offset_of(source, bytes, "a store's source");
+  const std::uint32_t offset = offset_of(source, encoded.span(), "a store's source");
   if ((window_base + offset) % 128 != 0) {
     fail(Rule::bad_argument,
          "stores from shared offset " + std::to_string(offset) + ", which is not aligned to 128");
@@ -98,7 +97,10 @@ void start_store(Thread& thread, const TensorMap& map, const BoxCoordinates& ori
   const auto record = static_cast<std::uint32_t>(machine.stores.size());
   machine.stores.push_back({thread.index, thread.code, {}, {}});
   thread.stores.push_back(record);
-  for (std::uint32_t i = 0; i < bytes; i += 16) machine.block.shadow.store_reads(offset + i, thread, record);
+  for (std::uint32_t row = 0; row < encoded.rows(); ++row)
+    for_each_chunk(encoded, window_base + offset, row, [&](std::uint32_t, std::uint32_t address) {
+      machine.block.shadow.store_reads(address - window_base, thread, record);
+    });
   check_target(encoded, origin, adds ? Use::reduction : Use::store, record);
   StoreInFlight& store = machine.block.stores.emplace_back(
       StoreInFlight{map, origin, offset, adds, record, {}, {}, machine.verbs});
