@@ -54,7 +54,7 @@ struct VarlenLists {
 
 /// Of the kernels with products.
 struct BackwardArguments {
-  hw::PanelMaps q, dout, k, v;  ///< boxes of the rows of a tile in shared memory
+  hw::TensorMap q, dout, k, v;  ///< boxes of 64 columns x the rows of a tile in shared memory
   hw::TensorMap dq_sums;        ///< fp32, boxes of one part: the ring's; where the variant adds them
   hw::TensorMap dq_rows;        ///< dQ in boxes of 64 x 64; there too
   core::TensorView dq;          ///< 16-bit
@@ -68,12 +68,9 @@ struct BackwardArguments {
   /// Where lengths vary, those of a tile are in its sequence (work.h), and padded_q_len has all sequences'.
   Extent extent;
   VarlenLists lists;   ///< where lengths vary
-  int box_columns;     ///< that boxes of q, k, v and dO bring (hw::Panels)
   float scale;         ///< of dQ and dK
   float scale_log2;    ///< scores (after the cap) times this are exponents of 2
   float score_to_cap;  ///< softcap: scores become tanh(score_to_cap * score)
-
-  constexpr hw::Panels panels(const hw::PanelMaps& maps) const { return {maps, box_columns}; }
 };
 
 /// Of the preprocessing.

@@ -12,7 +12,7 @@ namespace tandem::backward {
 
 /// Line 4. One thread makes the barriers, then the block may use them.
 template <BackwardVariant V>
-TANDEM_DEVICE void init_barriers(const BackwardArguments& args, KeysShared<V>& shared) {
+TANDEM_DEVICE void init_barriers(KeysShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers;
     shared.k_pipeline.init(consumer_warps);
@@ -27,7 +27,6 @@ TANDEM_DEVICE void init_barriers(const BackwardArguments& args, KeysShared<V>& s
     shared.dq_pipelines.taken.init(consumer_warps + writers_and_counter);
     hw::fence_barrier_init();
   }
-  clear_columns<V>(args, shared);
   hw::sync_block();
 }
 
@@ -71,8 +70,8 @@ TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& sh
   const int warp = static_cast<int>(hw::warp_index());
   if (!hw::elect_one()) return;
   if (warp == 0) {
-    hw::prefetch_map(args.q.whole);
-    hw::prefetch_map(args.dout.whole);
+    hw::prefetch_map(args.q);
+    hw::prefetch_map(args.dout);
     KeysProducer<V, KeysShared<V>> producer{args, shared};
     for_each_taken_tile<V>(args, shared.dq_pipelines.taken,
                            [&](const KeyWork& work, const auto& tell) { producer.produce_tile(work, tell); });
@@ -96,7 +95,7 @@ template <BackwardVariant V>
 TANDEM_DEVICE void keys_kernel(const BackwardArguments& args) {
   auto& shared = hw::shared_memory<KeysShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes);
-  init_barriers(args, shared);
+  init_barriers(shared);
   hw::release_next_grid();
   hw::wait_for_prior_grid();
   const int warpgroup = static_cast<int>(hw::warpgroup_index());

@@ -27,22 +27,21 @@ struct KeysProducer {
   /// What a tile needs. `tell()` is called once its first loads are on their way.
   template <typename Tell>
   TANDEM_DEVICE void produce_tile(const KeyWork& work, const Tell& tell) {
-    load_keys(shared.k, shared.k_pipeline, args.panels(args.k), work);  // lines 7, 8
+    load_keys(shared.k, shared.k_pipeline, args.k, work);  // lines 7, 8
     bool first = true;
     for_each_step(args, work, [&](const Step& step) {  // line 9
       const int query = step.block * V.block_m;
       const auto origin = query_box<V>(work, step.head, query);
       const std::int64_t statistics = statistics_at<V>(args.extent, work, step.head, query);
-      load_queries(shared.q, shared.q_pipeline, q_at, args.panels(args.q), origin);  // lines 10-12
+      load_queries(shared.q, shared.q_pipeline, q_at, args.q, origin);  // lines 10-12
       start_statistics(shared.lse_log2, shared.q_pipeline, q_at, args.statistics.lse_log2 + statistics);
       q_at.advance();
       if (first) {
-        load_keys(shared.v, shared.v_pipeline, args.panels(args.v),
-                  work);  // lines 7, 8: before they are needed
+        load_keys(shared.v, shared.v_pipeline, args.v, work);  // lines 7, 8: before they are needed
         tell();
       }
       first = false;
-      load_queries(shared.dout, shared.dout_pipeline, dout_at, args.panels(args.dout), origin);
+      load_queries(shared.dout, shared.dout_pipeline, dout_at, args.dout, origin);
       start_statistics(shared.delta, shared.dout_pipeline, dout_at, args.statistics.delta + statistics);
       dout_at.advance();
     });
@@ -51,13 +50,12 @@ struct KeysProducer {
 
  private:
   template <typename Tiles>
-  TANDEM_DEVICE void load_keys(Tiles& tiles, tile::Pipeline<1>& pipeline, const hw::Panels& panels,
+  TANDEM_DEVICE void load_keys(Tiles& tiles, tile::Pipeline<1>& pipeline, const hw::TensorMap& map,
                                const KeyWork& work) const {
-    tile::producer_acquire(pipeline, keys_at,
-                           Shared::key_tiles * tile::box_bytes<typename Shared::KeyTile>(panels));
+    tile::producer_acquire(pipeline, keys_at, Shared::key_tiles * Shared::KeyTile::bytes);
     const int head = args.splits.count.divide(work.kv_head).quotient;
     for (int i = 0; i < Shared::key_tiles; ++i) {
-      tile::load_tile(tiles[i], panels, pipeline.full[0],
+      tile::load_tile(tiles[i], map, pipeline.full[0],
                       key_box<V>(work, head, work.first_key + i * tile::warpgroup_rows),
                       hw::CachePolicy::evict_first);
     }
@@ -65,12 +63,10 @@ struct KeysProducer {
   /// Lines 10-12: a block of Q or dO, and beside it the statistics that come with it.
   template <int stages>
   TANDEM_DEVICE static void load_queries(auto& tiles, tile::Pipeline<stages>& pipeline,
-                                         const tile::PipelineState<stages>& at, const hw::Panels& panels,
+                                         const tile::PipelineState<stages>& at, const hw::TensorMap& map,
                                          const auto& origin) {
-    tile::producer_acquire(
-        pipeline, at,
-        tile::box_bytes<typename Shared::QueryTile>(panels) + StatisticsStage<V.block_m>::bytes);
-    tile::load_tile(tiles[at.stage], panels, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
+    tile::producer_acquire(pipeline, at, Shared::QueryTile::bytes + StatisticsStage<V.block_m>::bytes);
+    tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
   }
   template <int stages>
   TANDEM_DEVICE static void start_statistics(auto& to, tile::Pipeline<stages>& pipeline,

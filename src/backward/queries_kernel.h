@@ -45,24 +45,21 @@ TANDEM_DEVICE void produce_for_queries(const BackwardArguments& args, QueriesSha
   using KeyTile = typename QueriesShared<V>::KeyTile;
   tile::PipelineState<V.stages> k_at;
   tile::PipelineState<QueriesShared<V>::v_stages> v_at;
-  tile::producer_acquire(shared.q_pipeline, tile::PipelineState<1>{},
-                         V.consumers * (tile::box_bytes<QueryTile>(args.panels(args.q)) +
-                                        tile::box_bytes<QueryTile>(args.panels(args.dout))));
+  tile::producer_acquire(shared.q_pipeline, tile::PipelineState<1>{}, 2 * V.consumers * QueryTile::bytes);
   for (int c = 0; c < V.consumers; ++c) {
     const auto origin = query_box<V>(work, work.head, work.first_query + c * tile::warpgroup_rows);
-    tile::load_tile(shared.q[c], args.panels(args.q), shared.q_pipeline.full[0], origin,
-                    hw::CachePolicy::evict_first);
-    tile::load_tile(shared.dout[c], args.panels(args.dout), shared.q_pipeline.full[0], origin,
+    tile::load_tile(shared.q[c], args.q, shared.q_pipeline.full[0], origin, hw::CachePolicy::evict_first);
+    tile::load_tile(shared.dout[c], args.dout, shared.q_pipeline.full[0], origin,
                     hw::CachePolicy::evict_first);
   }
   const int kv_head = args.group.divide(work.head).quotient;
   for (int block = work.blocks.begin; block < work.blocks.end; ++block) {
     const auto origin = key_box<V>(work, kv_head, block * V.block_n);
-    tile::producer_acquire(shared.k_pipeline, k_at, tile::box_bytes<KeyTile>(args.panels(args.k)));
-    tile::load_tile(shared.k[k_at.stage], args.panels(args.k), shared.k_pipeline.full[k_at.stage], origin,
+    tile::producer_acquire(shared.k_pipeline, k_at, KeyTile::bytes);
+    tile::load_tile(shared.k[k_at.stage], args.k, shared.k_pipeline.full[k_at.stage], origin,
                     hw::CachePolicy::evict_last);
-    tile::producer_acquire(shared.v_pipeline, v_at, tile::box_bytes<KeyTile>(args.panels(args.v)));
-    tile::load_tile(shared.v[v_at.stage], args.panels(args.v), shared.v_pipeline.full[v_at.stage], origin,
+    tile::producer_acquire(shared.v_pipeline, v_at, KeyTile::bytes);
+    tile::load_tile(shared.v[v_at.stage], args.v, shared.v_pipeline.full[v_at.stage], origin,
                     hw::CachePolicy::evict_last);
     k_at.advance();
     v_at.advance();
@@ -162,7 +159,7 @@ TANDEM_DEVICE void consume_for_queries(const BackwardArguments& args, QueriesSha
 }
 
 template <BackwardVariant V>
-TANDEM_DEVICE void init_query_barriers(const BackwardArguments& args, QueriesShared<V>& shared) {
+TANDEM_DEVICE void init_query_barriers(QueriesShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t consumer_warps = 4 * V.consumers;
     shared.q_pipeline.init(consumer_warps);
@@ -170,7 +167,6 @@ TANDEM_DEVICE void init_query_barriers(const BackwardArguments& args, QueriesSha
     shared.v_pipeline.init(consumer_warps);
     hw::fence_barrier_init();
   }
-  clear_columns<V>(args, shared);
   hw::sync_block();
 }
 
@@ -181,7 +177,7 @@ template <BackwardVariant V>
 TANDEM_DEVICE void queries_kernel(const BackwardArguments& args) {
   auto& shared = hw::shared_memory<QueriesShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes);
-  init_query_barriers(args, shared);
+  init_query_barriers(shared);
   hw::release_next_grid();
   const auto position = static_cast<int>(hw::block_index());
   if (position >= query_positions<V>(args)) {

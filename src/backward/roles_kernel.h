@@ -153,7 +153,7 @@ TANDEM_DEVICE void consume_in_role(const BackwardArguments& args, RolesShared<V>
 }
 
 template <BackwardVariant V>
-TANDEM_DEVICE void init_role_barriers(const BackwardArguments& args, RolesShared<V>& shared) {
+TANDEM_DEVICE void init_role_barriers(RolesShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers;
     shared.k_pipeline.init(warps);
@@ -163,7 +163,6 @@ TANDEM_DEVICE void init_role_barriers(const BackwardArguments& args, RolesShared
     shared.p_pipeline.init(warps, warps);
     hw::fence_barrier_init();
   }
-  clear_columns<V>(args, shared);
   hw::sync_block();
 }
 
@@ -172,7 +171,7 @@ template <BackwardVariant V>
 TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
   auto& shared = hw::shared_memory<RolesShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes && V.block_n == tile::warpgroup_rows);
-  init_role_barriers(args, shared);
+  init_role_barriers(shared);
   hw::wait_for_prior_grid();
   hw::release_next_grid();  // not ahead of that: it may run beside this one, and waits for nobody
                             // (queries_kernel.h)

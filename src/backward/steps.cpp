@@ -36,7 +36,6 @@ BackwardArguments make_arguments(const core::BackwardProblem& problem, const Sta
   args.dq = core::TensorView::of(problem.dq);
   args.statistics = statistics;
   args.extent = extent_of(problem);
-  args.box_columns = hw::box_columns(problem.head_dim());
   args.scale = problem.scale;
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.score_to_cap = problem.softcap > 0 ? problem.scale / problem.softcap : 0.f;
@@ -49,13 +48,12 @@ Step<Family> products_step(const core::BackwardProblem& p, const Products& produ
   const bool keys = variant.is_of_keys(), packed = variant.is_varlen(),
              keeps = products.arguments.dk.kept != nullptr;
   Step<Family> step{{variant, products.blocks, products.arguments}, {}};
-  const std::int32_t columns = step.record.arguments.box_columns;
   const hw::BoxRows query_rows{keys ? variant.block_m : warpgroup_rows, 1, packed},
       key_rows{keys ? warpgroup_rows : variant.block_n, 1, packed};
-  step.record.request({"q", p.q, query_rows, columns, &BackwardArguments::q});
-  step.record.request({"dout", p.dout, query_rows, columns, &BackwardArguments::dout});
-  step.record.request({"k", p.k, key_rows, columns, &BackwardArguments::k});
-  step.record.request({"v", p.v, key_rows, columns, &BackwardArguments::v});
+  step.record.request({"q", p.q, query_rows, &BackwardArguments::q});
+  step.record.request({"dout", p.dout, query_rows, &BackwardArguments::dout});
+  step.record.request({"k", p.k, key_rows, &BackwardArguments::k});
+  step.record.request({"v", p.v, key_rows, &BackwardArguments::v});
   if (variant.adds_dq()) {
     step.record.request({"workspace",
                          sums_tensor(products.parts, products.arguments.ring.sums),

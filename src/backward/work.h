@@ -6,7 +6,6 @@
 #include "backward/variant.h"
 #include "core/mask.h"
 #include "hw/hw.h"
-#include "tile/shared_tile.h"
 
 namespace tandem::backward {
 
@@ -217,21 +216,6 @@ template <BackwardVariant V, typename Work>
 TANDEM_DEVICE std::int64_t statistics_at(const Extent& extent, const Work& work, int head, int query) {
   const std::int64_t row = V.is_varlen() ? work.sequence.first_row + query : query;
   return (static_cast<std::int64_t>(work.batch) * extent.q_heads + head) * extent.padded_q_len + row;
-}
-
-/// Block: where rows have fewer columns than tiles, what no box reaches. Products read it, so it has to be 0.
-template <BackwardVariant V, typename Shared>
-TANDEM_DEVICE void clear_columns(const BackwardArguments& args, Shared& shared) {
-  if (args.box_columns == V.head_dim) return;
-  const auto thread = static_cast<int>(hw::thread_index_anew());
-  const auto clear = [&](auto& tiles, const hw::PanelMaps& maps) {
-    for (auto& tile : tiles) tile::clear_columns_beyond(args.panels(maps), tile, thread, V.threads());
-  };
-  clear(shared.q, args.q);
-  clear(shared.dout, args.dout);
-  clear(shared.k, args.k);
-  clear(shared.v, args.v);
-  hw::fence_async_proxy();
 }
 
 }  // namespace tandem::backward

@@ -50,7 +50,7 @@ constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 
 struct DecodeArguments {
   hw::PanelMaps k, v;  ///< boxes of 2^box_shift keys
-  /// That boxes bring. They stand with what else is read first, as ForwardArguments'.
+  /// That boxes bring.
   int key_box_columns, value_box_columns;
   core::TensorView q, k_new, v_new, k_cache, v_cache;
   core::TensorView o;           ///< 16-bit, or fp32 parts

@@ -72,7 +72,8 @@ struct DecodeVariant {
   constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : consumer_threads(); }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
   constexpr bool values_in_keys() const { return value_dim < head_dim; }
-  /// As ForwardVariant's: boxes bring only the columns that rows have.
+  /// Whether boxes bring only the columns that rows have, and tiles' other columns are cleared once. 8-bit
+  /// elements come in pairs, and latent keys have whole boxes.
   constexpr bool boxes_end_with_rows() const { return !eight_bit() && !values_in_keys(); }
   constexpr int box_columns(int of_rows) const {
     return boxes_end_with_rows() ? of_rows : hw::Panels::all_columns;

@@ -89,16 +89,13 @@ struct BlockListArguments {
 };
 
 struct ForwardArguments {
-  hw::PanelMaps q, k, v;  ///< boxes of 64 rows of a tile, of block_n keys
+  hw::TensorMap q, k, v;  ///< boxes of 64 columns: 64 rows of a tile, block_n keys
   hw::TensorMap o_boxes;  ///< 64 columns x output_rows; where the variant stages its output
   core::TensorView o;     ///< 16-bit, or fp32 parts
   core::TensorView lse;   ///< fp32; data == nullptr: not wanted
   core::BasicMask<std::int32_t> mask;
   core::TileScheduler schedule;  ///< its heads are packs of query heads
   Packing packing;
-  /// That boxes bring, of q and k and of v. They stand with what else is read first: to read a line of
-  /// arguments for the first time takes half a microsecond.
-  int key_box_columns, value_box_columns;
   int q_len, k_len;
   int value_dim;                        ///< columns of outputs, at most the variant's
   core::Divisor group;                  ///< packs per key/value head
@@ -114,20 +111,6 @@ struct ForwardArguments {
   core::ShiftView v_shift;              ///< of 8-bit operands; its heads are key/value heads
   core::TensorView q_dot_k_shift;       ///< of 8-bit operands; fp32, as lse; data == nullptr: none
   float scale;                          ///< of scores
-
-  /// As kernels of a variant V load them.
-  template <auto V>
-  constexpr hw::Panels queries() const {
-    return {q, V.box_columns(key_box_columns)};
-  }
-  template <auto V>
-  constexpr hw::Panels keys() const {
-    return {k, V.box_columns(key_box_columns)};
-  }
-  template <auto V>
-  constexpr hw::Panels values() const {
-    return {v, V.box_columns(value_box_columns)};
-  }
 };
 
 /// Tiles that are in use at a time (tile_order.h): an even number of rounds of the forward's grid.

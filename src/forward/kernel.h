@@ -30,21 +30,9 @@ TANDEM_DEVICE void write_ones(ForwardShared<V>& shared) {
   }
 }
 
-/// Where rows have fewer columns than tiles: what no box reaches. Products read it, so it has to be 0.
-template <ForwardVariant V>
-TANDEM_DEVICE void clear_columns(const ForwardArguments& args, ForwardShared<V>& shared) {
-  if (args.key_box_columns == V.head_dim && args.value_box_columns == V.value_dim) return;
-  // Asked anew, or ptxas keeps the index for later in a register that kernels do not have.
-  const auto thread = static_cast<int>(hw::thread_index_anew());
-  for (auto& tile : shared.q) tile::clear_columns_beyond(args.queries<V>(), tile, thread, V.threads());
-  for (auto& tile : shared.k) tile::clear_columns_beyond(args.keys<V>(), tile, thread, V.threads());
-  for (auto& tile : shared.v) tile::clear_columns_beyond(args.values<V>(), tile, thread, V.threads());
-  hw::fence_async_proxy();
-}
-
 /// Line 1: the barriers of the pipelines. One thread makes them, then the block may use them.
 template <ForwardVariant V>
-TANDEM_DEVICE void init_pipelines(const ForwardArguments& args, ForwardShared<V>& shared) {
+TANDEM_DEVICE void init_pipelines(ForwardShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers();
     for (auto& pipeline : shared.q_pipeline) pipeline.init(consumer_warps / V.query_tiles());
@@ -59,7 +47,6 @@ TANDEM_DEVICE void init_pipelines(const ForwardArguments& args, ForwardShared<V>
     write_ones<V>(shared);
     hw::fence_async_proxy();
   }
-  if constexpr (V.boxes_end_with_rows()) clear_columns<V>(args, shared);
   hw::sync_block();
 }
 
@@ -109,7 +96,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   auto& shared = hw::shared_memory<ForwardShared<V>>();
   static_assert(sizeof(shared) <= V.shared_limit());
-  init_pipelines(args, shared);
+  init_pipelines(shared);
   wait_at_start<V>(args);
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());
@@ -117,9 +104,9 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
     hw::set_role("producer");
     hw::release_registers<V.producer_registers()>();  // line 3
     if (hw::warp_index() == 0 && hw::elect_one()) {
-      hw::prefetch_map(args.q.whole);
-      hw::prefetch_map(args.k.whole);
-      hw::prefetch_map(args.v.whole);
+      hw::prefetch_map(args.q);
+      hw::prefetch_map(args.k);
+      hw::prefetch_map(args.v);
       if constexpr (V.lengths == Lengths::uniform) produce<V>(args, shared);  // lines 4-10
     }
     if constexpr (V.lengths == Lengths::varlen) {

@@ -44,7 +44,7 @@ struct BlockPages {
   }
   /// Warp: starts loading the block; `loads`: in the one lane that does.
   template <ForwardVariant V, typename Tile>
-  TANDEM_DEVICE void load(Tile& to, const hw::Panels& panels, hw::Barrier& barrier,
+  TANDEM_DEVICE void load(Tile& to, const hw::TensorMap& map, hw::Barrier& barrier,
                           const VarlenArguments& varlen, int kv_head, bool loads) const {
     const int page_mask = (1 << varlen.log2_page_size) - 1;
     TANDEM_DONT_UNROLL
@@ -53,10 +53,8 @@ struct BlockPages {
       if (!loads) continue;
       TANDEM_UNROLL
       for (int p = 0; p < Tile::panels; ++p) {
-        constexpr int columns = tile::panel_columns;
-        if (!panels.has(p * columns)) continue;
-        hw::load_box(to.panel[p][row], panels.of(p * columns), barrier,
-                     {p * columns, (first_key + row) & page_mask, kv_head, page},
+        hw::load_box(to.panel[p][row], map, barrier,
+                     {p * tile::panel_columns, (first_key + row) & page_mask, kv_head, page},
                      hw::CachePolicy::evict_last);
       }
     }

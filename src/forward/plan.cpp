@@ -342,7 +342,7 @@ MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& va
 std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const ForwardVariant& variant) {
   if (!problem.varlen.given) return 0;
   // Each sequence has at most one tile that is not full.
-  const std::int64_t tile_queries = queries_of_tile(variant, tiling_of(problem, variant).packing);
+  const std::int64_t tile_queries = variant.block_m >> tiling_of(problem, variant).packing.log2_heads;
   const std::int64_t of_bound = problem.batch() * ((problem.q_len() + tile_queries - 1) / tile_queries);
   if (problem.varlen.split_keys > 0) return of_bound;
   const std::int64_t rows = problem.q.shape[0] * problem.q.shape[1];
@@ -364,8 +364,6 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.packing = tiling.packing;
   args.q_len = static_cast<int>(problem.q_len());
   args.k_len = static_cast<int>(problem.k_len());
-  args.key_box_columns = variant.box_columns(hw::box_columns(problem.head_dim()));
-  args.value_box_columns = variant.box_columns(hw::box_columns(problem.value_dim()));
   args.value_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group() >> tiling.packing.log2_heads));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
@@ -403,18 +401,16 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
   record.arguments = make_arguments(problem, variant, blocks);
   record.arguments.varlen.tile_list = static_cast<std::int32_t*>(workspace);
   const MapBoxes boxes = map_boxes(problem, variant);
-  const std::int32_t of_keys = record.arguments.key_box_columns,
-                     of_values = record.arguments.value_box_columns;
-  record.request({"q", problem.q, boxes.q, of_keys, &ForwardArguments::q});
+  record.request({"q", problem.q, boxes.q, &ForwardArguments::q});
   const bool stores_boxes = variant.decisions.stages_output && problem.varlen.split_keys == 0;
   if (stores_boxes) record.request({"o", problem.o, boxes.o, &ForwardArguments::o_boxes});
   if (problem.k_len() == 0 || problem.k.shape[0] * problem.k.shape[1] == 0) {
     // Nothing will be loaded, but the maps have to be valid.
-    record.request({"q", problem.q, boxes.q, of_keys, &ForwardArguments::k});
-    record.request({"q", problem.q, boxes.q, of_keys, &ForwardArguments::v});
+    record.request({"q", problem.q, boxes.q, &ForwardArguments::k});
+    record.request({"q", problem.q, boxes.q, &ForwardArguments::v});
   } else {
-    record.request({"k", problem.k, boxes.keys, of_keys, &ForwardArguments::k});
-    record.request({"v", problem.v, boxes.values, of_values, &ForwardArguments::v});
+    record.request({"k", problem.k, boxes.keys, &ForwardArguments::k});
+    record.request({"v", problem.v, boxes.values, &ForwardArguments::v});
   }
   return record;
 }
@@ -430,7 +426,7 @@ launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
   if (record.blocks == 0) return record;
   ForwardArguments args = make_arguments(problem, variant, 1);
   args.varlen.tile_list = static_cast<std::int32_t*>(workspace);
-  const auto tile_queries = static_cast<int>(queries_of_tile(variant, args.packing));
+  const int tile_queries = variant.block_m >> args.packing.log2_heads;
   record.arguments = {
       args,         cache_arguments(problem),
       tile_queries, section_size(problem, args, tile_queries, grid_size(problem, variant, sm_count)),

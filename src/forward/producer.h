@@ -43,8 +43,8 @@ struct Producer {
   /// Lines 4 and 5.
   TANDEM_DEVICE void load_queries(const Work& work) {
     for (int c = 0; c < V.query_tiles(); ++c) {
-      tile::producer_acquire(shared.q_pipeline[c], q_at, tile::box_bytes<QueryTile>(args.queries<V>()));
-      tile::load_tile(shared.q[c], args.queries<V>(), shared.q_pipeline[c].full[0], queries(work, c),
+      tile::producer_acquire(shared.q_pipeline[c], q_at, QueryTile::bytes);
+      tile::load_tile(shared.q[c], args.q, shared.q_pipeline[c].full[0], queries(work, c),
                       hw::CachePolicy::evict_first);
     }
     q_at.advance();
@@ -53,7 +53,7 @@ struct Producer {
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int i) {
     if constexpr (V.is_8_bit()) bring_scales(work, key_block<V>(args, work.loop, i) * V.block_n);
-    load_parts<KeyTile::columns, 0>(args.keys<V>(), shared.k_pipeline, k_at, shared.k, keys(work, i));
+    load_parts<KeyTile::columns, 0>(args.k, shared.k_pipeline, k_at, shared.k, keys(work, i));
   }
 
   /// The scales of the block of keys from `key` on, which are under way while its stage is not free yet.
@@ -72,18 +72,18 @@ struct Producer {
     } else if constexpr (V.is_8_bit()) {
       load_8_bit_v(shared.v_pipeline, v_at, shared.v, values(work, i));
     } else {
-      load_parts<0, ValueTile::rows>(args.values<V>(), shared.v_pipeline, v_at, shared.v, values(work, i));
+      load_parts<0, ValueTile::rows>(args.v, shared.v_pipeline, v_at, shared.v, values(work, i));
     }
   }
   /// All parts of a block, which lie so many columns, or rows, apart.
   template <int columns, int rows, typename Tile>
-  TANDEM_DEVICE void load_parts(const hw::Panels& panels, tile::Pipeline<V.kv_stages>& pipeline,
+  TANDEM_DEVICE void load_parts(const hw::TensorMap& map, tile::Pipeline<V.kv_stages>& pipeline,
                                 tile::PipelineState<V.kv_stages>& at, Tile (&tiles)[V.kv_stages],
                                 hw::BoxOrigin origin) {
     TANDEM_UNROLL
     for (int part = 0; part < V.block_parts(); ++part) {
-      tile::producer_acquire(pipeline, at, tile::box_bytes<Tile>(panels));
-      tile::load_tile(tiles[at.stage], panels, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
+      tile::producer_acquire(pipeline, at, Tile::bytes);
+      tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
       origin.d += columns, origin.s += rows;
       at.advance();
     }
@@ -93,11 +93,10 @@ struct Producer {
                                   ValueTile (&v)[stages], hw::BoxOrigin origin) {
     constexpr std::uint32_t bytes_of_ones = V.rows_of_ones() * tile::row_bytes;
     tile::producer_acquire(pipeline, at, V.value_terms * (ValueTile::bytes - bytes_of_ones));
-    tile::load_tile(v[at.stage], args.values<V>(), pipeline.full[at.stage], origin,
-                    hw::CachePolicy::evict_last);
+    tile::load_tile(v[at.stage], args.v, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
     if constexpr (V.value_terms == 2) {
       origin.s += args.value_dim;
-      tile::load_tile(shared.second.v[at.stage], args.values<V>(), pipeline.full[at.stage], origin,
+      tile::load_tile(shared.second.v[at.stage], args.v, pipeline.full[at.stage], origin,
                       hw::CachePolicy::evict_last);
     }
     at.advance();
@@ -108,11 +107,10 @@ struct Producer {
   /// what is brought early pushes something else out of L2 (docs/performance/forward.md, What L2 holds).
   TANDEM_DEVICE void prefetch(const Work& work) const {
     if constexpr (V.head_dim <= widest_prefetched) {
-      for (int c = 0; c < V.query_tiles(); ++c)
-        tile::prefetch_tile<QueryTile>(args.queries<V>(), queries(work, c));
+      for (int c = 0; c < V.query_tiles(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
       if (!tiles_run_alike() || work.loop.count == 0) return;
-      tile::prefetch_tile<KeyTile>(args.keys<V>(), keys(work, 0));
-      tile::prefetch_tile<ValueTile>(args.values<V>(), values(work, 0));
+      tile::prefetch_tile<KeyTile>(args.k, keys(work, 0));
+      tile::prefetch_tile<ValueTile>(args.v, values(work, 0));
     }
   }
 

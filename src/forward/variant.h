@@ -107,12 +107,6 @@ struct ForwardVariant {
   constexpr bool knows_trees() const { return knows_chunks(); }
   /// Whether rows behind a sequence's last key may be another's (tail.h).
   constexpr bool clears_tails() const { return lengths == Lengths::varlen; }
-  /// Whether boxes bring only the columns that rows have, and tiles' other columns are cleared once. Stages
-  /// whose columns are now these, now those of a key have none to clear, and bytes come in pairs.
-  constexpr bool boxes_end_with_rows() const { return !is_8_bit() && block_parts() == 1; }
-  constexpr int box_columns(int of_rows) const {
-    return boxes_end_with_rows() ? of_rows : hw::Panels::all_columns;
-  }
   constexpr bool has_narrow_values() const { return value_dim < head_dim; }
   /// Whether it computes tensors of such head dims. Kernels of narrow values are for keys that are wider than
   /// these.

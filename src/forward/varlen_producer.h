@@ -38,9 +38,8 @@ struct VarlenProducer {
     for (int c = 0; c < V.consumers(); ++c) {
       wait_emptied(shared.q_pipeline[c].empty[0], q_at.parity);
       if (!leads) continue;
-      hw::barrier_arrive_expecting(shared.q_pipeline[c].full[0],
-                                   tile::box_bytes<QueryTile>(args.queries<V>()));
-      tile::load_tile(shared.q[c], args.queries<V>(), shared.q_pipeline[c].full[0], queries(of, work, c),
+      hw::barrier_arrive_expecting(shared.q_pipeline[c].full[0], QueryTile::bytes);
+      tile::load_tile(shared.q[c], args.q, shared.q_pipeline[c].full[0], queries(of, work, c),
                       hw::CachePolicy::evict_first);
     }
     q_at.advance();
@@ -50,23 +49,22 @@ struct VarlenProducer {
   TANDEM_DEVICE void prefetch(const Work& next) const {
     if (V.head_dim > widest_prefetched || !leads) return;
     const TileQueries of = queries_of<V>(args, next.tile);
-    for (int c = 0; c < V.consumers(); ++c)
-      tile::prefetch_tile<QueryTile>(args.queries<V>(), queries(of, next, c));
+    for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(of, next, c));
     if (next.loop.count == 0 || paged()) return;
     const hw::BoxOrigin at =
         KeyPlace::of<V>(args, next.tile).origin(key_block<V>(args, next.loop, 0) * V.block_n);
-    tile::prefetch_tile<KeyTile>(args.keys<V>(), at);
-    tile::prefetch_tile<ValueTile>(args.values<V>(), at);
+    tile::prefetch_tile<KeyTile>(args.k, at);
+    tile::prefetch_tile<ValueTile>(args.v, at);
   }
 
   template <typename Tile>
-  TANDEM_DEVICE void load(Tile& to, const hw::Panels& panels, hw::Barrier& landed, const KeyPlace& place,
+  TANDEM_DEVICE void load(Tile& to, const hw::TensorMap& map, hw::Barrier& landed, const KeyPlace& place,
                           const BlockPages& pages) const {
-    if (leads) hw::barrier_arrive_expecting(landed, tile::box_bytes<Tile>(panels));
+    if (leads) hw::barrier_arrive_expecting(landed, Tile::bytes);
     if (paged()) {
-      pages.template load<V>(to, panels, landed, args.varlen, place.kv_head, leads);
+      pages.template load<V>(to, map, landed, args.varlen, place.kv_head, leads);
     } else if (leads) {
-      tile::load_tile(to, panels, landed, place.origin(pages.first_key), hw::CachePolicy::evict_last);
+      tile::load_tile(to, map, landed, place.origin(pages.first_key), hw::CachePolicy::evict_last);
     }
   }
 
@@ -77,13 +75,13 @@ struct VarlenProducer {
     if (paged()) pages = BlockPages::of<V>(args.varlen, place.batch, key, k_len);
     auto& [stage, parity] = kv_at;
     wait_emptied(shared.k_pipeline.empty[stage], parity);
-    load(shared.k[stage], args.keys<V>(), shared.k_pipeline.full[stage], place, pages);
+    load(shared.k[stage], args.k, shared.k_pipeline.full[stage], place, pages);
     if (i == 0) load_queries(work);
     // A block whose tail is cleared before the stage is full lands at a barrier of its own (tail.h).
     wait_emptied(shared.v_pipeline.empty[stage], parity);
     const bool tail = has_tail<V>(block, k_len);
-    load(shared.v[stage], args.values<V>(), tail ? shared.tail.landed[stage] : shared.v_pipeline.full[stage],
-         place, pages);
+    load(shared.v[stage], args.v, tail ? shared.tail.landed[stage] : shared.v_pipeline.full[stage], place,
+         pages);
     kv_at.advance();
   }
 };

@@ -92,23 +92,21 @@ TANDEM_DEVICE void store_rounded(Tile& to, int first, const float (&accumulators
   }
 }
 
+/// Starts loading one tile: `rows` consecutive rows of one head. The caller has announced
+/// `SharedTile::bytes`.
+template <int rows, int columns, typename Origin = hw::BoxOrigin>
+TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMap& map, hw::Barrier& barrier,
+                             const Origin& origin, hw::CachePolicy policy = hw::CachePolicy::normal) {
+  TANDEM_UNROLL
+  for (int p = 0; p < SharedTile<rows, columns>::panels; ++p)
+    hw::load_box(tile.panel[p], map, barrier, origin.right_by(p * panel_columns), policy);
+}
+
 /// What boxes bring of a tile: bytes.
 template <typename Tile>
 TANDEM_DEVICE std::uint32_t box_bytes(const hw::Panels& panels) {
   const int columns = core::clamp(panels.columns, 0, Tile::panels * panel_columns);
   return static_cast<std::uint32_t>(Tile::rows * columns) * sizeof(std::uint16_t);
-}
-
-/// Starts loading one tile: `rows` consecutive rows of one head. The caller has announced `box_bytes`.
-template <int rows, int columns, typename Origin = hw::BoxOrigin>
-TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::Panels& panels, hw::Barrier& barrier,
-                             const Origin& origin, hw::CachePolicy policy) {
-  TANDEM_UNROLL
-  for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
-    if (panels.has(p * panel_columns))
-      hw::load_box(tile.panel[p], panels.of(p * panel_columns), barrier, origin.right_by(p * panel_columns),
-                   policy);
-  }
 }
 
 /// `thread` of `threads` clears its part of the columns of a tile that no box brings. Who calls it fences for
@@ -135,11 +133,10 @@ TANDEM_DEVICE void start_storing(const SharedTile<rows, columns>& tile, const hw
 
 /// Starts bringing what `load_tile` would load into L2.
 template <typename Tile>
-TANDEM_DEVICE void prefetch_tile(const hw::Panels& panels, hw::BoxOrigin origin) {
+TANDEM_DEVICE void prefetch_tile(const hw::TensorMap& map, hw::BoxOrigin origin) {
   TANDEM_UNROLL
   for (int p = 0; p < Tile::panels; ++p) {
-    if (panels.has(p * panel_columns))
-      hw::prefetch_box(panels.of(p * panel_columns), origin.right_by(p * panel_columns));
+    hw::prefetch_box(map, {origin.d + p * panel_columns, origin.s, origin.h, origin.b});
   }
 }
 

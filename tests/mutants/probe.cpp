@@ -93,16 +93,11 @@ class Run {
     const auto map = [](const core::Tensor& tensor, hw::BoxRows box) {
       return encode_map(hw::tensor_map_request(tensor, box));
     };
-    const auto panels = [&](const core::Tensor& tensor, hw::BoxRows box, std::int32_t columns) {
-      return hw::PanelMaps{map(tensor, box), map(tensor, hw::last_box(box, columns))};
-    };
     const forward::MapBoxes boxes = forward::map_boxes(problem, variant);
-    const bool keyless = problem.k_len() == 0;
+    args_.q = map(problem.q, boxes.q);
     args_.o_boxes = map(problem.o, boxes.o);
-    const hw::BoxRows key_boxes = keyless ? boxes.q : boxes.keys;
-    args_.q = panels(problem.q, boxes.q, args_.key_box_columns);
-    args_.k = panels(keyless ? problem.q : problem.k, key_boxes, args_.key_box_columns);
-    args_.v = panels(keyless ? problem.q : problem.v, key_boxes, args_.value_box_columns);
+    args_.k = problem.k_len() == 0 ? args_.q : map(problem.k, boxes.keys);
+    args_.v = problem.k_len() == 0 ? args_.q : map(problem.v, boxes.keys);
   }
 
   /// One launch with poisoned outputs, which then are the host's.

@@ -328,35 +328,31 @@ class CallChecker {
       std::string name;
       const core::Tensor& tensor;
       int rows;
-      hw::PanelMaps Arguments::*maps;
+      hw::TensorMap Arguments::*map;
     };
     const std::vector<Expected> all = {{"q", p.q, of_queries, &Arguments::q},
                                        {"dout", p.dout, of_queries, &Arguments::dout},
                                        {"k", p.k, of_keys, &Arguments::k},
                                        {"v", p.v, of_keys, &Arguments::v}};
-    ASSERT_EQ(step.record.panels_count, all.size());
+    ASSERT_EQ(step.record.map_count, all.size() + (choice_.adds_dq() ? 2 : 0));
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const auto& of = step.record.panels[i];
-      EXPECT_EQ(of.name, all[i].name);
-      EXPECT_EQ(of.tensor.data, all[i].tensor.data);
-      EXPECT_EQ(of.tensor.shape[1], all[i].tensor.shape[1]);
-      EXPECT_EQ(of.box.rows, all[i].rows);
-      EXPECT_EQ(of.box.heads, 1);
-      EXPECT_EQ(of.box.columns, 0);
-      EXPECT_TRUE(of.maps == all[i].maps) << of.name;
-      EXPECT_EQ(of.columns, (p.head_dim() + 7) / 8 * 8);
-      EXPECT_EQ(of.columns, step.record.arguments.box_columns);
+      const auto& map = step.record.maps[i];
+      EXPECT_EQ(map.name, all[i].name);
+      EXPECT_EQ(map.tensor.data, all[i].tensor.data);
+      EXPECT_EQ(map.tensor.shape[1], all[i].tensor.shape[1]);
+      EXPECT_EQ(map.box.rows, all[i].rows);
+      EXPECT_EQ(map.box.heads, 1);
+      EXPECT_TRUE(map.map == all[i].map) << map.name;
     }
-    ASSERT_EQ(step.record.map_count, choice_.adds_dq() ? 2 : 0);
     if (!choice_.adds_dq()) return;
-    const auto& sums = step.record.maps[0];
+    const auto& sums = step.record.maps[4];
     EXPECT_EQ(sums.tensor.data, workspace_ + layout_.dq_sums);
     EXPECT_TRUE(sums.map == &Arguments::dq_sums);
     const std::int64_t parts = layout_.counter_count - 1;
     EXPECT_THAT(sums.tensor.shape, ElementsAre(1, parts * 64 * 64 / 32, 1, 32));
     EXPECT_TRUE(sums.tensor.dtype == TANDEM_FP32 && sums.tensor.stride[1] == 32 &&
                 sums.box.rows == backward::part_box_rows);
-    const auto& rows = step.record.maps[1];
+    const auto& rows = step.record.maps[5];
     EXPECT_TRUE(rows.tensor.data == p.dq.data && rows.map == &Arguments::dq_rows && rows.box.rows == 64);
     const backward::DqRing& ring = step.record.arguments.ring;
     EXPECT_EQ(reinterpret_cast<char*>(ring.sums), workspace_ + layout_.dq_sums);

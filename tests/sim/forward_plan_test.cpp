@@ -156,9 +156,10 @@ void expect_maps(const launch::Record<forward::Family>& record, const ForwardPro
     std::string name;
     const core::Tensor& tensor;
     int rows, heads;
-    hw::PanelMaps Arguments::*maps;
+    hw::TensorMap Arguments::*map;
   };
   std::vector<Expected> expected = {{"q", p.q, 64, pack, &Arguments::q}};
+  if (v.decisions.stages_output) expected.push_back({"o", p.o, 16, pack, &Arguments::o_boxes});
   if (keyless) {
     expected.push_back({"q", p.q, 64, pack, &Arguments::k});
     expected.push_back({"q", p.q, 64, pack, &Arguments::v});
@@ -166,31 +167,14 @@ void expect_maps(const launch::Record<forward::Family>& record, const ForwardPro
     expected.push_back({"k", p.k, keys, 1, &Arguments::k});
     expected.push_back({"v", p.v, keys, 1, &Arguments::v});
   }
-  const bool whole_boxes = v.is_8_bit() || v.head_dim > 256;
-  ASSERT_EQ(record.panels_count, expected.size());
+  ASSERT_EQ(record.map_count, expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const auto& of = record.panels[i];
-    EXPECT_EQ(of.name, expected[i].name);
-    EXPECT_EQ(of.tensor.data, expected[i].tensor.data);
-    EXPECT_EQ(of.box.rows, expected[i].rows) << expected[i].name;
-    EXPECT_EQ(of.box.heads, expected[i].heads) << expected[i].name;
-    EXPECT_EQ(of.box.columns, 0) << expected[i].name;
-    EXPECT_TRUE(of.maps == expected[i].maps) << expected[i].name;
-    const auto columns = (of.tensor.shape[3] + 7) / 8 * 8;
-    EXPECT_EQ(of.columns, whole_boxes ? hw::Panels::all_columns : columns) << expected[i].name;
+    EXPECT_EQ(record.maps[i].name, expected[i].name);
+    EXPECT_EQ(record.maps[i].tensor.data, expected[i].tensor.data);
+    EXPECT_EQ(record.maps[i].box.rows, expected[i].rows) << expected[i].name;
+    EXPECT_EQ(record.maps[i].box.heads, expected[i].heads) << expected[i].name;
+    EXPECT_TRUE(record.maps[i].map == expected[i].map) << expected[i].name;
   }
-  EXPECT_EQ(record.arguments.key_box_columns, record.panels[0].columns);
-  if (!keyless) {
-    EXPECT_EQ(record.arguments.value_box_columns, record.panels[2].columns);
-  }
-  ASSERT_EQ(record.map_count, v.decisions.stages_output ? 1 : 0);
-  if (record.map_count == 0) return;
-  const auto& output = record.maps[0];
-  EXPECT_STREQ(output.name, "o");
-  EXPECT_EQ(output.tensor.data, p.o.data);
-  EXPECT_EQ(output.box.rows, 16);
-  EXPECT_EQ(output.box.heads, pack);
-  EXPECT_TRUE(output.map == &Arguments::o_boxes);
 }
 
 TEST(ForwardPlan, AKernelOfOneLengthIsToldWhatTheProblemSays) {

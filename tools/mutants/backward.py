@@ -199,10 +199,6 @@ MUTANTS = [
     Mutant("backward: dQ adds to the part before", "wgmma", "start_dq",
            Edit("step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add", "hw::Accumulate::add")),
     # Initialisation and turns
-    Mutant("backward: what no box reaches of dO stays as it is", "columns", "backward/work/clear_columns",
-           Edit("clear(shared.dout, args.dout);", "")),
-    Mutant("backward: what was cleared is not shown to the async proxy", "fence", "backward/work/clear_columns",
-           Remove("fence_async_proxy")),
     Mutant("backward: no fence after the barriers' initialisation", "fence", "keys_kernel/init_barriers",
            Remove("fence_barrier_init")),
     Mutant("backward, dQ: no barrier behind the barriers' initialisation", "sync", "init_query_barriers", Remove("sync_block"), 256),

@@ -86,7 +86,7 @@ MUTANTS = [
     Mutant("producer: pages of the keys for the block ahead", "index", "varlen_producer/load_block",
            Edit("place.batch, key, k_len", "place.batch, key + V.block_n, k_len")),
     # Values that are narrower than keys
-    Mutant("producer: values announce the bytes of keys", "bytes", "VarlenProducer::load", Edit("box_bytes<Tile>", "box_bytes<KeyTile>"), 192),
+    Mutant("producer: values announce the bytes of keys", "bytes", "VarlenProducer::load", Edit("Tile::bytes", "KeyTile::bytes"), 192),
     Mutant("producer: pages bring as many panels of values as of keys", "bytes", "BlockPages::load",
            Edit("Tile::panels", "V.head_dim / tile::panel_columns"), 192),
     Mutant("producer: tails are cleared in one panel", "index", "tail/clear_rows",
