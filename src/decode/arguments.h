@@ -50,8 +50,6 @@ constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 
 struct DecodeArguments {
   hw::PanelMaps k, v;  ///< boxes of 2^box_shift keys
-  /// That boxes bring.
-  int key_box_columns, value_box_columns;
   core::TensorView q, k_new, v_new, k_cache, v_cache;
   core::TensorView o;           ///< 16-bit, or fp32 parts
   core::TensorView lse;         ///< fp32; data == nullptr: not wanted
@@ -73,6 +71,7 @@ struct DecodeArguments {
   core::Divisor known_parts;  ///< of a stream, where known_streams
   bool known_streams;         ///< each block has a part of one stream, which it finds by its number (work.h)
   bool starts_at_key_0;       ///< of known streams: the first part's first block of keys does
+  bool narrow_rows;           ///< boxes bring key_box_columns and value_box_columns (hw::Panels), and no more
   bool fixed_splits;          ///< a unit is a split with a partial result of its own
   bool merges_apart;          ///< the combine kernel merges, which comes behind this one
   int overhead;               ///< of a stream besides its keys, in units, where lengths differ
@@ -90,17 +89,8 @@ struct DecodeArguments {
   int head_dim;  ///< of queries and keys: kernels whose values do not lie in the keys go by value_dim
   core::HadamardView hadamard;  ///< of queries and new keys
   core::TensorView qv;          ///< the queries' part for values; data == nullptr: none
-  const std::int32_t* listed;   ///< of variants that list queries only: core/listed_queries.h
-
-  /// As kernels of a variant V load them.
-  template <auto V>
-  constexpr hw::Panels keys() const {
-    return {k, V.box_columns(key_box_columns)};
-  }
-  template <auto V>
-  constexpr hw::Panels values() const {
-    return {v, V.box_columns(value_box_columns)};
-  }
+  int key_box_columns, value_box_columns;
+  const std::int32_t* listed;  ///< of variants that list queries only: core/listed_queries.h
 };
 
 /// Of the kernel that merges.

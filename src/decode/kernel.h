@@ -54,14 +54,14 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const SplitScheduler
 /// them.
 template <DecodeVariant V>
 TANDEM_DEVICE void clear_columns(const DecodeArguments& args, DecodeShared<V>& shared) {
-  if (args.key_box_columns == V.head_dim && args.value_box_columns == V.value_dim) return;
+  if (!args.narrow_rows) return;
   const auto thread = static_cast<int>(hw::thread_index_anew());
   for (auto& block : shared.k)
     for (auto& tile : block.tile)
-      tile::clear_columns_beyond(args.keys<V>(), tile, thread, V.consumer_threads());
+      tile::clear_columns_beyond({args.k, args.key_box_columns}, tile, thread, V.consumer_threads());
   for (auto& block : shared.v.block)
     for (auto& tile : block.tile)
-      tile::clear_columns_beyond(args.values<V>(), tile, thread, V.consumer_threads());
+      tile::clear_columns_beyond({args.v, args.value_box_columns}, tile, thread, V.consumer_threads());
 }
 
 template <DecodeVariant V>

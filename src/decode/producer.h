@@ -71,7 +71,8 @@ class BoxPages {
   std::uint32_t own_[registers], next_[registers];
 };
 
-template <DecodeVariant V>
+/// narrow: rows may have fewer columns than tiles, and boxes bring those that rows have.
+template <DecodeVariant V, bool narrow>
 struct Producer {
   using KeyBlock = typename DecodeShared<V>::KeyBlock;
   using Position = tile::PipelineState<V.stages>;
@@ -85,6 +86,13 @@ struct Producer {
   TANDEM_DEVICE static std::uint32_t block_bytes(const hw::Panels& panels) {
     return sizeof(KeyBlock) / DecodeShared<V>::KeyTile::bytes *
            tile::box_bytes<typename DecodeShared<V>::KeyTile>(panels);
+  }
+
+  TANDEM_DEVICE hw::Panels keys() const {
+    return {args.k, narrow ? args.key_box_columns : hw::Panels::all_columns};
+  }
+  TANDEM_DEVICE hw::Panels values() const {
+    return {args.v, narrow ? args.value_box_columns : hw::Panels::all_columns};
   }
 
   /// Starts loading the block of keys or values at `key`, as soon as its stage is empty.
@@ -115,7 +123,7 @@ struct Producer {
     constexpr int box_rows = 64;
     if (hw::lane_index() == 0) {
       hw::barrier_arrive_expecting(pipeline.full[0], block_bytes(panels));
-      TANDEM_DONT_UNROLL
+      TANDEM_UNROLL
       for (origin.s = 0; origin.s < V.block_n; origin.s += box_rows)
         load_rows(blocks[0], origin.s, panels, pipeline.full[0], origin);
     }
@@ -123,8 +131,6 @@ struct Producer {
     at.advance();
   }
 
-  /// Short steps wait for these instructions to come, so there should be few; but with two warpgroups ptxas
-  /// would keep addresses and hints that are chosen in registers, which it does not have.
   TANDEM_DEVICE void load_rows(KeyBlock& block, int row, const hw::Panels& panels, hw::Barrier& full,
                                hw::BoxOrigin origin) {
     constexpr int tile_keys = DecodeShared<V>::tile_keys;
@@ -134,11 +140,10 @@ struct Producer {
       constexpr int value_panels = V.value_dim / tile::panel_columns;
       const bool is_value = V.two_part_keys && p < value_panels;
       origin.d = (V.two_part_keys && !is_value ? p - value_panels : p) * tile::panel_columns;
-      const hw::Panels own = is_value ? args.values<V>() : panels;
+      const hw::Panels own = is_value ? values() : panels;
       void* to = tile.panel[p][row % tile_keys];
-      if constexpr (!V.paired()) {
-        if (own.has(origin.d)) hw::load_box(to, own.of(origin.d), full, origin, hw::cache_hint(args.policy));
-      } else if (origin.d + tile::panel_columns <= own.columns) {
+      // Two calls, or ptxas would keep the address of a map that it chose in registers.
+      if (own.has_whole(origin.d)) {
         hw::load_box(to, own.maps.whole, full, origin, args.policy);
       } else if (own.has(origin.d)) {
         hw::load_box(to, own.maps.last, full, origin, args.policy);
@@ -148,21 +153,20 @@ struct Producer {
 };
 
 /// Starts loading the block of keys and values at `key`.
-template <DecodeVariant V>
-TANDEM_DEVICE void load_block(Producer<V>& producer, const WorkTile& work, int key) {
+template <DecodeVariant V, bool narrow>
+TANDEM_DEVICE void load_block(Producer<V, narrow>& producer, const WorkTile& work, int key) {
   producer.pages.advance(key);
   const hw::BoxOrigin origin{0, key, work.head, 0};
   if constexpr (V.paired()) producer.v_at = producer.k_at;  // or it would take registers of its own
-  producer.load(producer.shared.k_pipeline, producer.k_at, producer.args.template keys<V>(),
-                producer.shared.k, origin);
+  producer.load(producer.shared.k_pipeline, producer.k_at, producer.keys(), producer.shared.k, origin);
   if constexpr (!V.values_in_keys())
-    producer.load(producer.shared.v_pipeline, producer.v_at, producer.args.template values<V>(),
-                  producer.shared.v.block, origin);
+    producer.load(producer.shared.v_pipeline, producer.v_at, producer.values(), producer.shared.v.block,
+                  origin);
 }
 
 /// All blocks of the work from that at `key` on.
-template <DecodeVariant V>
-TANDEM_DEVICE void load_blocks(Producer<V>& producer, const WorkTile& work, int key) {
+template <DecodeVariant V, bool narrow>
+TANDEM_DEVICE void load_blocks(Producer<V, narrow>& producer, const WorkTile& work, int key) {
   if (key < work.end) producer.pages.begin(work);
   if constexpr (V.queries == Queries::listed) producer.first_row = work.listed.first_key;
   for (; key < work.end; key += V.block_n) load_block(producer, work, key);
@@ -177,29 +181,44 @@ TANDEM_DEVICE void await_first_block(DecodeShared<V>& shared) {
 
 /// The first part of a stream that the block knows: its first keys are on their way before its length has
 /// come.
-template <DecodeVariant V>
-TANDEM_DEVICE void produce_known_stream(Producer<V>& producer, SplitSchedulerOf<V>& scheduler) {
+template <DecodeVariant V, bool narrow>
+TANDEM_DEVICE void produce_known_stream(Producer<V, narrow>& producer, SplitSchedulerOf<V>& scheduler) {
   DecodeShared<V>& shared = producer.shared;
   const WorkTile known = scheduler.known_stream();
   const hw::BoxOrigin origin{0, 0, known.head, entry_of(producer.args.pages, known.sequence)};
-  producer.load_first(shared.k_pipeline, producer.k_at, producer.args.template keys<V>(), shared.k, origin);
+  producer.load_first(shared.k_pipeline, producer.k_at, producer.keys(), shared.k, origin);
   if constexpr (!V.values_in_keys())
-    producer.load_first(shared.v_pipeline, producer.v_at, producer.args.template values<V>(), shared.v.block,
-                        origin);
+    producer.load_first(shared.v_pipeline, producer.v_at, producer.values(), shared.v.block, origin);
   const WorkTile work = scheduler.first();
   if (work.begin == work.end) return await_first_block(shared);
   load_blocks(producer, work, V.block_n);
 }
 
 /// Feeds the pipelines with all keys and values of the block's share.
-template <DecodeVariant V>
-TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
-                           SplitSchedulerOf<V>& scheduler) {
-  Producer<V> producer{args, shared, BoxPages<V>(args.pages), {}, {}, 0};
+template <DecodeVariant V, bool narrow>
+TANDEM_DEVICE void produce_share(const DecodeArguments& args, DecodeShared<V>& shared,
+                                 SplitSchedulerOf<V>& scheduler) {
+  Producer<V, narrow> producer{args, shared, BoxPages<V>(args.pages), {}, {}, 0};
   if (scheduler.knows_stream() && args.starts_at_key_0 && scheduler.known_stream().begins_stream())
     return produce_known_stream(producer, scheduler);
   for (WorkTile work = scheduler.first(); work.exists(); work = scheduler.next())
     load_blocks(producer, work, work.begin);
+}
+
+/// Two ways, since short steps wait for every instruction that comes for the first time. Some kernels have no
+/// registers for both.
+template <DecodeVariant V>
+TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
+                           SplitSchedulerOf<V>& scheduler) {
+  if constexpr (!V.boxes_end_with_rows()) {
+    produce_share<V, false>(args, shared, scheduler);
+  } else if constexpr (V.resident > 1 || V.lists_queries()) {
+    produce_share<V, true>(args, shared, scheduler);
+  } else if (args.narrow_rows) {
+    produce_share<V, true>(args, shared, scheduler);
+  } else {
+    produce_share<V, false>(args, shared, scheduler);
+  }
 }
 
 }  // namespace tandem::decode

@@ -75,9 +75,6 @@ struct DecodeVariant {
   /// Whether boxes bring only the columns that rows have, and tiles' other columns are cleared once. 8-bit
   /// elements come in pairs, and latent keys have whole boxes.
   constexpr bool boxes_end_with_rows() const { return !eight_bit() && !values_in_keys(); }
-  constexpr int box_columns(int of_rows) const {
-    return boxes_end_with_rows() ? of_rows : hw::Panels::all_columns;
-  }
   constexpr bool lists_queries() const { return queries != Queries::uniform; }
   constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
   /// Whether its blocks may each have a part of one stream that they know without a length (work.h). Two

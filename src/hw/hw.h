@@ -108,11 +108,6 @@ TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& ba
 /// The same of packed rows. PTX cp.async.bulk.tensor.5d.
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, PackedOrigin origin,
                             CachePolicy policy = CachePolicy::normal);
-/// The same under a policy that only the run knows: by one instruction, where load_box has one for the normal
-/// policy and one for others. PTX createpolicy.
-TANDEM_DEVICE CacheHint cache_hint(CachePolicy policy);
-TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
-                            CacheHint hint);
 /// Starts copying `bytes` bytes (a multiple of 16) from `global` to `shared` (both aligned to 16), which
 /// arrive at `barrier`. PTX cp.async.bulk.
 TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier);

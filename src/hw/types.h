@@ -30,17 +30,15 @@ struct PanelMaps {
 
 /// These, and how many columns of a row boxes bring, in steps of 16 bytes.
 struct Panels {
-  static constexpr int width = 64,
-                       all_columns = 1 << 30;  ///< all_columns: boxes are whole, wherever they end
+  static constexpr int width = 64;
+  static constexpr int all_columns = 1 << 30;  ///< boxes are whole, wherever they end
 
   const PanelMaps& maps;
   int columns;
 
-  /// Whether there is a box from `column` on, and its map.
+  /// Whether there is a box from `column` on, and whether it is a whole one.
   constexpr bool has(int column) const { return column < columns; }
-  constexpr const TensorMap& of(int column) const {
-    return column + width <= columns ? maps.whole : maps.last;
-  }
+  constexpr bool has_whole(int column) const { return column + width <= columns; }
 };
 
 /// Coordinates of a box as TMA takes them, innermost first.
@@ -95,11 +93,6 @@ enum class Major : int { k = 0, mn = 1 };
 /// How long L2 keeps what TMA loads or stores: evict_first is for bytes that nobody reads again, evict_last
 /// for those that others will.
 enum class CachePolicy : int { normal, evict_first, evict_last };
-
-/// A CachePolicy as TMA's instructions take it.
-struct CacheHint {
-  std::uint64_t bits;
-};
 
 /// What a WGMMA does with the accumulators that it finds.
 enum class Accumulate : int { overwrite = 0, add = 1 };

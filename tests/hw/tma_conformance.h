@@ -180,14 +180,14 @@ struct LoadNarrowBox {
     hw::sync_block();
     if (thread == 0) {
       hw::barrier_arrive_expecting(shared.loaded, static_cast<std::uint32_t>(2 * rows * box_columns));
-      hw::load_box(shared.box, map, shared.loaded, origin, hw::cache_hint(policy));
+      hw::load_box(shared.box, map, shared.loaded, origin, policy);
     }
     hw::barrier_wait(shared.loaded, 0);
     for (int i = thread; i < rows * columns; i += threads) raw[i] = shared.box[i];
   }
 };
 
-// The last box of rows that are no multiple of 128 bytes; by cache hints, which change no byte.
+// The last box of rows that are no multiple of 128 bytes; under every policy of L2, which changes no byte.
 TEST_P(CopyVerbs, BoxesNarrowerThanTheirSwizzleKeepItsRowsAndLeaveTheRest) {
   constexpr int rows = LoadNarrowBox::rows, columns = LoadNarrowBox::columns;
   const machine::Buffer source(StridedTensor::memory());

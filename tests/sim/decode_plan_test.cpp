@@ -351,10 +351,11 @@ TEST(DecodePlans, AKernelIsToldWhatTheProblemSays) {
          {std::tuple{0, "cache.k", &p.k_cache, &Arguments::k}, {1, "cache.v", &p.v_cache, &Arguments::v}}) {
       if (static_cast<std::size_t>(i) == record.panels_count) break;
       const auto& of = record.panels[i];
-      EXPECT_STREQ(of.name, name);
-      EXPECT_TRUE(of.tensor.data == cache->data && of.maps == maps);
+      EXPECT_TRUE(of.name == std::string(name) && of.tensor.data == cache->data && of.maps == maps);
       EXPECT_TRUE(of.box.rows == decode::box_rows(p) && of.box.heads == 1 && of.box.columns == 0);
-      const bool whole = v.eight_bit() || Model{p}.in_keys();
+      const bool fits = p.head_dim() == v.head_dim && p.value_dim() == v.value_dim;
+      const bool whole = v.eight_bit() || Model{p}.in_keys() || fits;
+      EXPECT_EQ(record.arguments.narrow_rows, !whole);
       EXPECT_EQ(of.columns, whole ? hw::Panels::all_columns : (cache->shape[3] + 7) / 8 * 8);
       EXPECT_EQ(of.columns, i == 0 ? record.arguments.key_box_columns : record.arguments.value_box_columns);
     }
@@ -391,8 +392,7 @@ TEST(DecodePlans, WithoutAnyPageMapsAreOfTheQueries) {
   DecodeProblem p = problem_of({.capacity = 16, .page_size = 16});
   p.k_cache.shape[0] = p.v_cache.shape[0] = 0;
   const auto record = decode::make_record(p, *decode::choose_variant(p), 132, nullptr);
-  ASSERT_EQ(record.panels_count, 2U);
-  EXPECT_TRUE(record.panels[0].maps == &decode::DecodeArguments::k &&
+  EXPECT_TRUE(record.panels_count == 2 && record.panels[0].maps == &decode::DecodeArguments::k &&
               record.panels[1].maps == &decode::DecodeArguments::v);
   for (const auto& of : {record.panels[0], record.panels[1]}) {
     EXPECT_TRUE(of.name == std::string("q") && of.tensor.data == p.q.data && of.box.rows == 1);

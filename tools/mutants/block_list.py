@@ -29,7 +29,7 @@ MUTANTS = [
     Mutant("lists: the mask's last edge is full", "count", "TileList::places_of", Edit(">= ranges.full_end", "> ranges.full_end")),
     Mutant("lists: consumers take places for blocks", "index", "take_maximum",
            Edit("key_block<V>(state.args, state.loop, position)", "state.loop.block(position)")),
-    Mutant("lists: the producer takes places for blocks", "index", "Producer::keys",
+    Mutant("lists: the producer takes places for blocks", "index", "forward/producer/Producer::keys",
            Edit("key_block<V>(args, work.loop, i)", "work.loop.block(i)")),
     Mutant("lists: places in the tile list are taken for entries", "index", "TileList::of",
            Edit("sequence_of(arguments, tile)", "tile.batch")),

@@ -128,7 +128,7 @@ MUTANTS = [
     Mutant("output from the first stage always", "index", "consumer/start_output", Edit("state.at.v.stage", "0")),
     Mutant("consumers read one consumer's queries", "index", "consumer/start_scores", Edit("state.pingpong.consumer", "0")),
     Mutant("pipeline wraps one stage late", "index", "PipelineState::advance", Edit("stage + 1 == stages", "stage == stages")),
-    Mutant("V of the block before", "index", "Producer::values", Edit("keys(work, i)", "keys(work, i - 1)")),
+    Mutant("V of the block before", "index", "forward/producer/Producer::values", Edit("keys(work, i)", "keys(work, i - 1)")),
     # Descriptors and swizzles
     Mutant("operand without swizzle", "descriptor", "make", Edit("swizzle", "0")),
     Mutant("operand with the 64-byte swizzle", "descriptor", "make",

@@ -71,11 +71,6 @@ TANDEM_SIM_INLINE void barrier_wait(Barrier& barrier, std::uint32_t parity) {
 
 // ---- TMA
 TANDEM_SIM_INLINE void prefetch_map(const TensorMap& map) { sim::prefetch_map(map); }
-TANDEM_SIM_INLINE CacheHint cache_hint(CachePolicy policy) { return {static_cast<std::uint64_t>(policy)}; }
-TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
-                                CacheHint) {
-  sim::load_box(destination, map, barrier, origin.coordinates());
-}
 TANDEM_SIM_INLINE void prefetch_box(const TensorMap& map, BoxOrigin) { sim::prefetch_map(map); }
 TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                                 CachePolicy) {  // there is no L2

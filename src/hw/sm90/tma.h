@@ -24,26 +24,17 @@ TANDEM_DEVICE std::uint64_t l2_policy(CachePolicy policy) {
   return policy == CachePolicy::evict_last ? last : first;
 }
 
-TANDEM_DEVICE CacheHint cache_hint(CachePolicy policy) {
-  std::uint64_t normal;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;\n" : "=l"(normal));
-  return {policy == CachePolicy::normal ? normal : l2_policy(policy)};
-}
-
-TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
-                            CacheHint hint) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(destination)),
-      "l"(&map), "r"(shared_address(&barrier)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
-      "l"(hint.bits)
-      : "memory");
-}
-
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                             CachePolicy policy) {
-  if (policy != CachePolicy::normal)
-    return load_box(destination, map, barrier, origin, CacheHint{l2_policy(policy)});
+  if (policy != CachePolicy::normal) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(destination)),
+        "l"(&map), "r"(shared_address(&barrier)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
+        "l"(l2_policy(policy))
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6}], [%2];\n" ::"r"(shared_address(destination)),
