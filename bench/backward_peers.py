@@ -13,7 +13,7 @@ import tandem
 MODES = ("free", "deterministic")
 GRADIENTS = ("dq", "dk", "dv")
 QUERIES_AT_ONCE = 2048
-CHECKED_ROWS = 2048  # of queries, at least: of one short head the largest of a few rounding errors is chance
+CHECKED_ROWS = 2048  # of queries, about, where heads are short: of one short head the largest of a few rounding errors is chance
 
 
 @contextlib.contextmanager
@@ -120,6 +120,7 @@ def check_gradients(case, inputs, gradients, seed, rmse_factor=1.1, noise=0):
         if not torch.isfinite(x).all():
             return f"{name} is not finite everywhere"
     group, generator = case.heads // case.hk, torch.Generator().manual_seed(seed)
+    dq, dk, dv = gradients
     errors, allowances = ([[] for _ in GRADIENTS] for _ in range(2))
     count = min(case.b * case.hk, max(1, CHECKED_ROWS // (case.s * group)))
     for place in torch.randperm(case.b * case.hk, generator=generator)[:count].tolist():
@@ -128,7 +129,6 @@ def check_gradients(case, inputs, gradients, seed, rmse_factor=1.1, noise=0):
         one = [q[b, :, heads].transpose(0, 1), k[b, :, head], v[b, :, head], dout[b, :, heads].transpose(0, 1)]
         reference = standard_gradients(case, *one, dtype=torch.float64, round_to=torch.float64)
         standard = standard_gradients(case, *one, dtype=torch.float32, round_to=q.dtype)
-        dq, dk, dv = gradients
         results = [dq[b, :, heads].transpose(0, 1), dk[b, :, head], dv[b, :, head]]
         for i, (result, plain, exact) in enumerate(zip(results, standard, reference)):
             errors[i].append((result.double() - exact).flatten())

@@ -153,7 +153,8 @@ TEST(Schedule, DrawnCallsThatComeHeadByHeadAreEven) {
     for (int cached = 1; cached < 10000; cached *= 2)
       by_length = std::max(by_length, call.unevenness(call.by_length(cached)));
     const bool few_rounds = call.order.positions() < 12 * call.grid;
-    EXPECT_LE(call.unevenness(call.order), few_rounds ? std::max(1.2, 1.15 * by_length) : 1.2)
+    const double as_good = c.head_dim > 128 ? 1.15 : 1.1;
+    EXPECT_LE(call.unevenness(call.order), few_rounds ? std::max(1.2, as_good * by_length) : 1.2)
         << "seed " << seed << ", " << c.batch << " x " << c.q_heads << "/8 heads, " << c.q_len << " x "
         << c.k_len << ", d" << c.head_dim << ", left " << c.mask.left;
   }
