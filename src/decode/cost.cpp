@@ -49,6 +49,9 @@ constexpr double odd_row_rate = 3.5e6;
 constexpr double stream_rate = 50e3;
 constexpr std::array wide_stream_rates{38e3, 48e3, 31e3};
 constexpr std::int64_t blocks_ahead = 2;
+/// What is left of these rates once a block has read so many of keys and memory's queues are full: of one
+/// block's; and where multiprocessors have two, of memory's and of L2's.
+constexpr double steady_after = 4, steady_stream = 0.76, steady_pair = 0.9, steady_pair_l2 = 0.75;
 /// Of a multiprocessor that reads on while most others are done.
 constexpr double lone_sm_rate = 66e3;
 /// A load while the other of two blocks of keys is multiplied, of what memory's rate says: fitted to latent
@@ -65,6 +68,8 @@ constexpr std::int64_t most_known_keys = 1024;
 constexpr double merge_us = 0.33, round_us = 0.73;
 /// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
 constexpr double idle_combine_us = 1.8, combine_us = 4.7, combine_round_us = 1.4;
+/// Of a partial result for it: at all, and for each 1024 numbers.
+constexpr double wide_partial_us = 1.0, wide_numbers_us = 0.3;
 
 /// Of all sequences, that a team visits one after another.
 std::int64_t streams_in_turn(const DecodeProblem& problem, const DecodeVariant& variant,
@@ -138,15 +143,17 @@ Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const Tea
 double merging_us(const DecodeVariant& variant, const Cut& cut) {
   constexpr int parts_in_flight = 16;
   const auto groups = static_cast<double>(core::ceil_div(cut.parts(), parts_in_flight));
+  const double numbers = variant.query_rows * variant.value_dim, partials = cut.even ? 1 : 2;
   if (variant.merges_apart()) {
     if (cut.whole) return cut.units > 1 ? idle_combine_us : 0;
-    return combine_us + combine_round_us * groups;
+    const double combining_us = combine_us + combine_round_us * groups;
+    if (variant.values_in_keys()) return combining_us;  // fitted together
+    return combining_us + partials * (wide_partial_us + wide_numbers_us * numbers / 1024);
   }
   if (cut.whole) return 0;
-  const double numbers = variant.query_rows * variant.value_dim;
   const double rounds =
       std::max(1., numbers / 4 / variant.consumer_threads() / (variant.resident == 1 ? 2 : 1));
-  return merge_us + round_us * rounds * groups + partial_us * numbers / 1024 * (cut.even ? 1 : 2);
+  return merge_us + round_us * rounds * groups + partials * partial_us * numbers / 1024;
 }
 
 double stream_rate_of(const DecodeVariant& variant) {
@@ -159,6 +166,7 @@ double stream_rate_of(const DecodeVariant& variant) {
 struct Reading {
   double block_us;          ///< products and softmax
   double bytes, row_tiles;  ///< of a block of keys; that read it
+  double near_rate;         ///< of what memory has
   double far_rate;          ///< of what L2 has
   double stream_us;         ///< of a block whose stages are used up, alone
   bool holds;               ///< blocks of keys are values too: none is given back before its last product
@@ -175,24 +183,32 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
   return {block_us,
           bytes,
           row_tiles,
+          memory_rate,
           odd_rows ? odd_row_rate : (variant.splits_keys() ? split_keys_rate : l2_rate),
           bytes / row_tiles / stream_rate_of(variant),
           variant.values_in_keys()};
+}
+
+/// Of a block that has read for a while.
+Reading steady(Reading reading, std::int64_t resident) {
+  reading.stream_us /= steady_stream;
+  if (resident > 1) reading.near_rate *= steady_pair, reading.far_rate *= steady_pair_l2;
+  return reading;
 }
 
 /// Where so many multiprocessors have so many thread blocks each, and one reads memory at `rate`.
 double block_us_of(const Reading& reading, std::int64_t multiprocessors, std::int64_t resident, double rate) {
   const double own = static_cast<double>(resident) * reading.bytes;
   const double all = static_cast<double>(multiprocessors) * own;
-  const double loads_us = std::max({all / reading.row_tiles / memory_rate, all / reading.far_rate,
+  const double loads_us = std::max({all / reading.row_tiles / reading.near_rate, all / reading.far_rate,
                                     own / sm_rate, own / reading.row_tiles / rate});
   const double in_turn_us = reading.holds ? (reading.block_us + held_load * loads_us) / 2 : 0;
   return std::max({reading.block_us, loads_us, in_turn_us});
 }
 
-/// What the blocks of the longest share take. Multiprocessors have equal parts of memory's rate: where some
-/// have a thread block more, those go on alone when the others are done.
-double share_us(const Cut& cut, const Reading& reading) {
+/// What the blocks of the longest share take at such rates. Multiprocessors have equal parts of memory's
+/// rate: where some have a thread block more, those go on alone when the others are done.
+double share_us_at(const Cut& cut, const Reading& reading) {
   const std::int64_t fewest = cut.blocks / core::hopper_sm_count,
                      left_over = cut.blocks % core::hopper_sm_count;
   const std::int64_t most = fewest + (left_over > 0 ? 1 : 0),
@@ -205,6 +221,12 @@ double share_us(const Cut& cut, const Reading& reading) {
   const double fullest_us = std::max(block_us_of(reading, busy, most, sm_rate), reading.stream_us);
   const double left = share - std::min(share, us / fullest_us);
   return us + left * block_us_of(reading, left_over, most, lone_sm_rate);
+}
+
+/// The same, where rates change once queues are full.
+double share_us(const Cut& cut, const Reading& reading, std::int64_t resident) {
+  const double first_us = share_us_at(cut, reading), steady_us = share_us_at(cut, steady(reading, resident));
+  return first_us + std::max(0., 1 - steady_after / cut.mean_share) * (steady_us - first_us);
 }
 
 }  // namespace
@@ -226,7 +248,7 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const TilePrice price = price_of(variant);
   const double us = launch_us + price.stream_us * cut.streams_begun() +
-                    share_us(cut, reading_of(problem, variant, price.block_us));
+                    share_us(cut, reading_of(problem, variant, price.block_us), variant.resident);
   const std::int64_t parts = known_parts(problem, variant, grid, share);
   if (parts == 1) return us - known_stream_us - known_keys_us;
   return us + merging_us(variant, cut) - (parts > 1 ? known_stream_us : 0);
