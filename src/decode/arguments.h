@@ -96,6 +96,7 @@ struct DecodeArguments {
 /// Of the kernel that merges.
 struct CombineArguments {
   DecodeArguments step;
+  int log2_slices;  ///< of the blocks that merge one stream
 };
 
 /// Of the kernel that makes a plan.

@@ -272,7 +272,7 @@ template <DecodeVariant V>
 struct EightBitResult : TransposedResult<V> {
   template <typename Tile>
   TANDEM_DEVICE void round_to(Tile& tile) const {
-    for_each_pair([&](int row, int column, float x, float y) {
+    for_each_piece([&](int row, int column, float x, float y) {
       tile.chunk(row, column / tile::chunk_columns * tile::chunk_columns)
           .words[column % tile::chunk_columns / 2] = hw::pack<V.operand>(x, y);
     });
@@ -280,7 +280,7 @@ struct EightBitResult : TransposedResult<V> {
 
   /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements of O.
   template <typename Visit>
-  TANDEM_DEVICE void for_each_pair(Visit visit) const {
+  TANDEM_DEVICE void for_each_piece(Visit visit) const {
     const int lane = static_cast<int>(hw::lane_index());
     TANDEM_UNROLL
     for (int m = 0; m < V.head_dim / 64; ++m) {

@@ -175,7 +175,7 @@ struct KernelBody {
 template <CombineVariant V>
 struct CombineBody {
   static constexpr int shared_bytes = 0;
-  static TANDEM_DEVICE void run(const CombineArguments& args) { combine_kernel<V>(args.step); }
+  static TANDEM_DEVICE void run(const CombineArguments& args) { combine_kernel<V>(args); }
 };
 template <PlanVariant V>
 struct PlanBody {

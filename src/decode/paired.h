@@ -56,7 +56,7 @@ struct PairedResult {
   }
   /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements.
   template <typename Visit>
-  TANDEM_DEVICE void for_each_pair(Visit visit) const {
+  TANDEM_DEVICE void for_each_piece(Visit visit) const {
     // Of many columns: no place takes a register of its own.
     using Column = std::conditional_t<V.values_in_keys(), std::int64_t, int>;
     const Column column =

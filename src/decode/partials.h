@@ -131,9 +131,8 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Resu
   result.normalise(
       [&](int row, float reference, float sum) { return out.finished(row, reference, sum).factor; });
   if constexpr (V.shares_prefixes()) {
-    result.for_each_pair([&](int row, auto column, float x, float y) {
-      out.store_part(row, static_cast<int>(column),
-                     {std::bit_cast<std::uint32_t>(x), std::bit_cast<std::uint32_t>(y)});
+    result.for_each_piece([&](int row, auto column, auto... x) {
+      out.store_part(row, static_cast<int>(column), {std::bit_cast<std::uint32_t>(x)...});
     });
     return;
   }
@@ -161,10 +160,9 @@ TANDEM_DEVICE void store_partial(const DecodeArguments& args, const WorkTile& wo
     hw::store_kept(partial + layout.statistics(row),
                    {std::bit_cast<std::uint32_t>(reference), std::bit_cast<std::uint32_t>(sum)});
   });
-  result.for_each_pair([&](int row, auto column, float x, float y) {
-    if (row >= rows) return;
-    hw::store_kept(partial + layout.output(row, column),
-                   {std::bit_cast<std::uint32_t>(x), std::bit_cast<std::uint32_t>(y)});
+  result.for_each_piece([&](int row, auto column, auto... x) {
+    if (row < rows)
+      hw::store_kept(partial + layout.output(row, column), {std::bit_cast<std::uint32_t>(x)...});
   });
 }
 
@@ -307,16 +305,20 @@ struct Merge {
   }
 };
 
-/// Merges all parts of the work tile's stream, in their order. Of the rounds over its chunks, slice number
-/// `slice` of `slices`.
-template <auto V, int slices = 1>
+/// Of the rounds over a tile's chunks, those that one block makes: every `count`-th.
+struct Slice {
+  int index = 0, count = 1;
+};
+
+/// Merges all parts of the work tile's stream, in their order.
+template <auto V>
 TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, const StreamParts& parts,
-                         int slice = 0) {
+                         const Slice& slice = {}) {
   const OutputRows<V> out(args, work);
   const Merge<V> merge{args, parts, out};
   constexpr int stride = merge.rounds * V.consumer_threads();
-  for (int chunk = slice * stride + static_cast<int>(hw::warp_index()) * hw::warp_size;
-       chunk < merge.chunks(); chunk += slices * stride) {
+  for (int chunk = slice.index * stride + static_cast<int>(hw::warp_index()) * hw::warp_size;
+       chunk < merge.chunks(); chunk += slice.count * stride) {
     MergedChunk merged[merge.rounds];
     for (int first = 0; first < parts.parts; first += merge.group) merge.add_group(merged, chunk, first);
     TANDEM_UNROLL

@@ -61,7 +61,7 @@ struct PlainResult {
 
   /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements.
   template <typename Visit>
-  TANDEM_DEVICE void for_each_pair(Visit visit) const {
+  TANDEM_DEVICE void for_each_piece(Visit visit) const {
     const int column = 2 * static_cast<int>(hw::lane_index() % 4);
     TANDEM_UNROLL
     for (int j = 0; j < V.head_dim / 2; j += 2) {

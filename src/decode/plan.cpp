@@ -426,15 +426,24 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
   return record;
 }
 
+/// Into how many slices a stream's merge is divided: so many that the blocks of all places, or those that
+/// have something to merge, fill the multiprocessors about once. Each takes its time to find that out.
+int log2_slices_of(const DecodeArguments& args, int places, int most_slices) {
+  const int merging = std::min(args.batch * args.streams.value(), places);
+  constexpr int blocks = 4 * core::hopper_sm_count;
+  const int wanted = std::max(2 * blocks / places, blocks / std::max(1, merging));
+  return std::bit_width(static_cast<unsigned>(std::clamp(wanted, 1, most_slices))) - 1;
+}
 launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& step) {
   const DecodeArguments& args = step.arguments;
   launch::Record<CombineFamily> record{
       {step.variant.operand, step.variant.value_dim, step.variant.query_rows, step.variant.queries},
       0,
-      {args}};
-  const bool may_cut = step.blocks > 0 && args.merges_apart;
-  if (may_cut)
-    record.blocks = (args.teams.count.value() - 1) * args.teams.team_blocks.value() * record.variant.slices();
+      {args, 0}};
+  const int places = (args.teams.count.value() - 1) * args.teams.team_blocks.value();
+  if (step.blocks == 0 || !args.merges_apart || places == 0) return record;
+  record.arguments.log2_slices = log2_slices_of(args, places, record.variant.most_slices());
+  record.blocks = places << record.arguments.log2_slices;
   return record;
 }
 

@@ -126,21 +126,16 @@ struct TransposedResult {
     for (int m = 0; m < V.value_dim / 64; ++m) store_transposed<V>(tile, 64 * m, output[m]);
   }
 
-  /// Warp: visit(row, column, x, y) for the thread's pairs of neighbouring elements of O. Of two threads that
-  /// hold neighbouring rows of O^T, the even one takes the even columns, the other the odd ones.
+  /// visit(row, column, x) for the thread's elements of O: eight threads of a warp have those of a sector of
+  /// 32 bytes. A piece of two neighbours would take a shuffle and many instructions, which a block that
+  /// stores once or twice has to fetch first.
   template <typename Visit>
-  TANDEM_DEVICE void for_each_pair(Visit visit) const {
-    const bool odd = hw::lane_index() / 4 % 2 != 0;
+  TANDEM_DEVICE void for_each_piece(Visit visit) const {
     TANDEM_UNROLL
-    for (int m = 0; m < V.value_dim / 64; ++m) {
+    for (int j = 0; j < V.query_rows / 2; ++j) {
       TANDEM_UNROLL
-      for (int j = 0; j < V.query_rows / 2; j += 2) {
-        const float even_column = output[m][j], odd_column = output[m][j + 1];
-        const float received = hw::shuffle_xor(odd ? even_column : odd_column, 4);
-        const int row = column_of(own_column(j)) + (odd ? 1 : 0);
-        const int column = 64 * m + upper_row_of_thread() + j % 4 / 2 * 8 - (odd ? 1 : 0);
-        visit(row, column, odd ? received : even_column, odd ? odd_column : received);
-      }
+      for (int m = 0; m < V.value_dim / 64; ++m)
+        visit(column_of(own_column(j)), 64 * m + upper_row_of_thread() + j % 4 / 2 * 8, output[m][j]);
     }
   }
 };

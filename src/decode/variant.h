@@ -123,11 +123,11 @@ struct CombineVariant {
 
   static constexpr int threads() { return hw::warpgroup_size; }
   static constexpr int consumer_threads() { return threads(); }
-  /// Blocks that share a tile's chunks of four elements.
-  constexpr int slices() const { return query_rows * value_dim / 4 / (threads() * merge_rounds()); }
+  /// Blocks that can share a tile's chunks of four elements: then each has one for every thread.
+  constexpr int most_slices() const { return query_rows * value_dim / 4 / threads(); }
   static constexpr int merge_group() { return 16; }
   constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
-  constexpr int merge_rounds() const { return query_rows > 64 || query_rows * value_dim > 16384 ? 2 : 1; }
+  static constexpr int merge_rounds() { return 1; }
 
   friend constexpr bool operator==(const CombineVariant&, const CombineVariant&) = default;
 };

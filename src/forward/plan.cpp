@@ -342,7 +342,7 @@ MapBoxes map_boxes(const core::ForwardProblem& problem, const ForwardVariant& va
 std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const ForwardVariant& variant) {
   if (!problem.varlen.given) return 0;
   // Each sequence has at most one tile that is not full.
-  const std::int64_t tile_queries = variant.block_m >> tiling_of(problem, variant).packing.log2_heads;
+  const std::int64_t tile_queries = queries_of_tile(variant, tiling_of(problem, variant).packing);
   const std::int64_t of_bound = problem.batch() * ((problem.q_len() + tile_queries - 1) / tile_queries);
   if (problem.varlen.split_keys > 0) return of_bound;
   const std::int64_t rows = problem.q.shape[0] * problem.q.shape[1];
@@ -426,7 +426,7 @@ launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
   if (record.blocks == 0) return record;
   ForwardArguments args = make_arguments(problem, variant, 1);
   args.varlen.tile_list = static_cast<std::int32_t*>(workspace);
-  const int tile_queries = variant.block_m >> args.packing.log2_heads;
+  const auto tile_queries = static_cast<int>(queries_of_tile(variant, args.packing));
   record.arguments = {
       args,         cache_arguments(problem),
       tile_queries, section_size(problem, args, tile_queries, grid_size(problem, variant, sm_count)),

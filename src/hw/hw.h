@@ -264,7 +264,7 @@ TANDEM_DEVICE float unpack_high(std::uint32_t word);
 
 /// 16 bytes at once; `address` is a multiple of 16. PTX st.global.
 TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]);
-/// 8 or 16 bytes that somebody reads soon: L2 keeps them before others. PTX st.global.L2::cache_hint.
+/// 4, 8 or 16 bytes that somebody reads soon: L2 keeps them before others. PTX st.global.L2::cache_hint.
 template <int count>
 TANDEM_DEVICE void store_kept(void* address, const std::uint32_t (&words)[count]);
 TANDEM_DEVICE void store_global(float* address, float value);

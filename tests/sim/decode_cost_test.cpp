@@ -31,6 +31,7 @@ std::vector<DecodeVariant> kernels_of_128() {
 }
 
 TEST(DecodeCost, ALongerStreamInWholeSharesCostsMoreByItsBlocksAlone) {
+  int slowed = 0;
   for (const DecodeVariant& v : kernels_of_128()) {
     const auto whole_us = [&v](std::int64_t units) {
       return us(problem_of({.batch = multiprocessors / 2, .capacity = units * v.block_n}), v, units);
@@ -40,10 +41,41 @@ TEST(DecodeCost, ALongerStreamInWholeSharesCostsMoreByItsBlocksAlone) {
     EXPECT_GT(third, 0);
     EXPECT_NEAR(whole_us(4) - whole_us(3), third, 1e-9);
     EXPECT_GE(seventh, third - 1e-9);
+    slowed += seventh > 1.1 * third ? 1 : 0;
     EXPECT_LE(seventh, 1.4 * third);
     EXPECT_NEAR(whole_us(40) - whole_us(39), seventh, 0.05 * seventh);
     EXPECT_GT(whole_us(2), whole_us(1));
   }
+  EXPECT_GT(slowed, 2) << "kernels that read as fast as they can";
+}
+
+TEST(DecodeCost, PairsOfBlocksReadSlowerThanBlocksAloneOnceQueuesAreFull) {
+  const auto of_eight_rows = [](int block_n, int resident, std::int64_t keys) {
+    for (const DecodeVariant& v : kernels_of_128())
+      if (v.query_rows == 8 && v.block_n == block_n && v.resident == resident)
+        return us(problem_of({.batch = 4 * multiprocessors, .capacity = keys}), v, keys / block_n);
+    ADD_FAILURE() << "no such kernel";
+    return 0.;
+  };
+  const double pairs = of_eight_rows(64, 2, 8192), alone = of_eight_rows(128, 1, 8192);
+  EXPECT_GT(pairs, 1.08 * alone);
+  EXPECT_LT(pairs, 1.12 * alone) << "memory has nine tenths of its rate";
+  EXPECT_LT(of_eight_rows(64, 2, 256), of_eight_rows(128, 1, 256)) << "they hide each other's waits";
+}
+
+TEST(DecodeCost, AWidePartialResultCostsByItsNumbers) {
+  // One kernel's tile has twice the rows of the other's, and nothing else of the cut differs.
+  const auto cut_us = [](const DecodeVariant& v) {
+    const DecodeProblem whole = problem_of({.batch = 66, .group = v.query_rows, .capacity = 4 * v.block_n});
+    const DecodeProblem halves = problem_of({.batch = 33, .group = v.query_rows, .capacity = 8 * v.block_n});
+    return us(halves, v, 4) - us(whole, v, 4);
+  };
+  double of_64 = 0, of_128 = 0;
+  for (const DecodeVariant& v : kernels_of_128()) {
+    if (!v.paired() || v.lists_queries()) continue;
+    (v.query_rows == 64 ? of_64 : of_128) = cut_us(v);
+  }
+  EXPECT_NEAR(of_128 - of_64, 64 * 128 / 1024 * 0.3, 0.01);
 }
 
 TEST(DecodeCost, MoreThanARoundOfStreamsCostsAnotherRound) {

@@ -374,10 +374,10 @@ TEST(DecodePlans, WhereTilesAreWideTheCombineKernelHasBlocksForEachPlaceButTheFi
     const auto step = decode::make_record(p, v, 132, at<void>(17));
     const auto combine = decode::make_combine_record(step);
     const decode::GridShape grid = decode::grid_shape(p, v, 132);
-    const std::int64_t slices = v.query_rows * v.value_dim / 4 / 128 /
-                                (v.query_rows > 64 || v.query_rows * v.value_dim > 64 * 256 ? 2 : 1);
+    const std::int64_t slices = std::int64_t{1} << combine.arguments.log2_slices;
     const bool merges = step.arguments.merges_apart && grid.usual.teams > 1;
     EXPECT_EQ(combine.blocks, merges ? (grid.blocks() - grid.usual.team_blocks) * slices : 0);
+    EXPECT_LE(slices, v.query_rows * v.value_dim / 4 / 128) << "a chunk of a tile for each thread";
     if (combine.blocks == 0) return;
     ++apart;
     EXPECT_EQ(combine.variant, (decode::CombineVariant{v.operand, v.value_dim, v.query_rows}));

@@ -315,7 +315,7 @@ TANDEM_SIM_INLINE void store_global(void* address, const std::uint32_t (&words)[
 }
 template <int count>
 TANDEM_SIM_INLINE void store_kept(void* address, const std::uint32_t (&words)[count]) {  // there is no L2
-  static_assert(count == 2 || count == 4);
+  static_assert(count == 1 || count == 2 || count == 4);
   sim::store_global(address, words, sizeof words);
 }
 TANDEM_SIM_INLINE void store_global(float* address, float value) {

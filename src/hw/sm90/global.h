@@ -13,9 +13,12 @@ TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]) 
 }
 template <int count>
 TANDEM_DEVICE void store_kept(void* address, const std::uint32_t (&words)[count]) {
-  static_assert(count == 2 || count == 4);
+  static_assert(count == 1 || count == 2 || count == 4);
   const std::uint64_t policy = l2_policy(CachePolicy::evict_last);
-  if constexpr (count == 2) {
+  if constexpr (count == 1) {
+    asm volatile("st.global.L2::cache_hint.b32 [%0], %1, %2;\n" ::"l"(address), "r"(words[0]), "l"(policy)
+                 : "memory");
+  } else if constexpr (count == 2) {
     asm volatile("st.global.L2::cache_hint.v2.b32 [%0], {%1, %2}, %3;\n" ::"l"(address), "r"(words[0]),
                  "r"(words[1]), "l"(policy)
                  : "memory");
