@@ -76,9 +76,8 @@ bool has_prices(const DecodeProblem& problem) {
          !problem.listed.given;
 }
 
-/// Without prices: the narrowest tile that has room for all rows, or else the widest; that of 32 where the
-/// step is not for study, since the one of 64 would merge its fixed splits for too long. Narrow ones come
-/// first.
+/// Without prices: the narrowest tile with room for all rows (they come first), or else the widest; at most
+/// 32 rows where the step is not for study, since 64 would merge its fixed splits for too long.
 bool is_better_by_rows(const DecodeProblem& problem, const DecodeVariant& variant,
                        const DecodeVariant* chosen) {
   const int most_rows = problem.kernel == TANDEM_DECODE_AUTO ? 32 : 64;
@@ -426,14 +425,15 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
   return record;
 }
 
-/// Into how many slices a stream's merge is divided: so many that the blocks of all places, or those that
-/// have something to merge, fill the multiprocessors about once. Each takes its time to find that out.
+/// Of a stream's merge: as many as fill the multiprocessors about once, with blocks that may have nothing
+/// to merge, since each takes its time to find that out, or with those that have.
 int log2_slices_of(const DecodeArguments& args, int places, int most_slices) {
   const int merging = std::min(args.batch * args.streams.value(), places);
   constexpr int blocks = 4 * core::hopper_sm_count;
   const int wanted = std::max(2 * blocks / places, blocks / std::max(1, merging));
   return std::bit_width(static_cast<unsigned>(std::clamp(wanted, 1, most_slices))) - 1;
 }
+
 launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& step) {
   const DecodeArguments& args = step.arguments;
   launch::Record<CombineFamily> record{
