@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <gtest/gtest.h>
+#include <string>
 #include <vector>
 
 #include "decode/cost.h"
@@ -304,6 +305,26 @@ TEST(DecodeCost, FewLatentRowsOfALongSequenceAreMergedByAKernelOfTheirOwn) {
       EXPECT_TRUE(step.arguments.merges_apart) << "47 and 119 us where one block merged";
       EXPECT_GT(decode::make_combine_record(step).blocks, multiprocessors);
       EXPECT_LT(decode::estimated_us(p, v), capacity == 8192 ? 24 : 70);
+    }
+  }
+}
+
+TEST(DecodeCost, BlocksThatCombineFillTheChipAboutOnceHoweverManyStreamsThereAre) {
+  constexpr std::int64_t at_once = 4 * multiprocessors;  // by their registers
+  for (const DecodeVariant& v : kernels_of_128()) {
+    if (!v.merges_apart() || v.lists_queries()) continue;
+    for (const std::int64_t batch : {1, 3, 17, 63, 90, 500}) {
+      const DecodeProblem p =
+          problem_of({.batch = batch, .group = v.query_rows, .capacity = 37 * v.block_n + 1});
+      const auto step = decode::make_record(p, v, multiprocessors, nullptr);
+      const auto combine = decode::make_combine_record(step);
+      ASSERT_GT(combine.blocks, 0);
+      SCOPED_TRACE("batch " + std::to_string(batch) + ", rows " + std::to_string(v.query_rows));
+      const std::int64_t slices = std::int64_t{1} << combine.arguments.log2_slices;
+      const std::int64_t places = combine.blocks / slices, merging = std::min(batch, places);
+      const bool twice_is_too_many = 2 * combine.blocks > 2 * at_once && 2 * merging * slices > at_once;
+      EXPECT_TRUE(slices == combine.variant.most_slices() || twice_is_too_many);
+      EXPECT_TRUE(slices == 1 || combine.blocks <= 2 * at_once || merging * slices <= at_once);
     }
   }
 }
