@@ -59,6 +59,7 @@ std::string name_of(const DecodeVariant& v) {
   if (v.values_in_keys()) name.append("/").append(std::to_string(v.value_dim));
   return name + algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) + "x" +
          std::to_string(v.block_n) + "x" + std::to_string(v.stages) + (v.resident > 1 ? " by two" : "") +
+         (v.turns > 1 ? " in turns" : "") +
          (v.shares_prefixes() ? " sharing"
           : v.lists_queries() ? " listed"
                               : "") +

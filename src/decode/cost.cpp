@@ -64,6 +64,9 @@ constexpr double launch_us = 4.09, partial_us = 0.50;
 constexpr double known_stream_us = 0.97, known_keys_us = 0.67;
 /// Keys of a part that one block visits, whatever the others' lengths.
 constexpr std::int64_t most_known_keys = 1024;
+/// Of warpgroups that take streams in turns: what is left of memory's rate and L2's; and of a stream, however
+/// short it is, since each finds all of them.
+constexpr double turns_rate = 0.95, turn_us = 1.6;
 /// Of a merge in the kernel: at all, and for each round of loads.
 constexpr double merge_us = 0.33, round_us = 0.73;
 /// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
@@ -139,6 +142,15 @@ Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const Tea
   return cut;
 }
 
+/// What a block of keys takes of warpgroups that take streams in turns: they begin streams and visit blocks
+/// beside one another, as far as the ring has room for several streams.
+double block_us_in_turns(const DecodeVariant& variant, const TilePrice& price, const Cut& cut) {
+  if (variant.turns == 1) return price.block_us;
+  const auto units = static_cast<double>(std::min(cut.units, cut.share));
+  const double together = std::clamp(variant.stages / units, 1., static_cast<double>(variant.turns));
+  return std::max((price.block_us + price.stream_us / units) / together, turn_us / units);
+}
+
 /// What it takes to bring the parts of cut streams together.
 double merging_us(const DecodeVariant& variant, const Cut& cut) {
   constexpr int parts_in_flight = 16;
@@ -180,11 +192,12 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
   const double bytes = static_cast<double>(row_bytes * variant.block_n) * (variant.values_in_keys() ? 1 : 2) *
                        (padded ? 1.35 : 1);
   const auto row_tiles = static_cast<double>(streams_of(problem, variant) / problem.kv_heads());
+  const double rate = variant.turns > 1 ? turns_rate : 1;
   return {block_us,
           bytes,
           row_tiles,
-          memory_rate,
-          odd_rows ? odd_row_rate : (variant.splits_keys() ? split_keys_rate : l2_rate),
+          rate * memory_rate,
+          rate * (odd_rows ? odd_row_rate : (variant.splits_keys() ? split_keys_rate : l2_rate)),
           bytes / row_tiles / stream_rate_of(variant),
           variant.values_in_keys()};
 }
@@ -247,8 +260,9 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
   if (grid.blocks() == 0) return 0;
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const TilePrice price = price_of(variant);
-  const double us = launch_us + price.stream_us * cut.streams_begun() +
-                    share_us(cut, reading_of(problem, variant, price.block_us), variant.resident);
+  const double streams = variant.turns == 1 ? cut.streams_begun() : 1;  // others begin beside them
+  const Reading reading = reading_of(problem, variant, block_us_in_turns(variant, price, cut));
+  const double us = launch_us + price.stream_us * streams + share_us(cut, reading, variant.resident);
   const std::int64_t parts = known_parts(problem, variant, grid, share);
   if (parts == 1) return us - known_stream_us - known_keys_us;
   return us + merging_us(variant, cut) - (parts > 1 ? known_stream_us : 0);

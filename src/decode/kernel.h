@@ -62,6 +62,21 @@ TANDEM_DEVICE void clear_columns(const DecodeArguments& args, DecodeShared<V>& s
   for (auto& block : shared.v.block)
     for (auto& tile : block.tile)
       tile::clear_columns_beyond({args.v, args.value_box_columns}, tile, thread, V.consumer_threads());
+  if constexpr (V.turns > 1) {  // each has cleared for all
+    hw::fence_async_proxy();
+    hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::all_consumers), V.consumer_threads());
+  }
+}
+
+/// The own turn's next work, from the one that the scheduler has given on.
+template <DecodeVariant V>
+TANDEM_DEVICE WorkTile to_own_turn(Consumer<V>& consumer, SplitSchedulerOf<V>& scheduler, WorkTile work,
+                                   int turns_before) {
+  for (; turns_before > 0 && work.exists(); --turns_before) {
+    consumer.pass(work);
+    work = scheduler.next();
+  }
+  return work;
 }
 
 template <DecodeVariant V>
@@ -74,15 +89,17 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
     typename Consumer<V>::Queries queries{};
     const bool early = scheduler.knows_stream();
     if (early && scheduler.known_stream().exists()) consumer.fetch_queries(scheduler.known_stream(), queries);
-    WorkTile work = scheduler.first(), next{};
+    WorkTile work = to_own_turn(consumer, scheduler, scheduler.first(), own_turn<V>()), next{};
     if (!early && work.exists()) consumer.fetch_queries(work, queries);
     for (; work.exists(); work = next) {
       consumer.place_queries(work, queries);
-      next = scheduler.next();
+      if constexpr (V.turns > 1) consumer.advance_past_others();
+      next = to_own_turn(consumer, scheduler, scheduler.next(), V.turns - 1);
       if (next.exists()) consumer.fetch_queries(next, queries);
       attend_and_finish(consumer, scheduler, work);
     }
   } else {
+    static_assert(V.turns == 1);
     for (WorkTile work = scheduler.first(); work.exists(); work = scheduler.next()) {
       consumer.load_queries(work);
       attend_and_finish(consumer, scheduler, work);
@@ -117,6 +134,8 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   if (hw::thread_index() == 0) {
     shared.k_pipeline.init(V.threads_of_block() / hw::warp_size);
     shared.v_pipeline.init(V.threads_of_block() / hw::warp_size);
+    if constexpr (V.turns > 1)
+      for (hw::Barrier& turn : shared.turns) hw::barrier_init(turn, warps);
     hw::fence_barrier_init();
   }
   const bool producer = hw::warp_index() == V.consumer_threads() / hw::warp_size;

@@ -65,7 +65,7 @@ tandem_decode_kernel resolve(const DecodeProblem& problem) {
 
 /// What serves only where there is much to read, or streams are short; wide tiles are always two to a
 /// multiprocessor where they fit.
-bool is_narrow_twin(const DecodeVariant& variant) { return variant.resident > 1 && variant.query_rows <= 16; }
+bool is_narrow_twin(const DecodeVariant& variant) { return !variant.is_alone() && variant.query_rows <= 16; }
 
 /// Whether values have as many columns as keys; those that have fewer lie in the keys.
 bool values_are_as_wide(const DecodeProblem& problem) { return problem.value_dim() == problem.head_dim(); }
@@ -223,15 +223,15 @@ bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
          variant.values_in_keys() != values_are_as_wide(problem) && variant.two_part_keys == problem.has_qv();
 }
 
-/// Tiles that were measured: those of which up to four have room for all rows, or for 64 of them; if
-/// positions can be counted. One whose warpgroups split the keys may be three quarters empty: its products
-/// take no longer for that.
+/// Tiles that were measured: those of which up to four, in turns one, have room for all rows, or for 64 of
+/// them; if positions can be counted. One whose warpgroups split the keys may be three quarters empty: its
+/// products take no longer for that.
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
   if (!can_count_positions(problem, variant)) return false;
   if (problem.block_m > 0) return true;  // for study
   constexpr std::int64_t narrowest = 8, widest = 64;
   const std::int64_t rows = rows_of(problem);
-  return 4 * variant.query_rows >= std::min(rows, widest) &&
+  return (variant.turns > 1 ? 1 : 4) * variant.query_rows >= std::min(rows, widest) &&
          (variant.query_rows < (variant.splits_keys() ? 4 : 2) * rows || variant.query_rows == narrowest);
 }
 

@@ -13,10 +13,10 @@ namespace tandem::decode {
 template <DecodeVariant V>
 TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, float (&maxima)[own_columns<V.query_rows>]) {
   constexpr int own = own_columns<V.query_rows>;
-  auto& shared = consumer.shared.own.exchange.maxima;
+  auto& shared = consumer.own().exchange.maxima;
   if (hw::lane_index() < 4) {
     TANDEM_UNROLL
-    for (int k = 0; k < own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
+    for (int k = 0; k < own; ++k) shared[own_warp<V>()][column_of(k)] = maxima[k];
   }
   sync_consumers<V>();
   TANDEM_UNROLL
@@ -31,7 +31,7 @@ template <DecodeVariant V>
 TANDEM_DEVICE void store_probabilities(Consumer<V>& consumer, const TransposedScores<V>& scores) {
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
-    store_transposed<V>(consumer.shared.own.p[tile], 0, scores[tile]);
+    store_transposed<V>(consumer.own().p[tile], 0, scores[tile]);
   }
 }
 
@@ -48,7 +48,7 @@ TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& resu
       const auto& tile = values.tile[step / steps];
       hw::wgmma_ss<V.operand, V.query_rows, hw::Major::k, hw::Major::mn>(
           result.output[m], tile.mn_major(step % steps).advanced(m * tile.panel_bytes),
-          consumer.shared.own.p[step / steps].k_major(step % steps), hw::Accumulate::add);
+          consumer.own().p[step / steps].k_major(step % steps), hw::Accumulate::add);
     }
   }
   hw::wgmma_commit();
@@ -56,13 +56,17 @@ TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& resu
 
 template <DecodeVariant V>
 TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const WorkTile& work, TransposedResult<V>& result) {
+  if constexpr (V.turns > 1) {
+    consumer.await_turn();
+    if (work.begin >= work.end) consumer.pass_turn();
+  }
   for (int key = work.begin; key < work.end; key += V.block_n) {
     float scores[V.subtiles()][V.query_rows / 2], maxima[result.own], correction[result.own];
 
     consumer.wait_keys(work, key);
     start_scores(consumer, scores);  // S = K[range(kv_start, kv_start+BN),:] @ Q'
     hw::wgmma_wait<0>();
-    consumer.release_keys();
+    if constexpr (V.turns == 1) consumer.release_keys();
 
     mask_and_reduce(consumer, work, key, scores, maxima);
     exchange_maxima(consumer, maxima);                                            // col_max = colmax(S)
@@ -73,6 +77,9 @@ TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const WorkTile& work, 
     sync_consumers<V>();
 
     consumer.wait_values();
+    // Not before: keys that have come tell who waits for the values beside them that those a round before
+    // have.
+    if constexpr (V.turns > 1) consumer.release_keys();
     start_output(consumer, result);  // O += (V[range(kv_start, kv_start+BN), :])' @ P
     hw::wgmma_wait<0>();
     consumer.release_values();
@@ -82,12 +89,12 @@ TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const WorkTile& work, 
 /// Sums of columns over the keys of all threads.
 template <DecodeVariant V>
 TANDEM_DEVICE void complete_shared_p(Consumer<V>& consumer, TransposedResult<V>& result) {
-  auto& sums = consumer.shared.own.exchange.sums;
+  auto& sums = consumer.own().exchange.sums;
   TANDEM_UNROLL
   for (float& sum : result.softmax.sum) sum = column_sum(sum);
   if (hw::lane_index() < 4) {
     TANDEM_UNROLL
-    for (int k = 0; k < result.own; ++k) sums[own_warp()][column_of(k)] = result.softmax.sum[k];
+    for (int k = 0; k < result.own; ++k) sums[own_warp<V>()][column_of(k)] = result.softmax.sum[k];
   }
   sync_consumers<V>();
   TANDEM_UNROLL

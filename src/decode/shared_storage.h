@@ -96,11 +96,12 @@ struct DecodeShared {
 
   KeyBlock k[V.stages];
   ValueBlocks<KeyBlock, V> v;
-  tile::SharedTile<V.query_rows, V.head_dim> q;
-  AlgorithmShared<V, V.algorithm> own;
+  tile::SharedTile<V.query_rows, V.head_dim> q[V.turns];
+  AlgorithmShared<V, V.algorithm> own[V.turns];
   tile::Pipeline<V.stages> k_pipeline;
   tile::Pipeline<V.stages> v_pipeline;
-  std::uint32_t last_arriver;
+  std::uint32_t last_arriver[V.turns];
+  hw::Barrier turns[V.turns];  ///< completes when the turn before has seen its work's last keys
 
   TANDEM_DEVICE KeyBlock& values(int stage) {
     if constexpr (V.values_in_keys()) {

@@ -20,8 +20,9 @@ TANDEM_DEVICE int column_of(int k) { return k / 2 * 8 + 2 * static_cast<int>(hw:
 constexpr int own_column(int accumulator) { return accumulator / 4 * 2 + accumulator % 2; }
 
 /// The thread's row in a tile of 64, without 8 * i.
+template <DecodeVariant V>
 TANDEM_DEVICE int upper_row_of_thread() {
-  return tile::upper_row(own_warp(), static_cast<int>(hw::lane_index()));
+  return tile::upper_row(own_warp<V>(), static_cast<int>(hw::lane_index()));
 }
 
 /// Over the eight lanes that hold the same columns.
@@ -35,7 +36,7 @@ TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulat
   constexpr int count =
       V.query_rows == 8 ? 2 : 4;  // matrices at once: two halves of 16 columns, one or two of 8 rows
   const int lane = static_cast<int>(hw::lane_index());
-  const int column = first + 16 * own_warp() + lane / 8 % 2 * 8;
+  const int column = first + 16 * own_warp<V>() + lane / 8 % 2 * 8;
   TANDEM_UNROLL
   for (int j = 0; j < V.query_rows / 2; j += 2 * count) {
     std::uint32_t matrices[count];
@@ -97,7 +98,7 @@ struct TransposedResult {
   /// visit(row, reference, sum), once for every row of the tile.
   template <typename Visit>
   TANDEM_DEVICE void for_each_row(Visit visit) const {
-    if (hw::thread_index() >= 4) return;
+    if (tile_thread<V>() >= 4) return;
     TANDEM_UNROLL
     for (int k = 0; k < own; ++k) visit(column_of(k), softmax.reference[k], softmax.sum[k]);
   }
@@ -135,7 +136,7 @@ struct TransposedResult {
     for (int j = 0; j < V.query_rows / 2; ++j) {
       TANDEM_UNROLL
       for (int m = 0; m < V.value_dim / 64; ++m)
-        visit(column_of(own_column(j)), 64 * m + upper_row_of_thread() + j % 4 / 2 * 8, output[m][j]);
+        visit(column_of(own_column(j)), 64 * m + upper_row_of_thread<V>() + j % 4 / 2 * 8, output[m][j]);
     }
   }
 };
@@ -150,7 +151,7 @@ TANDEM_DEVICE void start_scores(Consumer<V>& consumer, TransposedScores<V>& scor
     TANDEM_UNROLL
     for (int step = 0; step < V.head_dim / tile::k_step; ++step) {
       hw::wgmma_ss<V.operand, V.query_rows, hw::Major::k>(
-          scores[tile], keys.tile[tile].k_major(step), consumer.shared.q.k_major(step),
+          scores[tile], keys.tile[tile].k_major(step), consumer.q().k_major(step),
           step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
     }
   }
@@ -171,7 +172,7 @@ TANDEM_DEVICE void mask_and_reduce(const Consumer<V>& consumer, const WorkTile& 
       const RowLimits limits = consumer.limits_of(work, column_of(k));
       TANDEM_UNROLL
       for (int i = 0; i < 2 * V.subtiles(); ++i) {
-        const int own_key = key + i / 2 * 64 + upper_row_of_thread() + i % 2 * 8;
+        const int own_key = key + i / 2 * 64 + upper_row_of_thread<V>() + i % 2 * 8;
         const bool seen = own_key >= limits.begin && own_key < limits.end;
         float& score = scores[i / 2][k / 2 * 4 + i % 2 * 2 + k % 2];
         score = seen ? score : tile::minus_infinity;

@@ -53,11 +53,16 @@ struct DecodeVariant {
   Element element = Element::e4m3;  ///< of an 8-bit cache
   bool hadamard = false;            ///< keys of an 8-bit cache may be kept times a Hadamard matrix
   Queries queries = Queries::uniform;
+  /// Warpgroups of consumers that take streams in turns from one ring: while one waits between its products,
+  /// or between its streams, the others are at work.
+  int turns = 1;
 
   constexpr bool paired() const { return algorithm == Algorithm::paired; }
-  /// One warpgroup of consumers, or two, and one producer warp, with idle ones beside it where registers
-  /// move: that takes whole warpgroups.
-  constexpr int consumer_threads() const { return (paired() ? 2 : 1) * hw::warpgroup_size; }
+  /// That are at work on a tile together: one warpgroup, or two.
+  constexpr int tile_threads() const { return (paired() ? 2 : 1) * hw::warpgroup_size; }
+  /// All consumers, and one producer warp, with idle ones beside it where registers move: that takes whole
+  /// warpgroups.
+  constexpr int consumer_threads() const { return turns * tile_threads(); }
   constexpr int threads() const {
     return consumer_threads() + (paired() ? hw::warpgroup_size : hw::warp_size);
   }
@@ -69,7 +74,7 @@ struct DecodeVariant {
   /// Whether each takes every other block of keys; else all take all blocks.
   constexpr bool splits_keys() const { return shares_rows() && !values_in_keys(); }
   /// That visit a block of keys.
-  constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : consumer_threads(); }
+  constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : tile_threads(); }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
   constexpr bool values_in_keys() const { return value_dim < head_dim; }
   /// Whether boxes bring only the columns that rows have, and tiles' other columns are cleared once. 8-bit
@@ -82,7 +87,7 @@ struct DecodeVariant {
   constexpr bool knows_streams() const {
     const bool has_no_register =
         resident == 2 && ((head_dim == 64 && query_rows == 8) || (eight_bit() && query_rows == 32));
-    return !lists_queries() && !has_no_register;
+    return !lists_queries() && !has_no_register && turns == 1;
   }
   /// Of the products.
   constexpr hw::Operand products() const { return eight_bit() ? hw::Operand::fp16 : operand; }
@@ -97,8 +102,10 @@ struct DecodeVariant {
     return (stream_overhead_bytes + block_bytes() / 2) / block_bytes();
   }
 
+  /// Whether its consumers have a multiprocessor's registers for themselves.
+  constexpr bool is_alone() const { return resident == 1 && turns == 1; }
   /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out.
-  constexpr bool has_long_steps() const { return query_rows <= 16 && resident == 1 && !merges_apart(); }
+  constexpr bool has_long_steps() const { return query_rows <= 16 && is_alone() && !merges_apart(); }
   /// Whether a kernel of its own merges the parts of cut streams (combine.h): the last block to arrive would
   /// read those of a large tile for longer than that kernel takes to begin.
   constexpr bool merges_apart() const {
@@ -106,11 +113,14 @@ struct DecodeVariant {
   }
   /// Whether that kernel is the only way, so that there are no fixed splits.
   constexpr bool never_merges() const { return paired(); }
+  /// Whether there are fixed splits. A block has several of one stream, and says once that all are stored:
+  /// those in turns do not know that of one another.
+  constexpr bool has_fixed_splits() const { return !never_merges() && turns == 1; }
 
   /// Of a merge in the kernel: parts, and rounds over a tile's chunks, that are in flight together; what
   /// registers allow.
-  constexpr int merge_group() const { return query_rows <= (resident == 1 ? 32 : 16) ? 16 : 8; }
-  constexpr int merge_rounds() const { return query_rows <= 16 && resident == 1 ? 2 : 1; }
+  constexpr int merge_group() const { return turns == 1 && query_rows <= (resident == 1 ? 32 : 16) ? 16 : 8; }
+  constexpr int merge_rounds() const { return query_rows <= 16 && is_alone() ? 2 : 1; }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;
 };
@@ -122,7 +132,8 @@ struct CombineVariant {
   Queries queries = Queries::uniform;  ///< of the step
 
   static constexpr int threads() { return hw::warpgroup_size; }
-  static constexpr int consumer_threads() { return threads(); }
+  static constexpr int tile_threads() { return threads(); }
+  static constexpr int turns = 1;
   /// Blocks that can share a tile's chunks of four elements: then each has one for every thread.
   constexpr int most_slices() const { return query_rows * value_dim / 4 / threads(); }
   static constexpr int merge_group() { return 16; }

@@ -34,6 +34,7 @@ std::vector<DecodeVariant> kernels_of_128() {
 TEST(DecodeCost, ALongerStreamInWholeSharesCostsMoreByItsBlocksAlone) {
   int slowed = 0;
   for (const DecodeVariant& v : kernels_of_128()) {
+    if (v.turns > 1) continue;  // a stream's blocks cost less where it leaves others room in the ring
     const auto whole_us = [&v](std::int64_t units) {
       return us(problem_of({.batch = multiprocessors / 2, .capacity = units * v.block_n}), v, units);
     };
@@ -201,7 +202,7 @@ const DecodeVariant& cheapest(const Measured& step, const DecodeProblem& p) {
   const DecodeVariant* found = nullptr;
   for (const DecodeVariant& v : table) {
     const bool measured = std::ranges::any_of(step.times, [&v](const Measured::Time& time) {
-      return time.query_rows == v.query_rows && time.resident == v.resident;
+      return time.query_rows == v.query_rows && time.resident == v.resident && v.turns == 1;
     });
     if (measured && v.algorithm == decode::Algorithm::shared_p && v.head_dim == p.head_dim() &&
         v.operand == hw::Operand::bf16 &&
@@ -225,6 +226,34 @@ TEST(DecodeCost, TheKernelOfOneWarpgroupThatIsCheapestTookAtMostATenthLongerThan
                                     << p.capacity() << " keys: " << v.query_rows << " rows, " << v.resident);
     ASSERT_GT(chosen, 0) << "was not measured";
     EXPECT_LE(chosen, 1.1 * best);
+  }
+}
+
+// bench/results/h100/2026-11-27/decode-turns.txt: {shape, us of the best other tile, us in turns}.
+TEST(DecodeCost, WarpgroupsInTurnsServeStepsThatTheyMakeFaster) {
+  struct Row {
+    Shape shape;
+    double other_us, in_turns_us;
+  };
+  const std::vector<Row> rows{
+      {{.batch = 63, .kv_heads = 16, .head_dim = 64, .capacity = 229}, 30.5, 26.0},
+      {{.batch = 12, .kv_heads = 20, .head_dim = 64, .capacity = 4002}, 88.0, 90.7},
+      {{.batch = 24, .kv_heads = 24, .head_dim = 128, .capacity = 700}, 80.6, 76.0},
+      {{.batch = 8, .kv_heads = 32, .head_dim = 128, .capacity = 3000}, 132.7, 136.1},
+      {{.batch = 44, .kv_heads = 24, .head_dim = 64, .capacity = 79}, 14.9, 18.7},
+      {{.batch = 59, .group = 6, .kv_heads = 8, .head_dim = 64, .capacity = 4948}, 204.3, 208.8},
+      {{.batch = 62, .group = 8, .kv_heads = 2, .head_dim = 128, .capacity = 4036}, 90.5, 93.5},
+      {{.batch = 67, .group = 7, .kv_heads = 4, .head_dim = 128, .capacity = 88}, 14.1, 11.1},
+      {{.batch = 18, .group = 2, .kv_heads = 32, .head_dim = 128, .capacity = 124}, 18.7, 16.8},
+      {{.batch = 16, .kv_heads = 8, .head_dim = 128, .capacity = 640}, 16.5, 18.3},
+      {{.batch = 7, .kv_heads = 20, .head_dim = 128, .capacity = 146}, 8.3, 9.5},
+      {{.batch = 33, .kv_heads = 12, .head_dim = 128, .capacity = 1920}, 129.8, 133.1},
+      {{.batch = 94, .kv_heads = 32, .head_dim = 64, .capacity = 470}, 131.6, 128.7},
+  };
+  for (const Row& row : rows) {
+    const DecodeProblem p = problem_of(row.shape);
+    EXPECT_EQ(decode::choose_variant(p)->turns > 1, row.in_turns_us < row.other_us)
+        << p.batch() << " x " << p.kv_heads() << " heads, " << p.capacity() << " keys";
   }
 }
 

@@ -124,7 +124,7 @@ inline DecodeCase draw_case(const decode::DecodeVariant& variant, std::uint64_t 
   if (kind == StepKind::several_row_tiles) make_several_row_tiles(c, variant.query_rows, random);
   if (kind == StepKind::many_sequences) make_many_sequences(c, variant.block_n, random);
   if (kind == StepKind::many_splits) make_many_splits(c, random);
-  if (variant.never_merges()) c.split_size = 0;
+  if (!variant.has_fixed_splits()) c.split_size = 0;
   if (variant.eight_bit()) draw_scales_for(variant, c, random);
   c.eight_bit.hadamard = draw_hadamard(variant, seed);
   if (variant.two_part_keys) give_second_part(c, variant.value_dim);

@@ -96,7 +96,7 @@ void count_splits(const Rows& rows, const Draw& draw) {
   const auto more_than = [&](std::int64_t size, std::int64_t parts) {
     return draw.any_sequence([&](auto b) { return draw.keys(b) > parts * size; });
   };
-  if (!draw.variant.never_merges()) {
+  if (draw.variant.has_fixed_splits()) {
     rows.count("a sequence in several fixed splits", c.split_size > 0 && more_than(c.split_size, 1));
     rows.count("more fixed splits than merged at once",
                c.split_size > 0 && more_than(c.split_size, most_merged));
@@ -149,7 +149,7 @@ void count_options(const Rows& rows, const Draw& draw) {
   rows.count("no lse", !c.lse);
   rows.count("sinks", c.sinks);
   rows.count("no sinks", !c.sinks);
-  if (!draw.variant.never_merges())
+  if (draw.variant.has_fixed_splits())
     rows.count("sinks, several fixed splits", c.sinks && c.split_size > 0 && draw.any_sequence([&](auto b) {
       return draw.keys(b) > c.split_size;
     }));

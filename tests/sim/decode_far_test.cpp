@@ -62,7 +62,7 @@ TEST_P(DecodeFarOffsets, GiveTheSameBits) {
   c.dtype = TANDEM_BF16;
   c.head_dim = GetParam().head_dim, c.q_len = 2, c.kv_heads = 2, c.q_heads = 4;
   c.new_len = 2, c.lengths = {3, 130}, c.capacity = 144;
-  c.split_size = GetParam().never_merges() ? 0 : 64;
+  c.split_size = GetParam().has_fixed_splits() ? 64 : 0;
   c.eight_bit = {.on = GetParam().eight_bit(),
                  .per_token = GetParam().token_scales,
                  .int8 = GetParam().element == decode::Element::int8,

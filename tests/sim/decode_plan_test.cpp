@@ -44,7 +44,7 @@ struct Model {
                                                                        : Algorithm::shared_p;
     std::vector<DecodeVariant> found;
     for (const DecodeVariant& v : decode::all_variants()) {
-      const bool twin = v.resident == 2 && v.query_rows <= 16;
+      const bool twin = !v.is_alone() && v.query_rows <= 16;
       if (!v.lists_queries() && (v.algorithm == algorithm || (v.paired() && has_prices())) &&
           (v.operand == hw::Operand::bf16) == (p.dtype() == TANDEM_BF16) && v.head_dim >= p.q.shape[3] &&
           v.value_dim >= p.o.shape[3] && (v.value_dim < v.head_dim) == in_keys() &&
@@ -189,7 +189,7 @@ TEST(DecodePlans, AGridHasWholeTeamsWhereTheyLeaveLittleOver) {
       EXPECT_LE(grid.blocks(), resident);
       apart += whole ? 0 : 1;
       const bool may_differ = whole && p.split_size == 0 && v.algorithm != Algorithm::plain &&
-                              v.query_rows <= 16 && v.value_dim < 512 && v.resident == 1;
+                              v.query_rows <= 16 && v.value_dim < 512 && v.is_alone();
       if (!grid.differs()) {
         EXPECT_EQ(grid.of_long_step.teams, may_differ ? teams : grid.usual.teams);
       } else {

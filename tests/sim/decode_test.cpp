@@ -13,11 +13,10 @@
 #include "decode/plan.h"
 #include "decode/table.h"
 #include "tests/sim/decode_draws.h"
+#include "tests/sim/decode_runs.h"
 #include "tests/sim/far_tensor.h"
 #include "tests/sim/workspace.h"
-#include "tests/support/compare.h"
 #include "tests/support/decode_case.h"
-#include "tests/support/decode_reference.h"
 
 namespace tandem {
 namespace {
@@ -27,6 +26,8 @@ using decode::DecodeVariant;
 using hw::sim::Policy;
 using test::DecodeCase;
 using test::DecodeTensors;
+using test::expect_correct;
+using test::run;
 using test::same_bytes;
 using test::Workspace;
 
@@ -37,42 +38,6 @@ std::uint64_t seed_for(const DecodeVariant& variant, std::uint64_t number) {
 
 /// Of two setups, the one that this variant's tests take: between them, variants take both.
 bool takes_second(const DecodeVariant& variant) { return (seed_for(variant, 0) >> 16) % 2 == 1; }
-
-/// Runs the step on these tensors; a fault fails the test.
-void run(const DecodeVariant& variant, DecodeTensors& tensors, Workspace& workspace,
-         const sim::Machine& machine, std::span<std::int32_t> plan = {}) {
-  core::DecodeProblem problem = tensors.problem();
-  problem.plan = plan.empty() ? nullptr : plan.data();
-  const sim::DecodeMemory memory{workspace.of(decode::workspace_bytes(problem, variant)), tensors.page_table,
-                                 plan};
-  const hw::sim::Report report = sim::simulate_decode(problem, variant, memory, machine);
-  EXPECT_TRUE(report.ok()) << report.text();
-}
-/// Runs the step and returns its tensors.
-DecodeTensors run(const DecodeVariant& variant, const DecodeCase& c, Workspace& workspace,
-                  const sim::Machine& machine, std::span<std::int32_t> plan = {}) {
-  DecodeTensors tensors(c);
-  run(variant, tensors, workspace, machine, plan);
-  return tensors;
-}
-
-void expect_correct(const DecodeTensors& after, const DecodeTensors& before) {
-  const DecodeCase& c = after.setup;
-  const cpu::ReferenceValues reference = test::reference_of(after, before);
-  const test::ForwardValues standard = test::standard_decode(before);
-  const test::Comparison o = test::compare(after.o.values(), standard.o, reference.o, test::allowance_of(c));
-  EXPECT_TRUE(o) << "o: " << o;
-  EXPECT_TRUE(after.o.guards_intact());
-  EXPECT_EQ(after.cache_failure(before), "");
-  if (!c.lse) {
-    EXPECT_TRUE(after.lse.untouched());
-    return;
-  }
-  const test::Comparison lse =
-      test::compare(after.lse.values(), standard.lse, reference.lse, test::allowance_of_lse(c));
-  EXPECT_TRUE(lse) << "lse: " << lse;
-  EXPECT_TRUE(after.lse.guards_intact());
-}
 
 /// One sequence of a step, as a step of its own over the same memory.
 core::DecodeProblem alone(core::DecodeProblem p, std::int64_t b) {
@@ -204,7 +169,7 @@ TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutWhereLengthsDiffer) {
   const std::vector<std::int32_t> plain = plan_of(GetParam(), even, workspace_, machine);
   EXPECT_EQ(plain[0], 12);
   EXPECT_EQ(plain[1], 2);  // all are alike
-  if (GetParam().never_merges()) return;
+  if (!GetParam().has_fixed_splits()) return;
   DecodeCase fixed = ragged.setup;
   fixed.split_size = block;
   EXPECT_EQ(plan_of(GetParam(), DecodeTensors(fixed), workspace_, machine)[1], 0);
@@ -306,7 +271,7 @@ TEST_P(DecodeSharesOnSim, ALongStepLeavesNoMultiprocessorOver) {
 }
 
 TEST_P(DecodeValuesOnSim, FixedSplitsGiveASequenceTheSameBitsAloneAndInABatch) {
-  if (GetParam().never_merges()) GTEST_SKIP();
+  if (!GetParam().has_fixed_splits()) GTEST_SKIP();
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 7));
   c.lengths = {300, 64, 0, 450};
   c.page_size = 16, c.capacity = 480, c.split_size = 64, c.batch_index = false;
@@ -407,7 +372,7 @@ TEST_P(DecodeSharesOnSim, AWarpsFirstRowIsAttendedAlone) {
 TEST_P(DecodeValuesOnSim, OneBlockOfThoseThatWalkATokenAppendsIt) {
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 5));
   c.lengths = {60}, c.new_len = 9, c.capacity = 128, c.page_size = 16;
-  c.split_size = GetParam().never_merges() ? 0 : 64;
+  c.split_size = GetParam().has_fixed_splits() ? 64 : 0;
   c.batch_index = false, c.mask = core::Mask::full();
   c.q_len = 1, c.kv_heads = 1, c.q_heads = GetParam().query_rows + 1;  // two row tiles, two splits
   SCOPED_TRACE(testing::PrintToString(c));
