@@ -62,13 +62,20 @@ TEST_P(DecodeInTurns, StreamsOfOneBlockComeThickAndFast) {
 }
 
 TEST_P(DecodeInTurns, PartsOfAStreamAreOfSeveralBlocksOfTheGrid) {
-  expect_all_match(step(std::vector<std::int32_t>(5, 9 * GetParam().block_n - 3)), 4);
+  const DecodeCase c = step(std::vector<std::int32_t>(5, 9 * GetParam().block_n - 3));
+  expect_all_match(c, 4);
+  expect_all_match(c, 8);  // shares of five quarters of a stream: two turns store parts side by side
+}
+
+TEST_P(DecodeInTurns, ALongStreamOvertakesTheValuesOfShortOnes) {
+  const int block = GetParam().block_n;
+  expect_all_match(step({block, block, 9 * block, 1, 1, 8 * block, 5, 3, 11 * block}), 1);
 }
 
 TEST_P(DecodeInTurns, ColumnsThatNoBoxReachesAreClearedForAllTurns) {
   DecodeCase c = step({500, 3, 200, 90, 129, 64});
   c.head_dim = GetParam().head_dim - 24;
-  expect_all_match(c, 1);
+  for (const int multiprocessors : {1, 3, 6}) expect_all_match(c, multiprocessors);
 }
 
 }  // namespace
