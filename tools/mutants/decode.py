@@ -73,7 +73,6 @@ MUTANTS = [
     Mutant("decode, turns: all have the first one's queries", "index", "Consumer::q", Edit("V.turns > 1 ? turn : 0", "0")),
     Mutant("decode, turns: all have the first one's probabilities", "index", "Consumer::own", Edit("V.turns > 1 ? turn : 0", "0")),
     Mutant("decode, turns: all count in by one place", "index", "last_arriver", Edit("V.turns > 1 ? turn : 0", "0")),
-    Mutant("decode, turns: columns are multiplied before all are cleared", "sync", "clear_columns", Remove("sync_named")),
     # Decode: streams that blocks know by their numbers
     Mutant("decode: keys that nobody reads are not waited for", "wait", "produce_known_stream",
            Edit("return await_first_block(shared);", "return;")),
