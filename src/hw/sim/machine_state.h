@@ -172,7 +172,8 @@ struct CopyInFlight {
   std::vector<std::uint32_t> rows;  ///< that have not landed, in the order in which they will
   int thread;
   const void* code;
-  std::int64_t started;  ///< by the trace's time
+  std::int64_t started;    ///< by the trace's time
+  bool straggles = false;  ///< lands when hardly anything else can go on
 };
 
 /// An asynchronous store of the launch, and since when its thread knows what of it.
@@ -291,7 +292,9 @@ std::string describe(const Thread& thread);
 std::string describe(const BarrierRecord& barrier);
 
 // ---- asynchronous work
-bool land_copy(bool everything);        ///< tma.cpp: one piece (or all) of one copy; false: none in flight
+/// tma.cpp: one piece (or all) of one copy, of those that straggle too or of the others; false: none in
+/// flight
+bool land_copy(bool everything, bool stragglers);
 bool land_store();                      ///< tma_store.cpp: some rows of one store; false: none in flight
 void land_all_stores();                 ///< tma_store.cpp: at the end of the block
 void disown_registers(Thread& thread);  ///< wgmma.cpp: forgets what its products use

@@ -169,11 +169,14 @@ void resume(Thread& thread) {
   if (from) thread.own.fiber = std::move(from);
 }
 
-bool land_something() {
+/// `stragglers`: of copies those too that are late, which otherwise land now and then.
+bool land_something(bool stragglers) {
   const bool random = machine.config->policy == Policy::random;  // else stores wait to be waited for
   if (random && !machine.block.stores.empty() && machine.draw(2) == 0) return land_store();
   const bool copy_first = machine.config->policy == Policy::eager || machine.draw(2) == 0;
-  const auto copy = [] { return land_copy(machine.config->policy == Policy::eager); };
+  const auto copy = [=] {
+    return land_copy(machine.config->policy == Policy::eager, stragglers || !random || machine.chance(1024));
+  };
   return copy_first ? copy() || execute_product() : execute_product() || copy();
 }
 
@@ -182,10 +185,10 @@ void run_block() {
   Block& block = machine.block;
   machine.wants_another = false;
   while (!machine.report.fault && !machine.wants_another) {
-    if (machine.chance(16)) land_something();
+    if (machine.chance(16)) land_something(false);
     if (!block.ready.empty()) {
       resume(*take_ready());
-    } else if (!land_something()) {
+    } else if (!land_something(false) && !land_something(true)) {
       return;
     }
   }

@@ -103,7 +103,8 @@ void start_copy(Thread& thread, void* destination, const EncodedMap& map, Barrie
   for (std::uint32_t row = 0; row < map.rows(); ++row) copy.rows.push_back(row);
   if (machine.config->policy == Policy::random)
     std::shuffle(copy.rows.begin(), copy.rows.end(), machine.random);
-  if (machine.config->policy == Policy::eager) land_copy(true);
+  copy.straggles = machine.chance(16);
+  if (machine.config->policy == Policy::eager) land_copy(true, true);
   perturb();
 }
 
@@ -153,13 +154,16 @@ void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& bar
              barrier, BoxOrigin{0, 0, 0, 0}.coordinates());
 }
 
-bool land_copy(bool everything) {
+bool land_copy(bool everything, bool stragglers) {
   std::deque<CopyInFlight>& copies = machine.block.copies;
-  if (copies.empty()) return false;
+  const auto may_land = [stragglers](const CopyInFlight& copy) { return stragglers || !copy.straggles; };
+  const auto candidates = static_cast<std::uint64_t>(std::ranges::count_if(copies, may_land));
+  if (candidates == 0) return false;
   const Policy policy = machine.config->policy;
-  const std::size_t chosen = policy == Policy::random ? machine.draw(copies.size())
-                             : policy == Policy::late ? copies.size() - 1
-                                                      : 0;
+  std::uint64_t before = policy == Policy::random ? machine.draw(candidates) : 0;
+  std::size_t chosen = policy == Policy::late ? copies.size() - 1 : 0;
+  if (policy == Policy::random)
+    while (!may_land(copies[chosen]) || before-- > 0) ++chosen;
   CopyInFlight& copy = copies[chosen];
   const EncodedMap map = EncodedMap::decode(copy.map);
   std::size_t count = copy.rows.size();
