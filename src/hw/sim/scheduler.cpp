@@ -169,14 +169,12 @@ void resume(Thread& thread) {
   if (from) thread.own.fiber = std::move(from);
 }
 
-/// `stragglers`: of copies those too that are late, which otherwise land now and then.
+/// `stragglers`: of copies those too that straggle.
 bool land_something(bool stragglers) {
   const bool random = machine.config->policy == Policy::random;  // else stores wait to be waited for
   if (random && !machine.block.stores.empty() && machine.draw(2) == 0) return land_store();
   const bool copy_first = machine.config->policy == Policy::eager || machine.draw(2) == 0;
-  const auto copy = [=] {
-    return land_copy(machine.config->policy == Policy::eager, stragglers || !random || machine.chance(1024));
-  };
+  const auto copy = [=] { return land_copy(machine.config->policy == Policy::eager, stragglers); };
   return copy_first ? copy() || execute_product() : execute_product() || copy();
 }
 

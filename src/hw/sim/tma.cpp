@@ -156,10 +156,13 @@ void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& bar
 
 bool land_copy(bool everything, bool stragglers) {
   std::deque<CopyInFlight>& copies = machine.block.copies;
+  if (copies.empty()) return false;
+  const Policy policy = machine.config->policy;
+  // Now and then one does not wait: threads that poll could go on for ever.
+  if (policy != Policy::random || machine.chance(1024)) stragglers = true;
   const auto may_land = [stragglers](const CopyInFlight& copy) { return stragglers || !copy.straggles; };
   const auto candidates = static_cast<std::uint64_t>(std::ranges::count_if(copies, may_land));
   if (candidates == 0) return false;
-  const Policy policy = machine.config->policy;
   std::uint64_t before = policy == Policy::random ? machine.draw(candidates) : 0;
   std::size_t chosen = policy == Policy::late ? copies.size() - 1 : 0;
   if (policy == Policy::random)
