@@ -1,5 +1,8 @@
 // Warpgroups that take streams in turns from one ring: each finds its own blocks of keys among the others'.
+#include <algorithm>
+#include <cstdint>
 #include <gtest/gtest.h>
+#include <utility>
 #include <vector>
 
 #include "apps/sim/decode_sim.h"
