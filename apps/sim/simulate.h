@@ -43,10 +43,6 @@ hw::sim::Report simulate(launch::Record<Family>&& record, const std::vector<hw::
     const auto& [name, tensor, box, map] = record.maps[i];
     record.arguments.*map = encode(tensor, box);
   }
-  for (std::size_t i = 0; i < record.panels_count; ++i) {
-    const auto& [name, tensor, box, columns, maps] = record.panels[i];
-    record.arguments.*maps = {encode(tensor, box), encode(tensor, hw::last_box(box, columns))};
-  }
   hw::sim::LaunchConfig config = machine.launch_config();
   config.blocks = record.blocks;
   config.threads = record.variant.threads();

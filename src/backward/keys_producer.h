@@ -55,7 +55,7 @@ struct KeysProducer {
     tile::producer_acquire(pipeline, keys_at, Shared::key_tiles * Shared::KeyTile::bytes);
     const int head = args.splits.count.divide(work.kv_head).quotient;
     for (int i = 0; i < Shared::key_tiles; ++i) {
-      tile::load_tile(tiles[i], map, pipeline.full[0],
+      tile::load_tile(tiles[i], hw::Panels::whole_ones(map), pipeline.full[0],
                       key_box<V>(work, head, work.first_key + i * tile::warpgroup_rows),
                       hw::CachePolicy::evict_first);
     }
@@ -66,7 +66,8 @@ struct KeysProducer {
                                          const tile::PipelineState<stages>& at, const hw::TensorMap& map,
                                          const auto& origin) {
     tile::producer_acquire(pipeline, at, Shared::QueryTile::bytes + StatisticsStage<V.block_m>::bytes);
-    tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
+    tile::load_tile(tiles[at.stage], hw::Panels::whole_ones(map), pipeline.full[at.stage], origin,
+                    hw::CachePolicy::evict_last);
   }
   template <int stages>
   TANDEM_DEVICE static void start_statistics(auto& to, tile::Pipeline<stages>& pipeline,

@@ -48,19 +48,20 @@ TANDEM_DEVICE void produce_for_queries(const BackwardArguments& args, QueriesSha
   tile::producer_acquire(shared.q_pipeline, tile::PipelineState<1>{}, 2 * V.consumers * QueryTile::bytes);
   for (int c = 0; c < V.consumers; ++c) {
     const auto origin = query_box<V>(work, work.head, work.first_query + c * tile::warpgroup_rows);
-    tile::load_tile(shared.q[c], args.q, shared.q_pipeline.full[0], origin, hw::CachePolicy::evict_first);
-    tile::load_tile(shared.dout[c], args.dout, shared.q_pipeline.full[0], origin,
+    tile::load_tile(shared.q[c], hw::Panels::whole_ones(args.q), shared.q_pipeline.full[0], origin,
+                    hw::CachePolicy::evict_first);
+    tile::load_tile(shared.dout[c], hw::Panels::whole_ones(args.dout), shared.q_pipeline.full[0], origin,
                     hw::CachePolicy::evict_first);
   }
   const int kv_head = args.group.divide(work.head).quotient;
   for (int block = work.blocks.begin; block < work.blocks.end; ++block) {
     const auto origin = key_box<V>(work, kv_head, block * V.block_n);
     tile::producer_acquire(shared.k_pipeline, k_at, KeyTile::bytes);
-    tile::load_tile(shared.k[k_at.stage], args.k, shared.k_pipeline.full[k_at.stage], origin,
-                    hw::CachePolicy::evict_last);
+    tile::load_tile(shared.k[k_at.stage], hw::Panels::whole_ones(args.k), shared.k_pipeline.full[k_at.stage],
+                    origin, hw::CachePolicy::evict_last);
     tile::producer_acquire(shared.v_pipeline, v_at, KeyTile::bytes);
-    tile::load_tile(shared.v[v_at.stage], args.v, shared.v_pipeline.full[v_at.stage], origin,
-                    hw::CachePolicy::evict_last);
+    tile::load_tile(shared.v[v_at.stage], hw::Panels::whole_ones(args.v), shared.v_pipeline.full[v_at.stage],
+                    origin, hw::CachePolicy::evict_last);
     k_at.advance();
     v_at.advance();
   }

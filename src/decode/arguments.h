@@ -49,7 +49,7 @@ struct Teams {
 constexpr int plan_words(int grid) { return 2 + 2 * grid; }
 
 struct DecodeArguments {
-  hw::PanelMaps k, v;  ///< boxes of 2^box_shift keys
+  hw::TensorMap k, k_last, v, v_last;  ///< of panels (hw::Panels), boxes of 2^box_shift keys
   core::TensorView q, k_new, v_new, k_cache, v_cache;
   core::TensorView o;           ///< 16-bit, or fp32 parts
   core::TensorView lse;         ///< fp32; data == nullptr: not wanted

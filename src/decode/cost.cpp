@@ -62,7 +62,9 @@ constexpr double launch_us = 4.09, partial_us = 0.50;
 /// Less of it where blocks know their streams: lengths are not added up; and where their first keys are on
 /// their way meanwhile.
 constexpr double known_stream_us = 0.97, known_keys_us = 0.67;
-/// Keys of a part that one block visits, whatever the others' lengths.
+/// Keys of a part that one block visits, whatever the others' lengths. Of a lone sequence as many blocks as
+/// are in flight: such steps were up to 9 % slower with longer ones (docs/performance/decode.md, The order of
+/// a benchmark).
 constexpr std::int64_t most_known_keys = 1024;
 /// Of warpgroups that take streams in turns: what is left of memory's rate and L2's; and of a stream, however
 /// short it is, since each finds all of them.
@@ -154,7 +156,8 @@ double block_us_in_turns(const DecodeVariant& variant, const TilePrice& price, c
 /// What it takes to bring the parts of cut streams together.
 double merging_us(const DecodeVariant& variant, const Cut& cut) {
   constexpr int parts_in_flight = 16;
-  const auto groups = static_cast<double>(core::ceil_div(cut.parts(), parts_in_flight));
+  const bool in_groups = variant.merges_in_groups() && cut.parts() > variant.most_merged_at_once();
+  const auto groups = in_groups ? 2. : static_cast<double>(core::ceil_div(cut.parts(), parts_in_flight));
   const double numbers = variant.query_rows * variant.value_dim, partials = cut.even ? 1 : 2;
   if (variant.merges_apart()) {
     if (cut.whole) return cut.units > 1 ? idle_combine_us : 0;
@@ -165,7 +168,7 @@ double merging_us(const DecodeVariant& variant, const Cut& cut) {
   if (cut.whole) return 0;
   const double rounds =
       std::max(1., numbers / 4 / variant.consumer_threads() / (variant.resident == 1 ? 2 : 1));
-  return merge_us + round_us * rounds * groups + partials * partial_us * numbers / 1024;
+  return (in_groups ? 2 : 1) * merge_us + round_us * rounds * groups + partials * partial_us * numbers / 1024;
 }
 
 double stream_rate_of(const DecodeVariant& variant) {
@@ -238,8 +241,10 @@ double share_us_at(const Cut& cut, const Reading& reading) {
 
 /// The same, where rates change once queues are full.
 double share_us(const Cut& cut, const Reading& reading, std::int64_t resident) {
-  const double first_us = share_us_at(cut, reading), steady_us = share_us_at(cut, steady(reading, resident));
-  return first_us + std::max(0., 1 - steady_after / cut.mean_share) * (steady_us - first_us);
+  const double first_us = share_us_at(cut, reading);
+  if (cut.mean_share <= steady_after) return first_us;
+  const double steady_us = share_us_at(cut, steady(reading, resident));
+  return first_us + (1 - steady_after / cut.mean_share) * (steady_us - first_us);
 }
 
 }  // namespace
@@ -251,7 +256,8 @@ std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& vari
   const bool alone = streams_in_turn(problem, variant, grid.usual) == 1;
   const std::int64_t parts = cut.whole ? 1 : alone ? cut.blocks / grid.usual.team_blocks : cut.in_parts;
   if (parts == 0 || (parts == 1 && cut.share != cut.units) || (parts > 1 && variant.merges_apart())) return 0;
-  if (problem.batch() > 1 && cut.share * variant.block_n > most_known_keys) return 0;
+  const std::int64_t most = problem.batch() > 1 ? most_known_keys / variant.block_n : variant.stages;
+  if (cut.share > most) return 0;
   return problem.batch() * streams_of(problem, variant) * parts <= grid.blocks() ? parts : 0;
 }
 

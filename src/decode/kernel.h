@@ -58,10 +58,12 @@ TANDEM_DEVICE void clear_columns(const DecodeArguments& args, DecodeShared<V>& s
   const auto thread = static_cast<int>(hw::thread_index_anew());
   for (auto& block : shared.k)
     for (auto& tile : block.tile)
-      tile::clear_columns_beyond({args.k, args.key_box_columns}, tile, thread, V.consumer_threads());
+      tile::clear_columns_beyond({args.k, args.k_last, args.key_box_columns}, tile, thread,
+                                 V.consumer_threads());
   for (auto& block : shared.v.block)
     for (auto& tile : block.tile)
-      tile::clear_columns_beyond({args.v, args.value_box_columns}, tile, thread, V.consumer_threads());
+      tile::clear_columns_beyond({args.v, args.v_last, args.value_box_columns}, tile, thread,
+                                 V.consumer_threads());
   if constexpr (V.turns > 1) {  // each has cleared for all
     hw::fence_async_proxy();
     hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::all_consumers), V.consumer_threads());
@@ -140,8 +142,8 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   }
   const bool producer = hw::warp_index() == V.consumer_threads() / hw::warp_size;
   if (producer && hw::elect_one()) {
-    hw::prefetch_map(args.k.whole);
-    if constexpr (!V.values_in_keys() || V.two_part_keys) hw::prefetch_map(args.v.whole);
+    hw::prefetch_map(args.k);
+    if constexpr (!V.values_in_keys() || V.two_part_keys) hw::prefetch_map(args.v);
   }
   hw::sync_block();
   // Every block is resident from the start, so that the next grid takes nobody's place. Where it runs beside

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <numbers>
 
+#include "core/integers.h"
 #include "decode/consumer.h"
 #include "hw/hw.h"
 #include "tile/softmax.h"
@@ -21,12 +22,39 @@ namespace tandem::decode {
 /// block has two places, for a stream that began before its share and for one that begins within. Fixed
 /// splits: every unit has its own.
 struct StreamParts {
-  int first_block;  ///< that visits the stream
+  int first_block;  ///< that visits the stream; its counter is the stream's
   int blocks, parts;
   int own;                ///< place of the work tile's
   int first, next, step;  ///< places of parts 0 and 1; further ones every `step`
 
   TANDEM_DEVICE int place(int part) const { return part == 0 ? first : next + (part - 1) * step; }
+};
+
+/// Many parts of free shares, in groups that are merged before the groups are. The block of a group's second
+/// part visits no other stream: its counter and its second place are the group's.
+struct PartGroups {
+  const StreamParts& all;
+  int count, size;  ///< the last one has what is left: at least 3
+
+  /// Of `most` parts each, or a few more.
+  TANDEM_DEVICE static PartGroups of(const StreamParts& all, int most) {
+    const int count = (all.parts + most - 1) / most, size = (all.parts + count - 1) / count;
+    return {all, all.parts - size * (count - 1) < 3 ? count - 1 : count, size};
+  }
+
+  /// Of the block's own part.
+  TANDEM_DEVICE StreamParts own() const {
+    const int own_part = all.own == all.first ? 0 : 1 + (all.own - all.next) / all.step;
+    const int index = core::clamp(own_part / size, 0, count - 1), begin = index * size;
+    const int parts = index == count - 1 ? all.parts - begin : size, second = all.place(begin + 1);
+    return {second / 2, parts, parts, all.own, all.place(begin), second, all.step};
+  }
+  TANDEM_DEVICE static int result_of(const StreamParts& group) { return group.next + 1; }
+  /// The groups' results.
+  TANDEM_DEVICE StreamParts results() const {
+    const int next = all.next + size * all.step + 1;
+    return {all.first_block, count, count, all.own, all.next + 1, next, size * all.step};
+  }
 };
 
 /// `block`: whose place is asked for, of those that visit the stream.
@@ -240,6 +268,7 @@ struct Merge {
   const DecodeArguments& args;
   const StreamParts& parts;
   const OutputRows<V>& out;
+  int into;  ///< place of a partial result that these become; negative: they are all
 
   TANDEM_DEVICE int chunks() const { return out.rows * row_chunks; }
   /// Whether the warp whose first lane has this chunk, which exists, has any in round r from there.
@@ -288,8 +317,21 @@ struct Merge {
     }
   }
 
+  /// As store_partial does.
+  TANDEM_DEVICE void store_partly(const MergedChunk& merged, int row, int column) const {
+    constexpr PartialLayout layout{V.query_rows, V.value_dim};
+    float* partial = args.partials + into * layout.floats();
+    const auto word = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+    if (column == 0)
+      hw::store_kept(partial + layout.statistics(row), {word(merged.reference), word(merged.sum)});
+    const float(&values)[4] = merged.values;
+    hw::store_kept(partial + layout.output(row, column),
+                   {word(values[0]), word(values[1]), word(values[2]), word(values[3])});
+  }
+
   TANDEM_DEVICE void store(MergedChunk& merged, int chunk) const {
     const int row = chunk / row_chunks, column = chunk % row_chunks * 4;
+    if (into >= 0) return store_partly(merged, row, column);
     const FinishedRow finished = out.finished(row, merged.reference, merged.sum);
     if (column == 0) out.store_lse(row, finished.lse);
     TANDEM_UNROLL
@@ -309,12 +351,12 @@ struct Slice {
   int index = 0, count = 1;
 };
 
-/// Merges all parts of the work tile's stream, in their order.
+/// Merges parts of the work tile's stream, in their order.
 template <auto V>
 TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, const StreamParts& parts,
-                         const Slice& slice = {}) {
+                         int into, const Slice& slice = {}) {
   const OutputRows<V> out(args, work);
-  const Merge<V> merge{args, parts, out};
+  const Merge<V> merge{args, parts, out, into};
   constexpr int stride = merge.rounds * V.tile_threads();
   for (int chunk = slice.index * stride + tile_warp<V>() * hw::warp_size; chunk < merge.chunks();
        chunk += slice.count * stride) {
@@ -325,6 +367,25 @@ TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, cons
       if (!merge.has_round(chunk, r)) continue;
       merge.store(merged[r], chunk + r * V.tile_threads() + static_cast<int>(hw::lane_index()));
     }
+  }
+}
+
+/// The last block to arrive merges. Of many parts, the last one of each group does at first, and then the
+/// last one of these: one block alone would read group after group.
+template <DecodeVariant V>
+TANDEM_DEVICE void merge_if_last(Consumer<V>& consumer, const WorkTile& work, const StreamParts& parts) {
+  if constexpr (V.merges_in_groups()) {
+    const auto groups = PartGroups::of(parts, V.merge_group());
+    bool all = consumer.args.fixed_splits || parts.parts <= V.most_merged_at_once();
+    StreamParts now = all ? parts : groups.own();
+    TANDEM_DONT_UNROLL
+    while (arrive_last(consumer, now)) {
+      merge<V>(consumer.args, work, now, all ? -1 : PartGroups::result_of(now));
+      if (all) return;
+      now = groups.results(), all = true;
+    }
+  } else if (arrive_last(consumer, parts)) {
+    merge<V>(consumer.args, work, parts, -1);
   }
 }
 
@@ -344,7 +405,7 @@ TANDEM_DEVICE void finish_work(Consumer<V>& consumer, const SplitSchedulerOf<V>&
     }
     const bool more_here = !scheduler.knows_stream() && work.past_unit < work.stream_end &&
                            work.past_unit < scheduler.share_end();
-    if (!more_here && arrive_last(consumer, parts)) merge<V>(consumer.args, work, parts);
+    if (!more_here) merge_if_last(consumer, work, parts);
   }
 }
 

@@ -412,16 +412,18 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
   launch::Record<Family> record{variant, grid.blocks(), {}};
   if (record.blocks == 0) return record;
   record.arguments = make_arguments(problem, variant, grid, workspace);
-  const std::int32_t of_keys = record.arguments.key_box_columns,
-                     of_values = record.arguments.value_box_columns;
+  using Args = DecodeArguments;
   if (problem.pages() == 0) {  // nothing will be loaded, but maps have to be valid
-    record.request({"q", problem.q, {1}, of_keys, &DecodeArguments::k});
-    if (has_value_map) record.request({"q", problem.q, {1}, of_values, &DecodeArguments::v});
-  } else {
-    record.request({"cache.k", problem.k_cache, {box_rows(problem)}, of_keys, &DecodeArguments::k});
-    if (has_value_map)
-      record.request({"cache.v", problem.v_cache, {box_rows(problem)}, of_values, &DecodeArguments::v});
+    record.request({"q", problem.q, {1}, &Args::k});
+    if (has_value_map) record.request({"q", problem.q, {1}, &Args::v});
+    return record;
   }
+  const hw::BoxRows box{box_rows(problem)};
+  record.request({"cache.k", problem.k_cache, box, &Args::k}, record.arguments.key_box_columns,
+                 &Args::k_last);
+  if (has_value_map)
+    record.request({"cache.v", problem.v_cache, box, &Args::v}, record.arguments.value_box_columns,
+                   &Args::v_last);
   return record;
 }
 
@@ -463,29 +465,6 @@ launch::Record<ClearFamily> make_clear_record(void* workspace) {
   launch::Record<ClearFamily> record{{}, 1, {}};
   record.arguments = {static_cast<std::uint32_t*>(workspace), most_counters};
   return record;
-}
-
-core::TensorList memory_of_clearing(void* workspace) {
-  core::TensorList list;
-  list.add_array("workspace", core::Role::output,
-                 core::Region::of(workspace, sizeof(std::uint32_t), 1, most_counters, 0));
-  return list;
-}
-
-core::TensorList memory_of_step(const DecodeProblem& problem, void* workspace) {
-  core::TensorList list = tensors_of(problem);
-  list.add_array("workspace", core::Role::updated, core::Region::of(workspace, workspace_bytes(problem)));
-  if (problem.plan != nullptr)
-    list.add_array("plan", core::Role::input, core::Region::of(problem.plan, 1, 1, any_plan_bytes, 0));
-  return list;
-}
-
-core::TensorList memory_of_planning(const DecodeProblem& problem, void* plan) {
-  core::TensorList list;
-  list.add_array("cache.lengths", core::Role::input,
-                 core::Region::of(problem.lengths, 4, 1, problem.batch(), 0));
-  list.add_array("plan", core::Role::output, core::Region::of(plan, 1, 1, any_plan_bytes, 0));
-  return list;
 }
 
 std::size_t workspace_bytes(const DecodeProblem& problem) {

@@ -89,10 +89,10 @@ struct Producer {
   }
 
   TANDEM_DEVICE hw::Panels keys() const {
-    return {args.k, narrow ? args.key_box_columns : hw::Panels::all_columns};
+    return {args.k, args.k_last, narrow ? args.key_box_columns : hw::Panels::all_columns};
   }
   TANDEM_DEVICE hw::Panels values() const {
-    return {args.v, narrow ? args.value_box_columns : hw::Panels::all_columns};
+    return {args.v, args.v_last, narrow ? args.value_box_columns : hw::Panels::all_columns};
   }
 
   /// Starts loading the block of keys or values at `key`, as soon as its stage is empty.
@@ -144,9 +144,9 @@ struct Producer {
       void* to = tile.panel[p][row % tile_keys];
       // Two calls, or ptxas would keep the address of a map that it chose in registers.
       if (own.has_whole(origin.d)) {
-        hw::load_box(to, own.maps.whole, full, origin, args.policy);
+        hw::load_box(to, own.whole, full, origin, args.policy);
       } else if (own.has(origin.d)) {
-        hw::load_box(to, own.maps.last, full, origin, args.policy);
+        hw::load_box(to, own.last, full, origin, args.policy);
       }
     }
   }

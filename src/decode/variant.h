@@ -104,8 +104,11 @@ struct DecodeVariant {
 
   /// Whether its consumers have a multiprocessor's registers for themselves.
   constexpr bool is_alone() const { return resident == 1 && turns == 1; }
-  /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out.
-  constexpr bool has_long_steps() const { return query_rows <= 16 && is_alone() && !merges_apart(); }
+  /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out, and
+  /// wide heads took up to 4 % longer with them (docs/performance/decode.md, The order of a benchmark).
+  constexpr bool has_long_steps() const {
+    return query_rows <= 16 && head_dim < 256 && is_alone() && !merges_apart();
+  }
   /// Whether a kernel of its own merges the parts of cut streams (combine.h): the last block to arrive would
   /// read those of a large tile for longer than that kernel takes to begin.
   constexpr bool merges_apart() const {
@@ -120,6 +123,12 @@ struct DecodeVariant {
   /// Of a merge in the kernel: parts, and rounds over a tile's chunks, that are in flight together; what
   /// registers allow.
   constexpr int merge_group() const { return turns == 1 && query_rows <= (resident == 1 ? 32 : 16) ? 16 : 8; }
+  /// Whether many parts are merged in groups first. Other kernels have no registers for it.
+  constexpr bool merges_in_groups() const {
+    return algorithm == Algorithm::shared_p && queries == Queries::uniform && is_alone() && !merges_apart();
+  }
+  /// So many are not: the second arrival takes as long as one block takes for two groups.
+  constexpr int most_merged_at_once() const { return 3 * merge_group(); }
   constexpr int merge_rounds() const { return query_rows <= 16 && is_alone() ? 2 : 1; }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;

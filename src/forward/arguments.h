@@ -97,20 +97,37 @@ struct ForwardArguments {
   core::TileScheduler schedule;  ///< its heads are packs of query heads
   Packing packing;
   int q_len, k_len;
-  int value_dim;                        ///< columns of outputs, at most the variant's
-  core::Divisor group;                  ///< packs per key/value head
-  float scale_log2;                     ///< scores (after the cap) times this are exponents of 2
-  float score_to_cap;                   ///< softcap: scores become tanh(score_to_cap * score)
-  VarlenArguments varlen;               ///< of variants for variable lengths only
-  ScaleView q_scale, k_scale, v_scale;  ///< of 8-bit operands; a block of keys has one of either
-  const float* sinks;                   ///< of each query head; of variants for variable lengths only
-  ChunkArguments chunks;                ///< of bands of variable lengths only
-  SlopeArguments slopes;                ///< the same
-  const std::uint32_t* tree;            ///< the same: two words of 32 bits for each row of q; nullptr: none
-  BlockListArguments block_list;        ///< of sparse variants only
-  core::ShiftView v_shift;              ///< of 8-bit operands; its heads are key/value heads
-  core::TensorView q_dot_k_shift;       ///< of 8-bit operands; fp32, as lse; data == nullptr: none
-  float scale;                          ///< of scores
+  int value_dim;                         ///< columns of outputs, at most the variant's
+  core::Divisor group;                   ///< packs per key/value head
+  float scale_log2;                      ///< scores (after the cap) times this are exponents of 2
+  float score_to_cap;                    ///< softcap: scores become tanh(score_to_cap * score)
+  VarlenArguments varlen;                ///< of variants for variable lengths only
+  ScaleView q_scale, k_scale, v_scale;   ///< of 8-bit operands; a block of keys has one of either
+  const float* sinks;                    ///< of each query head; of variants for variable lengths only
+  ChunkArguments chunks;                 ///< of bands of variable lengths only
+  SlopeArguments slopes;                 ///< the same
+  const std::uint32_t* tree;             ///< the same: two words of 32 bits for each row of q; nullptr: none
+  BlockListArguments block_list;         ///< of sparse variants only
+  core::ShiftView v_shift;               ///< of 8-bit operands; its heads are key/value heads
+  core::TensorView q_dot_k_shift;        ///< of 8-bit operands; fp32, as lse; data == nullptr: none
+  float scale;                           ///< of scores
+  hw::TensorMap q_last, k_last, v_last;  ///< where narrow_rows: of a row's last box (hw::Panels)
+  bool narrow_rows;  ///< rows have fewer columns than tiles; boxes bring these, and no more
+  int key_box_columns, value_box_columns;
+
+  /// As the kernels load them.
+  template <bool narrow>
+  constexpr hw::Panels q_panels() const {
+    return {q, q_last, narrow ? key_box_columns : hw::Panels::all_columns};
+  }
+  template <bool narrow>
+  constexpr hw::Panels k_panels() const {
+    return {k, k_last, narrow ? key_box_columns : hw::Panels::all_columns};
+  }
+  template <bool narrow>
+  constexpr hw::Panels v_panels() const {
+    return {v, v_last, narrow ? value_box_columns : hw::Panels::all_columns};
+  }
 };
 
 /// Tiles that are in use at a time (tile_order.h): an even number of rounds of the forward's grid.

@@ -63,9 +63,8 @@ Price price_of(const ForwardVariant& v) {
 
 /// A block that has a multiprocessor for itself, though there is room for two, is so much quicker.
 constexpr double alone = 0.72;
-/// Tiles of few rows wait for keys and values whose rows are no whole lines of L2, and longer for those that
-/// are no whole sectors of 32 bytes: as head dims 48 and 40 of tiles for 64.
-constexpr double padded_rows = 1.35, odd_rows = 1.9;
+/// Tiles of few rows wait for keys and values whose rows are no whole lines of L2.
+constexpr double padded_rows = 1.1;
 /// Where L2 does not hold the keys and values of the heads that run together, tiles of few rows fetch them
 /// too often.
 constexpr double beyond_l2 = 1.6, l2_bytes = 40e6;
@@ -110,9 +109,6 @@ BlockCounts count_blocks(const ForwardProblem& p, const ForwardVariant& variant,
 
 /// Of a tile with few rows: how much longer a block of keys takes.
 double fetching_rows(const ForwardProblem& p, const ForwardVariant& variant) {
-  constexpr std::int64_t sector = 32;
-  const std::int64_t row_bytes = p.head_dim() * static_cast<std::int64_t>(core::size_of(p.dtype()));
-  if (row_bytes % sector != 0) return odd_rows;
   return p.head_dim() < variant.head_dim ? padded_rows : 1;
 }
 

@@ -30,9 +30,21 @@ TANDEM_DEVICE void write_ones(ForwardShared<V>& shared) {
   }
 }
 
+/// What no box reaches of tiles that have more columns than rows: products read it, so it has to be 0.
+template <ForwardVariant V>
+TANDEM_DEVICE void clear_columns(const ForwardArguments& args, ForwardShared<V>& shared) {
+  if (!args.narrow_rows) return;
+  // Asked anew, or ptxas keeps the index for later in a register that kernels do not have.
+  const auto thread = static_cast<int>(hw::thread_index_anew());
+  for (auto& tile : shared.q) tile::clear_columns_beyond(args.q_panels<true>(), tile, thread, V.threads());
+  for (auto& tile : shared.k) tile::clear_columns_beyond(args.k_panels<true>(), tile, thread, V.threads());
+  for (auto& tile : shared.v) tile::clear_columns_beyond(args.v_panels<true>(), tile, thread, V.threads());
+  hw::fence_async_proxy();
+}
+
 /// Line 1: the barriers of the pipelines. One thread makes them, then the block may use them.
 template <ForwardVariant V>
-TANDEM_DEVICE void init_pipelines(ForwardShared<V>& shared) {
+TANDEM_DEVICE void init_pipelines(const ForwardArguments& args, ForwardShared<V>& shared) {
   if (hw::thread_index() == 0) {
     constexpr std::uint32_t warps = 4, consumer_warps = warps * V.consumers();
     for (auto& pipeline : shared.q_pipeline) pipeline.init(consumer_warps / V.query_tiles());
@@ -47,6 +59,7 @@ TANDEM_DEVICE void init_pipelines(ForwardShared<V>& shared) {
     write_ones<V>(shared);
     hw::fence_async_proxy();
   }
+  if constexpr (V.boxes_end_with_rows()) clear_columns<V>(args, shared);
   hw::sync_block();
 }
 
@@ -96,7 +109,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   auto& shared = hw::shared_memory<ForwardShared<V>>();
   static_assert(sizeof(shared) <= V.shared_limit());
-  init_pipelines(shared);
+  init_pipelines<V>(args, shared);
   wait_at_start<V>(args);
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());

@@ -44,19 +44,15 @@ struct BlockPages {
   }
   /// Warp: starts loading the block; `loads`: in the one lane that does.
   template <ForwardVariant V, typename Tile>
-  TANDEM_DEVICE void load(Tile& to, const hw::TensorMap& map, hw::Barrier& barrier,
+  TANDEM_DEVICE void load(Tile& to, const hw::Panels& panels, hw::Barrier& barrier,
                           const VarlenArguments& varlen, int kv_head, bool loads) const {
     const int page_mask = (1 << varlen.log2_page_size) - 1;
     TANDEM_DONT_UNROLL
     for (int row = 0, box = 0; row < V.block_n; row += box_rows, ++box) {
       const auto page = static_cast<int>(hw::shuffle(own_page, static_cast<std::uint32_t>(box)));
       if (!loads) continue;
-      TANDEM_UNROLL
-      for (int p = 0; p < Tile::panels; ++p) {
-        hw::load_box(to.panel[p][row], map, barrier,
-                     {p * tile::panel_columns, (first_key + row) & page_mask, kv_head, page},
-                     hw::CachePolicy::evict_last);
-      }
+      const hw::BoxOrigin origin{0, (first_key + row) & page_mask, kv_head, page};
+      tile::load_rows(to, row, panels, barrier, origin, hw::CachePolicy::evict_last);
     }
   }
 };

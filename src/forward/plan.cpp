@@ -226,6 +226,14 @@ const char* name_of(tandem_turn turn) {
   return names[turn];
 }
 
+/// Whether the last box of a row would end beyond it.
+bool rows_are_narrow(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+  const auto fills = [](std::int64_t columns, int of_tile) {
+    return columns == of_tile && of_tile % hw::Panels::width == 0;
+  };
+  return !fills(problem.head_dim(), variant.head_dim) || !fills(problem.value_dim(), variant.value_dim);
+}
+
 }  // namespace
 
 core::ForwardProblem for_kernels(const core::ForwardProblem& problem) {
@@ -365,6 +373,12 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.q_len = static_cast<int>(problem.q_len());
   args.k_len = static_cast<int>(problem.k_len());
   args.value_dim = static_cast<int>(problem.value_dim());
+  args.narrow_rows = variant.boxes_end_with_rows() && rows_are_narrow(problem, variant);
+  args.key_box_columns = args.value_box_columns = hw::Panels::all_columns;
+  if (args.narrow_rows) {
+    args.key_box_columns = hw::box_columns(problem.head_dim());
+    args.value_box_columns = hw::box_columns(problem.value_dim());
+  }
   args.group = core::Divisor(static_cast<int>(problem.group() >> tiling.packing.log2_heads));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.q_scale = scale_view(problem.quantisation.q, problem.q_heads());
@@ -401,16 +415,19 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
   record.arguments = make_arguments(problem, variant, blocks);
   record.arguments.varlen.tile_list = static_cast<std::int32_t*>(workspace);
   const MapBoxes boxes = map_boxes(problem, variant);
-  record.request({"q", problem.q, boxes.q, &ForwardArguments::q});
+  using Args = ForwardArguments;
+  const std::int32_t of_keys = record.arguments.key_box_columns,
+                     of_values = record.arguments.value_box_columns;
+  record.request({"q", problem.q, boxes.q, &Args::q}, of_keys, &Args::q_last);
   const bool stores_boxes = variant.decisions.stages_output && problem.varlen.split_keys == 0;
-  if (stores_boxes) record.request({"o", problem.o, boxes.o, &ForwardArguments::o_boxes});
+  if (stores_boxes) record.request({"o", problem.o, boxes.o, &Args::o_boxes});
   if (problem.k_len() == 0 || problem.k.shape[0] * problem.k.shape[1] == 0) {
     // Nothing will be loaded, but the maps have to be valid.
-    record.request({"q", problem.q, boxes.q, &ForwardArguments::k});
-    record.request({"q", problem.q, boxes.q, &ForwardArguments::v});
+    record.request({"q", problem.q, boxes.q, &Args::k});
+    record.request({"q", problem.q, boxes.q, &Args::v});
   } else {
-    record.request({"k", problem.k, boxes.keys, &ForwardArguments::k});
-    record.request({"v", problem.v, boxes.values, &ForwardArguments::v});
+    record.request({"k", problem.k, boxes.keys, &Args::k}, of_keys, &Args::k_last);
+    record.request({"v", problem.v, boxes.values, &Args::v}, of_values, &Args::v_last);
   }
   return record;
 }

@@ -10,9 +10,23 @@ namespace tandem::forward {
 /// Head dims up to here have the next tile brought into L2.
 inline constexpr int widest_prefetched = 128;
 
+/// What of the next tile, which visits so many blocks of keys, is worth to be brought into L2. Of few it is
+/// TMA that a tile waits for, which then has everything to do twice; boxes of narrow rows are more work for
+/// it (docs/performance/forward.md, Rows that are no lines).
+struct Prefetch {
+  bool queries, keys;
+
+  template <ForwardVariant V, bool narrow>
+  TANDEM_DEVICE static Prefetch of(int blocks) {
+    constexpr bool measured = !V.is_8_bit() && V.lengths == Lengths::uniform;
+    return {!narrow || blocks > 3, !narrow && blocks > (measured ? 2 : 0)};
+  }
+};
+
 /// Feeds the pipelines. One thread does; TMA does the copying, so the thread only waits for empty stages. All
-/// tiles of a head read its keys and values, so L2 is to keep those rather than queries and outputs.
-template <ForwardVariant V>
+/// tiles of a head read its keys and values, so L2 is to keep those rather than queries and outputs. narrow:
+/// boxes end with rows, which have fewer columns than tiles.
+template <ForwardVariant V, bool narrow>
 struct Producer {
   using QueryTile = typename ForwardShared<V>::QueryTile;
   using KeyTile = typename ForwardShared<V>::KeyTile;
@@ -43,8 +57,8 @@ struct Producer {
   /// Lines 4 and 5.
   TANDEM_DEVICE void load_queries(const Work& work) {
     for (int c = 0; c < V.query_tiles(); ++c) {
-      tile::producer_acquire(shared.q_pipeline[c], q_at, QueryTile::bytes);
-      tile::load_tile(shared.q[c], args.q, shared.q_pipeline[c].full[0], queries(work, c),
+      tile::producer_acquire(shared.q_pipeline[c], q_at, tile::box_bytes<QueryTile>(args.q_panels<narrow>()));
+      tile::load_tile(shared.q[c], args.q_panels<narrow>(), shared.q_pipeline[c].full[0], queries(work, c),
                       hw::CachePolicy::evict_first);
     }
     q_at.advance();
@@ -53,7 +67,8 @@ struct Producer {
   /// Lines 7-9 for K.
   TANDEM_DEVICE void load_k(const Work& work, int i) {
     if constexpr (V.is_8_bit()) bring_scales(work, key_block<V>(args, work.loop, i) * V.block_n);
-    load_parts<KeyTile::columns, 0>(args.k, shared.k_pipeline, k_at, shared.k, keys(work, i));
+    load_parts<KeyTile::columns, 0>(args.k_panels<narrow>(), shared.k_pipeline, k_at, shared.k,
+                                    keys(work, i));
   }
 
   /// The scales of the block of keys from `key` on, which are under way while its stage is not free yet.
@@ -72,18 +87,19 @@ struct Producer {
     } else if constexpr (V.is_8_bit()) {
       load_8_bit_v(shared.v_pipeline, v_at, shared.v, values(work, i));
     } else {
-      load_parts<0, ValueTile::rows>(args.v, shared.v_pipeline, v_at, shared.v, values(work, i));
+      load_parts<0, ValueTile::rows>(args.v_panels<narrow>(), shared.v_pipeline, v_at, shared.v,
+                                     values(work, i));
     }
   }
   /// All parts of a block, which lie so many columns, or rows, apart.
   template <int columns, int rows, typename Tile>
-  TANDEM_DEVICE void load_parts(const hw::TensorMap& map, tile::Pipeline<V.kv_stages>& pipeline,
+  TANDEM_DEVICE void load_parts(const hw::Panels& panels, tile::Pipeline<V.kv_stages>& pipeline,
                                 tile::PipelineState<V.kv_stages>& at, Tile (&tiles)[V.kv_stages],
                                 hw::BoxOrigin origin) {
     TANDEM_UNROLL
     for (int part = 0; part < V.block_parts(); ++part) {
-      tile::producer_acquire(pipeline, at, Tile::bytes);
-      tile::load_tile(tiles[at.stage], map, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
+      tile::producer_acquire(pipeline, at, tile::box_bytes<Tile>(panels));
+      tile::load_tile(tiles[at.stage], panels, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
       origin.d += columns, origin.s += rows;
       at.advance();
     }
@@ -93,11 +109,12 @@ struct Producer {
                                   ValueTile (&v)[stages], hw::BoxOrigin origin) {
     constexpr std::uint32_t bytes_of_ones = V.rows_of_ones() * tile::row_bytes;
     tile::producer_acquire(pipeline, at, V.value_terms * (ValueTile::bytes - bytes_of_ones));
-    tile::load_tile(v[at.stage], args.v, pipeline.full[at.stage], origin, hw::CachePolicy::evict_last);
+    tile::load_tile(v[at.stage], hw::Panels::whole_ones(args.v), pipeline.full[at.stage], origin,
+                    hw::CachePolicy::evict_last);
     if constexpr (V.value_terms == 2) {
       origin.s += args.value_dim;
-      tile::load_tile(shared.second.v[at.stage], args.v, pipeline.full[at.stage], origin,
-                      hw::CachePolicy::evict_last);
+      tile::load_tile(shared.second.v[at.stage], hw::Panels::whole_ones(args.v), pipeline.full[at.stage],
+                      origin, hw::CachePolicy::evict_last);
     }
     at.advance();
   }
@@ -107,10 +124,13 @@ struct Producer {
   /// what is brought early pushes something else out of L2 (docs/performance/forward.md, What L2 holds).
   TANDEM_DEVICE void prefetch(const Work& work) const {
     if constexpr (V.head_dim <= widest_prefetched) {
-      for (int c = 0; c < V.query_tiles(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(work, c));
-      if (!tiles_run_alike() || work.loop.count == 0) return;
-      tile::prefetch_tile<KeyTile>(args.k, keys(work, 0));
-      tile::prefetch_tile<ValueTile>(args.v, values(work, 0));
+      const Prefetch wants = Prefetch::of<V, narrow>(work.loop.count);
+      if (wants.queries)
+        for (int c = 0; c < V.query_tiles(); ++c)
+          tile::prefetch_tile<QueryTile>(args.q_panels<narrow>(), queries(work, c));
+      if (!wants.keys || !tiles_run_alike()) return;
+      tile::prefetch_tile<KeyTile>(args.k_panels<narrow>(), keys(work, 0));
+      tile::prefetch_tile<ValueTile>(args.v_panels<narrow>(), values(work, 0));
     }
   }
 
@@ -123,9 +143,9 @@ struct Producer {
 };
 
 /// Lines 4-10 for every tile of the block.
-template <ForwardVariant V>
-TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& shared) {
-  Producer<V> producer{args, shared, {}, {}, {}, {}};
+template <ForwardVariant V, bool narrow>
+TANDEM_DEVICE void produce_tiles(const ForwardArguments& args, ForwardShared<V>& shared) {
+  Producer<V, narrow> producer{args, shared, {}, {}, {}, {}};
   constexpr TileRows all_rows{0, V.block_m};
   int round = 0;
   Work work = find_work<V>(args, all_rows, round);
@@ -142,6 +162,16 @@ TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& share
     }
     work = next;
   }
+}
+
+/// Two ways: rows that fill their tiles have none of the other's instructions, which short calls would wait
+/// for.
+template <ForwardVariant V>
+TANDEM_DEVICE void produce(const ForwardArguments& args, ForwardShared<V>& shared) {
+  if constexpr (V.boxes_end_with_rows()) {
+    if (args.narrow_rows) return produce_tiles<V, true>(args, shared);
+  }
+  produce_tiles<V, false>(args, shared);
 }
 
 }  // namespace tandem::forward

@@ -10,7 +10,7 @@
 namespace tandem::forward {
 
 /// As Producer (producer.h). Where the tile's keys lie is read once a tile, since loads cannot leave a loop.
-template <ForwardVariant V>
+template <ForwardVariant V, bool narrow>
 struct VarlenProducer {
   using QueryTile = typename ForwardShared<V>::QueryTile;
   using KeyTile = typename ForwardShared<V>::KeyTile;
@@ -38,8 +38,9 @@ struct VarlenProducer {
     for (int c = 0; c < V.consumers(); ++c) {
       wait_emptied(shared.q_pipeline[c].empty[0], q_at.parity);
       if (!leads) continue;
-      hw::barrier_arrive_expecting(shared.q_pipeline[c].full[0], QueryTile::bytes);
-      tile::load_tile(shared.q[c], args.q, shared.q_pipeline[c].full[0], queries(of, work, c),
+      const hw::Panels panels = args.q_panels<narrow>();
+      hw::barrier_arrive_expecting(shared.q_pipeline[c].full[0], tile::box_bytes<QueryTile>(panels));
+      tile::load_tile(shared.q[c], panels, shared.q_pipeline[c].full[0], queries(of, work, c),
                       hw::CachePolicy::evict_first);
     }
     q_at.advance();
@@ -49,22 +50,25 @@ struct VarlenProducer {
   TANDEM_DEVICE void prefetch(const Work& next) const {
     if (V.head_dim > widest_prefetched || !leads) return;
     const TileQueries of = queries_of<V>(args, next.tile);
-    for (int c = 0; c < V.consumers(); ++c) tile::prefetch_tile<QueryTile>(args.q, queries(of, next, c));
-    if (next.loop.count == 0 || paged()) return;
+    const Prefetch wants = Prefetch::of<V, narrow>(next.loop.count);
+    if (wants.queries)
+      for (int c = 0; c < V.consumers(); ++c)
+        tile::prefetch_tile<QueryTile>(args.q_panels<narrow>(), queries(of, next, c));
+    if (!wants.keys || paged()) return;
     const hw::BoxOrigin at =
         KeyPlace::of<V>(args, next.tile).origin(key_block<V>(args, next.loop, 0) * V.block_n);
-    tile::prefetch_tile<KeyTile>(args.k, at);
-    tile::prefetch_tile<ValueTile>(args.v, at);
+    tile::prefetch_tile<KeyTile>(args.k_panels<narrow>(), at);
+    tile::prefetch_tile<ValueTile>(args.v_panels<narrow>(), at);
   }
 
   template <typename Tile>
-  TANDEM_DEVICE void load(Tile& to, const hw::TensorMap& map, hw::Barrier& landed, const KeyPlace& place,
+  TANDEM_DEVICE void load(Tile& to, const hw::Panels& panels, hw::Barrier& landed, const KeyPlace& place,
                           const BlockPages& pages) const {
-    if (leads) hw::barrier_arrive_expecting(landed, Tile::bytes);
+    if (leads) hw::barrier_arrive_expecting(landed, tile::box_bytes<Tile>(panels));
     if (paged()) {
-      pages.template load<V>(to, map, landed, args.varlen, place.kv_head, leads);
+      pages.template load<V>(to, panels, landed, args.varlen, place.kv_head, leads);
     } else if (leads) {
-      tile::load_tile(to, map, landed, place.origin(pages.first_key), hw::CachePolicy::evict_last);
+      tile::load_tile(to, panels, landed, place.origin(pages.first_key), hw::CachePolicy::evict_last);
     }
   }
 
@@ -75,21 +79,21 @@ struct VarlenProducer {
     if (paged()) pages = BlockPages::of<V>(args.varlen, place.batch, key, k_len);
     auto& [stage, parity] = kv_at;
     wait_emptied(shared.k_pipeline.empty[stage], parity);
-    load(shared.k[stage], args.k, shared.k_pipeline.full[stage], place, pages);
+    load(shared.k[stage], args.k_panels<narrow>(), shared.k_pipeline.full[stage], place, pages);
     if (i == 0) load_queries(work);
     // A block whose tail is cleared before the stage is full lands at a barrier of its own (tail.h).
     wait_emptied(shared.v_pipeline.empty[stage], parity);
     const bool tail = has_tail<V>(block, k_len);
-    load(shared.v[stage], args.v, tail ? shared.tail.landed[stage] : shared.v_pipeline.full[stage], place,
-         pages);
+    load(shared.v[stage], args.v_panels<narrow>(),
+         tail ? shared.tail.landed[stage] : shared.v_pipeline.full[stage], place, pages);
     kv_at.advance();
   }
 };
 
 /// Warp: lines 4-10 for every tile of the block.
-template <ForwardVariant V>
-TANDEM_DEVICE void produce_varlen(const ForwardArguments& args, ForwardShared<V>& shared) {
-  VarlenProducer<V> producer{args, shared, hw::elect_one(), {}, {}};
+template <ForwardVariant V, bool narrow>
+TANDEM_DEVICE void produce_varlen_tiles(const ForwardArguments& args, ForwardShared<V>& shared) {
+  VarlenProducer<V, narrow> producer{args, shared, hw::elect_one(), {}, {}};
   constexpr TileRows all_rows{0, V.block_m};
   int round = 0;
   for (Work work = find_work<V>(args, all_rows, round); work.exists();
@@ -105,6 +109,15 @@ TANDEM_DEVICE void produce_varlen(const ForwardArguments& args, ForwardShared<V>
       if (const Work next = find_work<V>(args, all_rows, round); next.exists()) producer.prefetch(next);
     }
   }
+}
+
+/// Two ways, as produce (producer.h).
+template <ForwardVariant V>
+TANDEM_DEVICE void produce_varlen(const ForwardArguments& args, ForwardShared<V>& shared) {
+  if constexpr (V.boxes_end_with_rows()) {
+    if (args.narrow_rows) return produce_varlen_tiles<V, true>(args, shared);
+  }
+  produce_varlen_tiles<V, false>(args, shared);
 }
 
 }  // namespace tandem::forward

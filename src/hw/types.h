@@ -21,20 +21,18 @@ struct alignas(64) TensorMap {
   std::uint64_t words[16];
 };
 
-/// The maps of a tensor whose rows come in boxes of 64 columns, and in one of those that a row has behind its
-/// last whole box: a box that ends beyond its row takes longer (docs/performance/forward.md, Rows that are no
-/// lines).
-struct PanelMaps {
-  TensorMap whole, last;
-};
-
-/// These, and how many columns of a row boxes bring, in steps of 16 bytes.
+/// A tensor whose rows come in boxes of 64 columns, and in one of those that a row has behind its last whole
+/// box: a box that ends beyond its row takes longer (docs/performance/forward.md, Rows that are no lines).
 struct Panels {
   static constexpr int width = 64;
   static constexpr int all_columns = 1 << 30;  ///< boxes are whole, wherever they end
 
-  const PanelMaps& maps;
-  int columns;
+  const TensorMap& whole;
+  const TensorMap& last;
+  int columns;  ///< of a row that boxes bring, in steps of 16 bytes
+
+  /// Boxes of 64 columns alone.
+  static constexpr Panels whole_ones(const TensorMap& map) { return {map, map, all_columns}; }
 
   /// Whether there is a box from `column` on, and whether it is a whole one.
   constexpr bool has(int column) const { return column < columns; }

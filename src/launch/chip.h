@@ -48,11 +48,6 @@ class Chip {
       const auto& [name, tensor, box, map] = record.maps[i];
       if (core::Status s = hw::encode(name, tensor, box, &(record.arguments.*map)); !s.ok()) return s;
     }
-    for (std::size_t i = 0; i < record.panels_count; ++i) {
-      const auto& [name, tensor, box, columns, maps] = record.panels[i];
-      if (core::Status s = hw::encode_panels(name, tensor, box, columns, &(record.arguments.*maps)); !s.ok())
-        return s;
-    }
     const ChipKernel<Family>* kernel = known_chip_kernel<Family>(record.variant);
     if (kernel == nullptr) return check_linked<Family>(record.variant);
     if (kernel->shared_bytes > 0)

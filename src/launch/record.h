@@ -20,15 +20,6 @@ struct MapRequest {
   hw::BoxRows box;
   hw::TensorMap Arguments::*map;
 };
-/// The same of the maps of a tensor's panels.
-template <typename Arguments>
-struct PanelsRequest {
-  const char* name;
-  core::Tensor tensor;
-  hw::BoxRows box;
-  std::int32_t columns;  ///< that boxes bring
-  hw::PanelMaps Arguments::*maps;
-};
 
 /// One launch of a kernel of a family (kernel.h).
 template <typename Family>
@@ -38,12 +29,16 @@ struct Record {
   typename Family::Variant variant;
   int blocks;  ///< 0: there is nothing to run
   Arguments arguments;
-  std::array<MapRequest<Arguments>, 8> maps{};       ///< those with a name
-  std::array<PanelsRequest<Arguments>, 4> panels{};  ///< the same
-  std::size_t map_count = 0, panels_count = 0;
+  std::array<MapRequest<Arguments>, 8> maps{};  ///< those with a name
+  std::size_t map_count = 0;
 
   void request(const MapRequest<Arguments>& map) { maps.at(map_count++) = map; }
-  void request(const PanelsRequest<Arguments>& of) { panels.at(panels_count++) = of; }
+  /// The maps of panels (hw::Panels) that bring so many columns, with one for a row's last box if it has any.
+  void request(const MapRequest<Arguments>& whole, std::int32_t columns, hw::TensorMap Arguments::*last) {
+    request(whole);
+    if (columns % hw::Panels::width != 0)
+      request({whole.name, whole.tensor, hw::last_box(whole.box, columns), last});
+  }
 };
 
 }  // namespace tandem::launch

@@ -92,14 +92,27 @@ TANDEM_DEVICE void store_rounded(Tile& to, int first, const float (&accumulators
   }
 }
 
-/// Starts loading one tile: `rows` consecutive rows of one head. The caller has announced
-/// `SharedTile::bytes`.
-template <int rows, int columns, typename Origin = hw::BoxOrigin>
-TANDEM_DEVICE void load_tile(SharedTile<rows, columns>& tile, const hw::TensorMap& map, hw::Barrier& barrier,
-                             const Origin& origin, hw::CachePolicy policy = hw::CachePolicy::normal) {
+/// Starts loading a tile from row `row` on: so many consecutive rows of one head as a box has. The caller has
+/// announced `box_bytes`.
+template <typename Tile, typename Origin>
+TANDEM_DEVICE void load_rows(Tile& tile, int row, const hw::Panels& panels, hw::Barrier& barrier,
+                             const Origin& origin, hw::CachePolicy policy) {
   TANDEM_UNROLL
-  for (int p = 0; p < SharedTile<rows, columns>::panels; ++p)
-    hw::load_box(tile.panel[p], map, barrier, origin.right_by(p * panel_columns), policy);
+  for (int p = 0; p < Tile::panels; ++p) {
+    const int column = p * panel_columns;
+    // Two calls, or ptxas would keep the address of a map that it chose in registers.
+    if (panels.has_whole(column)) {
+      hw::load_box(tile.panel[p][row], panels.whole, barrier, origin.right_by(column), policy);
+    } else if (panels.has(column)) {
+      hw::load_box(tile.panel[p][row], panels.last, barrier, origin.right_by(column), policy);
+    }
+  }
+}
+/// All of it, in one box a panel.
+template <typename Tile, typename Origin>
+TANDEM_DEVICE void load_tile(Tile& tile, const hw::Panels& panels, hw::Barrier& barrier, const Origin& origin,
+                             hw::CachePolicy policy = hw::CachePolicy::normal) {
+  load_rows(tile, 0, panels, barrier, origin, policy);
 }
 
 /// What boxes bring of a tile: bytes.
@@ -114,9 +127,8 @@ TANDEM_DEVICE std::uint32_t box_bytes(const hw::Panels& panels) {
 template <int rows, int columns>
 TANDEM_DEVICE void clear_columns_beyond(const hw::Panels& panels, SharedTile<rows, columns>& tile, int thread,
                                         int threads) {
-  constexpr int past = SharedTile<rows, columns>::panels * panel_columns;
   for (int row = thread; row < rows; row += threads)
-    for (int column = panels.columns; column < past; column += chunk_columns)
+    for (int column = panels.columns; column < columns; column += chunk_columns)
       tile.chunk(row, column) = Chunk{};
 }
 
@@ -133,10 +145,15 @@ TANDEM_DEVICE void start_storing(const SharedTile<rows, columns>& tile, const hw
 
 /// Starts bringing what `load_tile` would load into L2.
 template <typename Tile>
-TANDEM_DEVICE void prefetch_tile(const hw::TensorMap& map, hw::BoxOrigin origin) {
+TANDEM_DEVICE void prefetch_tile(const hw::Panels& panels, hw::BoxOrigin origin) {
   TANDEM_UNROLL
   for (int p = 0; p < Tile::panels; ++p) {
-    hw::prefetch_box(map, {origin.d + p * panel_columns, origin.s, origin.h, origin.b});
+    const int column = p * panel_columns;
+    if (panels.has_whole(column)) {
+      hw::prefetch_box(panels.whole, origin.right_by(column));
+    } else if (panels.has(column)) {
+      hw::prefetch_box(panels.last, origin.right_by(column));
+    }
   }
 }
 

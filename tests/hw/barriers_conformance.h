@@ -140,8 +140,8 @@ struct FeedPipeline {
     for (int round = 0; round < rounds; ++round) {
       hw::barrier_wait(shared.pipeline.empty[at.stage], at.parity ^ 1);
       hw::barrier_arrive_expecting(shared.pipeline.full[at.stage], Tile::bytes);
-      tile::load_tile(shared.stage[at.stage], map, shared.pipeline.full[at.stage],
-                      {0, tile_of(round) * Tile::rows, 0, 0});
+      tile::load_tile(shared.stage[at.stage], hw::Panels::whole_ones(map), shared.pipeline.full[at.stage],
+                      hw::BoxOrigin{0, tile_of(round) * Tile::rows, 0, 0});
       at.advance();
     }
   }

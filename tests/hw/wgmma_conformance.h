@@ -59,8 +59,8 @@ struct Multiply {
     hw::sync_block();
     if (hw::thread_index() == 0) {
       hw::barrier_arrive_expecting(shared.loaded, TileA::bytes + TileB::bytes);
-      tile::load_tile(shared.a, a_map, shared.loaded, {0, 0, 0, 0});
-      tile::load_tile(shared.b, b_map, shared.loaded, {0, 0, 0, 0});
+      tile::load_tile(shared.a, hw::Panels::whole_ones(a_map), shared.loaded, hw::BoxOrigin{0, 0, 0, 0});
+      tile::load_tile(shared.b, hw::Panels::whole_ones(b_map), shared.loaded, hw::BoxOrigin{0, 0, 0, 0});
     }
     hw::barrier_wait(shared.loaded, 0);
     hw::sync_warp();

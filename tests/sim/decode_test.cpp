@@ -306,6 +306,22 @@ TEST_P(DecodeSharesOnSim, ManyBlocksShareOneStream) {
 }
 
 /// Keys of equal scores weigh the same in every block of a loop, and in every part that is merged.
+TEST_P(DecodeSharesOnSim, PartsOfManyBlocksAreMergedInGroups) {
+  const decode::DecodeVariant& variant = GetParam();
+  if (!variant.merges_in_groups()) GTEST_SKIP() << "one block merges all";
+  // A last group of 13, one that two more have joined, and a stream that begins where another ends.
+  for (const auto& [parts, other] : {std::pair{52, 0}, {65, 0}, {60, 300}}) {
+    ASSERT_GT(parts, variant.most_merged_at_once());
+    DecodeCase c = step_of(variant, {other, parts * variant.block_n, other / 2});
+    c.capacity = std::int64_t{parts} * variant.block_n, c.q_heads = 3;
+    sim::Machine machine;
+    machine.policy = Policy::random;
+    machine.multiprocessors = parts;
+    SCOPED_TRACE(testing::PrintToString(c));
+    expect_correct(run(variant, c, workspace_, machine), DecodeTensors(c));
+  }
+}
+
 TEST_P(DecodeValuesOnSim, EqualScoresWeighTheSameInEveryBlock) {
   const DecodeVariant& variant = GetParam();
   DecodeCase c = step_of(variant, {40 * variant.block_n});

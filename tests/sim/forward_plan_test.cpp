@@ -157,15 +157,33 @@ void expect_maps(const launch::Record<forward::Family>& record, const ForwardPro
     const core::Tensor& tensor;
     int rows, heads;
     hw::TensorMap Arguments::*map;
+    int columns = 0;
   };
-  std::vector<Expected> expected = {{"q", p.q, 64, pack, &Arguments::q}};
+  // Rows end in a box of their own, unless they fill all columns of a tile's panels.
+  const bool fills = p.head_dim() == v.head_dim && p.value_dim() == v.value_dim && v.head_dim % 64 == 0 &&
+                     v.value_dim % 64 == 0;
+  const bool narrow = !fills && !v.is_8_bit() && v.block_parts() == 1;
+  const auto columns = [](std::int64_t of) { return static_cast<int>((of + 7) / 8 * 8); };
+  EXPECT_EQ(record.arguments.narrow_rows, narrow);
+  if (narrow) {
+    EXPECT_EQ(record.arguments.key_box_columns, columns(p.head_dim()));
+    EXPECT_EQ(record.arguments.value_box_columns, columns(p.value_dim()));
+  }
+  std::vector<Expected> expected;
+  const auto expect = [&](const Expected& whole, hw::TensorMap Arguments::*last) {
+    expected.push_back(whole);
+    const int behind = columns(whole.tensor.shape[3]) % 64;
+    if (narrow && behind > 0)
+      expected.push_back({whole.name, whole.tensor, whole.rows, whole.heads, last, behind});
+  };
+  expect({"q", p.q, 64, pack, &Arguments::q}, &Arguments::q_last);
   if (v.decisions.stages_output) expected.push_back({"o", p.o, 16, pack, &Arguments::o_boxes});
   if (keyless) {
     expected.push_back({"q", p.q, 64, pack, &Arguments::k});
     expected.push_back({"q", p.q, 64, pack, &Arguments::v});
   } else {
-    expected.push_back({"k", p.k, keys, 1, &Arguments::k});
-    expected.push_back({"v", p.v, keys, 1, &Arguments::v});
+    expect({"k", p.k, keys, 1, &Arguments::k}, &Arguments::k_last);
+    expect({"v", p.v, keys, 1, &Arguments::v}, &Arguments::v_last);
   }
   ASSERT_EQ(record.map_count, expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -173,6 +191,7 @@ void expect_maps(const launch::Record<forward::Family>& record, const ForwardPro
     EXPECT_EQ(record.maps[i].tensor.data, expected[i].tensor.data);
     EXPECT_EQ(record.maps[i].box.rows, expected[i].rows) << expected[i].name;
     EXPECT_EQ(record.maps[i].box.heads, expected[i].heads) << expected[i].name;
+    EXPECT_EQ(record.maps[i].box.columns, expected[i].columns) << expected[i].name;
     EXPECT_TRUE(record.maps[i].map == expected[i].map) << expected[i].name;
   }
 }

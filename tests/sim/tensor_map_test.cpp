@@ -124,8 +124,8 @@ TEST(TensorMap, LastBoxesHaveTheColumnsBehindWholeOnes) {
                 testing::ElementsAre(last == 0 ? 64 : last, 4, 16, 1));
     EXPECT_THAT(box_of(hw::tensor_map_request(t, {box.rows, 1, false, box.columns})),
                 testing::ElementsAre(last == 0 ? 64 : last, 64, 1, 1));
-    const hw::PanelMaps maps{};
-    const hw::Panels panels{maps, columns};
+    const hw::TensorMap whole{}, of_last{};
+    const hw::Panels panels{whole, of_last, columns};
     for (int column = 0; column < columns; column += 64) {
       EXPECT_TRUE(panels.has(column));
       EXPECT_EQ(panels.has_whole(column), column + 64 <= columns) << head_dim << " at " << column;

@@ -248,6 +248,7 @@ Allowance gradient_allowance(const core::BackwardProblem& p) {
   const auto terms = static_cast<double>(p.head_dim() * (1 + p.q_len() * p.group()));
   return {.max_factor = p.softcap > 0 ? 3.0 : 2.0,
           .noise = 5e-7 * p.scale * std::sqrt(terms),
+          .alike = p.head_dim(),  // a row's errors are those of its few large dS
           .rounded_to = p.dtype()};
 }
 

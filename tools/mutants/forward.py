@@ -140,7 +140,16 @@ MUTANTS = [
     Mutant("K steps of 8 elements", "descriptor", "k_major", Edit("k_step * 2", "k_step")),
     Mutant("K-major panels ignored", "descriptor", "k_major", Edit("/ steps_per_panel) * panel_bytes + (step", ""), 128),
     Mutant("MN-major steps of 8 rows", "descriptor", "mn_major", Edit("k_step", "k_step / 2")),
-    Mutant("all panels copied to the first", "descriptor", "load_tile", Edit("panel[p]", "panel[0]"), 128),
+    # Rows that have fewer columns than tiles
+    Mutant("queries: what no box reaches stays as it is", "columns", "forward/kernel/clear_columns", Edit("shared.q", "shared.k")),
+    Mutant("keys: what no box reaches stays as it is", "columns", "forward/kernel/clear_columns", Edit("shared.k", "shared.q")),
+    Mutant("values: what no box reaches stays as it is", "columns", "forward/kernel/clear_columns", Edit("shared.v", "shared.q")),
+    Mutant("what no box reaches is cleared without a fence", "fence", "forward/kernel/clear_columns", Remove("fence_async_proxy")),
+    Mutant("boxes of keys have the columns of values", "columns", "ForwardArguments::k_panels", Edit("key_box_columns", "value_box_columns"), 192),
+    Mutant("queries announce whole tiles", "bytes", "forward/producer/load_queries",
+           Edit("tile::box_bytes<QueryTile>(args.q_panels<narrow>())", "QueryTile::bytes")),
+    Mutant("boxes of narrow rows are whole ones", "columns", "forward/producer/produce", Edit("produce_tiles<V, true>", "produce_tiles<V, false>")),
+    Mutant("all panels copied to the first", "descriptor", "shared_tile/load_rows", Edit("panel[p][row], panels.whole", "panel[0][row], panels.whole"), 128),
     Mutant("scores accumulate on what was there", "wgmma", "gemm/issue_scores", Edit("overwrite", "add")),
     # Turns and registers
     Mutant("the first turn is never passed", "turn", "tile/Turns::init", Remove("arrive_named")),

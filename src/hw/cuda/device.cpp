@@ -162,14 +162,6 @@ Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorM
   return {};
 }
 
-Status encode_panels(const char* name, const core::Tensor& tensor, BoxRows box, std::int32_t columns,
-                     PanelMaps* maps) {
-  if (Status s = encode(name, tensor, box, &maps->whole); !s.ok()) return s;
-  maps->last = maps->whole;
-  const BoxRows last = last_box(box, columns);
-  return last.columns == 0 ? Status{} : encode(name, tensor, last, &maps->last);
-}
-
 bool is_reachable(const void* address) {
   // The driver says so at once; the runtime asks it for more.
   static const auto attribute =

@@ -38,9 +38,6 @@ core::Status check_memory(const char* name, const void* address);
 
 /// Encodes the map that tensor_map_request asks for; `name` is the argument's.
 core::Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorMap* map);
-/// The same of a tensor's panels, of which boxes bring `columns`.
-core::Status encode_panels(const char* name, const core::Tensor& tensor, BoxRows box, std::int32_t columns,
-                           PanelMaps* maps);
 
 /// Lets a kernel have so much dynamic shared memory on the current device, whose ordinal is given. Asks the
 /// runtime once for each kernel and device, since that costs as much as a launch.
