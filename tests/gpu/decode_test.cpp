@@ -7,6 +7,7 @@
 #include <omp.h>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/dtype.h"
@@ -210,6 +211,17 @@ TEST_F(HopperDecode, LongSequencesMatchTheOracle) {
   DecodeCase c{.q_len = 8, .q_heads = 32, .head_dim = 128};
   c.lengths = {20'000}, c.capacity = 20'480, c.page_size = 64;
   expect_all_match(by_every_kernel(c));
+}
+
+/// Of so many parts that they are merged in groups.
+TEST_F(HopperDecode, LongSequencesOfOneKeyHeadMatchTheOracle) {
+  for (const auto& [head_dim, rows, lengths] : {std::tuple{64, 16, std::vector<std::int32_t>{39'999}},
+                                                {112, 7, {9'000, 11'000}},
+                                                {256, 7, {300, 9'000, 129}}}) {
+    DecodeCase c{.q_heads = rows, .kv_heads = 1, .head_dim = head_dim};
+    c.lengths = lengths, c.capacity = *std::ranges::max_element(lengths) + 1, c.new_len = 1;
+    expect_all_match({c});
+  }
 }
 
 TEST_F(HopperDecode, LongSequencesOverEightBitsMatchTheOracle) {
