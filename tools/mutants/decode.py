@@ -335,7 +335,7 @@ MUTANTS = [
     Mutant("decode's cost: padded rows are whole lines", "cost", "decode/cost/reading_of", Edit("padded ? 1.35 : 1", "1")),
     Mutant("decode's cost: rows of broken sectors come as fast", "cost", "decode/cost/reading_of",
            Edit("odd_rows ? odd_row_rate : ", "")),
-    Mutant("decode's cost: a lone sequence's parts may be of any length", "cost", "known_parts", Edit(": variant.stages", ": most_known_keys")),
+    Mutant("decode's cost: a lone sequence's parts may be of any length", "cost", "decode/cost/known_parts", Edit(": variant.stages", ": most_known_keys")),
     Mutant("decode's cost: memory's queues are never full", "cost", "decode/cost/share_us",
            Edit("(1 - steady_after / cut.mean_share)", "0.")),
     Mutant("decode's cost: pairs of blocks read as fast as blocks alone", "cost", "decode/cost/steady",
