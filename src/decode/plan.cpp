@@ -225,19 +225,14 @@ bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
 
 /// Tiles that were measured: those of which up to four, in turns one, have room for all rows, or for 64 of
 /// them; if positions can be counted. One whose warpgroups split the keys may be three quarters empty: its
-/// products take no longer for that; and one that knows streams where the narrowest tile does not.
+/// products take no longer for that.
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
   if (!can_count_positions(problem, variant)) return false;
   if (problem.block_m > 0) return true;  // for study
-  constexpr int narrowest = 8, widest = 64;
+  constexpr std::int64_t narrowest = 8, widest = 64;
   const std::int64_t rows = rows_of(problem);
-  DecodeVariant narrow = variant;
-  narrow.query_rows = narrowest;
-  const bool stands_in =
-      variant.query_rows == 2 * narrowest && variant.knows_streams() && !narrow.knows_streams();
-  return (variant.turns > 1 ? 1 : 4) * variant.query_rows >= std::min<std::int64_t>(rows, widest) &&
-         (variant.query_rows < (variant.splits_keys() ? 4 : 2) * rows || variant.query_rows == narrowest ||
-          stands_in);
+  return (variant.turns > 1 ? 1 : 4) * variant.query_rows >= std::min(rows, widest) &&
+         (variant.query_rows < (variant.splits_keys() ? 4 : 2) * rows || variant.query_rows == narrowest);
 }
 
 }  // namespace

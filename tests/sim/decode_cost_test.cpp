@@ -418,18 +418,6 @@ TEST(DecodeCost, BlocksKnowPartsOfALoneSequenceThatFitTheirRing) {
   EXPECT_TRUE(knows({.batch = 8, .group = 4, .kv_heads = 8, .head_dim = 128, .capacity = 2048}));
 }
 
-// 33 x 64/8 heads of 64, 256 keys: 8.7 us, and 10.0 with 8 rows, whose blocks have to search.
-TEST(DecodeCost, AtHeadDim64TheTileThatKnowsStreamsStandsInForTheNarrowestOne) {
-  for (const std::int64_t group : {1, 2, 8}) {
-    const auto chosen = [group](std::int64_t keys) {
-      return *decode::choose_variant(
-          problem_of({.batch = 33, .group = group, .kv_heads = 8, .head_dim = 64, .capacity = keys}));
-    };
-    EXPECT_TRUE(chosen(256).query_rows == 16 && chosen(256).resident == 2) << group;
-    EXPECT_EQ(chosen(1 << 15).query_rows, 8) << group;
-  }
-}
-
 // Two to a thread block, while others had none: 11.4 us at head dim 256, FlashAttention-2 5.8.
 TEST(DecodeCost, StreamsOfOneBlockOfKeysHaveABlockOfTheGridEach) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {

@@ -87,8 +87,7 @@ struct Model {
     const auto serves = [this](const DecodeVariant& v) {
       const int least = rows() <= 32 ? 8 : 16;
       const std::int64_t most = (v.paired() && v.query_rows == 64 ? 4 : 2) * rows();
-      const bool knows_more = v.head_dim == 64 && v.query_rows == 16 && v.resident == 2;
-      return v.query_rows >= least && (v.query_rows < most || v.query_rows == 8 || knows_more);
+      return v.query_rows >= least && (v.query_rows < most || v.query_rows == 8);
     };
     if (std::ranges::none_of(all, serves)) {  // there is none of 8 rows
       EXPECT_EQ(chosen.query_rows, 16);
