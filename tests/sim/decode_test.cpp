@@ -6,6 +6,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
+#include <vector>
 
 #include "apps/sim/decode_sim.h"
 #include "core/dtype.h"
@@ -306,17 +307,25 @@ TEST_P(DecodeSharesOnSim, ManyBlocksShareOneStream) {
 }
 
 /// Keys of equal scores weigh the same in every block of a loop, and in every part that is merged.
+/// A case is lengths in blocks, blocks of the grid, and whether every block of keys is a split.
 TEST_P(DecodeSharesOnSim, PartsOfManyBlocksAreMergedInGroups) {
   const decode::DecodeVariant& variant = GetParam();
   if (!variant.merges_in_groups()) GTEST_SKIP() << "one block merges all";
-  // A last group of 13, one that two more have joined, and a stream that begins where another ends.
-  for (const auto& [parts, other] : {std::pair{52, 0}, {65, 0}, {60, 300}}) {
-    ASSERT_GT(parts, variant.most_merged_at_once());
-    DecodeCase c = step_of(variant, {other, parts * variant.block_n, other / 2});
-    c.capacity = std::int64_t{parts} * variant.block_n, c.q_heads = 3;
+  struct Case {
+    std::vector<std::int32_t> blocks;
+    int multiprocessors;
+    bool fixed_splits;
+  };
+  // Parts that blocks know, the last group being shorter; 75 of a stream that begins where another ends;
+  // splits, which one block merges.
+  for (const Case& of : {Case{{53}, 53, false}, {{2, 150, 1}, 100, false}, {{53}, 3, true}}) {
+    DecodeCase c = step_of(variant, of.blocks);
+    for (std::int32_t& length : c.lengths) length *= variant.block_n;
+    c.capacity = std::ranges::max(c.lengths), c.q_heads = 3;
+    if (of.fixed_splits) c.split_size = variant.block_n;
     sim::Machine machine;
     machine.policy = Policy::random;
-    machine.multiprocessors = parts;
+    machine.multiprocessors = of.multiprocessors;
     SCOPED_TRACE(testing::PrintToString(c));
     expect_correct(run(variant, c, workspace_, machine), DecodeTensors(c));
   }

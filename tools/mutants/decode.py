@@ -58,11 +58,8 @@ MUTANTS = [
            Edit("last = hw::atomic_add(counter, 1u) + 1", "const std::uint32_t n = hw::load_global(counter) + 1; hw::store_global(counter, n); last = n")),
     Mutant("decode: every split arrives", "counter", "finish_work", Edit("if (!more_here)", "")),
     # Decode: many parts, in groups
-    Mutant("decode: a group of three blocks' parts joins the one ahead", "index", "PartGroups::of", Edit("< 3", "<= 13")),
     Mutant("decode: the last group ends where others do", "index", "PartGroups::own",
            Edit("index == count - 1 ? all.parts - begin : size", "size")),
-    Mutant("decode: parts behind the last group make one more", "index", "PartGroups::own",
-           Edit("core::clamp(own_part / size, 0, count - 1)", "own_part / size")),
     Mutant("decode: groups have their first block's counter", "counter", "PartGroups::own", Edit("{second / 2,", "{all.place(begin) / 2,")),
     Mutant("decode: a group's result takes the place of its second part", "index", "PartGroups::result_of", Edit("+ 1", "")),
     Mutant("decode: results of groups stand one part apart", "index", "PartGroups::results", Edit("size * all.step}", "all.step}")),

@@ -148,7 +148,6 @@ MUTANTS = [
     Mutant("boxes of keys have the columns of values", "columns", "ForwardArguments::k_panels", Edit("key_box_columns", "value_box_columns"), 192),
     Mutant("queries announce whole tiles", "bytes", "forward/producer/load_queries",
            Edit("tile::box_bytes<QueryTile>(args.q_panels<narrow>())", "QueryTile::bytes")),
-    Mutant("boxes of narrow rows are whole ones", "columns", "forward/producer/produce", Edit("produce_tiles<V, true>", "produce_tiles<V, false>")),
     Mutant("all panels copied to the first", "descriptor", "shared_tile/load_rows", Edit("panel[p][row], panels.whole", "panel[0][row], panels.whole"), 128),
     Mutant("scores accumulate on what was there", "wgmma", "gemm/issue_scores", Edit("overwrite", "add")),
     # Turns and registers
