@@ -60,7 +60,7 @@ def _pause_for_host(call, calls):
 def interleave(calls, seconds, pause_each=False):
     """Times {name: call} in turns for about `seconds`; returns {name: [milliseconds of one call]}.
 
-    Every round has an order of its own: a call reads up to 2 % slower behind one neighbour than behind another.
+    Every round has an order of its own: a call reads up to 4 % slower behind one neighbour than behind another.
     Everything is enqueued behind a pause on the GPU: the host stays ahead, and its overhead is not measured. pause_each:
     behind one for each sample, where the host takes longer than the GPU.
     """
