@@ -31,6 +31,12 @@ TANDEM_DEVICE int tile_thread() {
   return V.turns > 1 ? thread % V.tile_threads() : thread;
 }
 
+/// The same, asked for anew, where the compiler would keep what it finds by it over the whole share.
+template <auto V>
+TANDEM_DEVICE int tile_thread_anew() {
+  return static_cast<int>(hw::thread_index_anew()) % V.tile_threads();
+}
+
 /// All that are at work on the tile.
 template <DecodeVariant V>
 TANDEM_DEVICE void sync_consumers() {
@@ -152,16 +158,18 @@ struct Consumer {
 
   /// Starts the loads of the work tile's queries.
   TANDEM_DEVICE void fetch_queries(const WorkTile& work, Queries& queries) const {
+    const int first = tile_thread_anew<V>();
     TANDEM_UNROLL
     for (int i = 0; i < query_chunks; ++i)
-      queries.chunk[i] = fetch_chunk(QueryPlace(*this, work, own_chunk(i)));
+      queries.chunk[i] = fetch_chunk(QueryPlace(*this, work, first + i * V.tile_threads()));
   }
   /// The queries that were fetched for the work, rotated, to shared memory.
   TANDEM_DEVICE void place_queries(const WorkTile& work, const Queries& queries) {
     sync_consumers<V>();  // nobody multiplies with the queries before
+    const int first = tile_thread_anew<V>();
     TANDEM_UNROLL
     for (int i = 0; i < query_chunks; ++i)
-      place_chunk(QueryPlace(*this, work, own_chunk(i)), queries.chunk[i]);
+      place_chunk(QueryPlace(*this, work, first + i * V.tile_threads()), queries.chunk[i]);
     publish_queries();
   }
   /// Both, for a work whose queries have not been fetched.
@@ -171,7 +179,8 @@ struct Consumer {
                                               : 4;  // on their way together: what registers allow
     constexpr int batch = largest_divisor(query_chunks, most);
     sync_consumers<V>();
-    for (int first = own_chunk(0); first < V.query_rows * row_chunks; first += batch * V.tile_threads()) {
+    for (int first = tile_thread_anew<V>(); first < V.query_rows * row_chunks;
+         first += batch * V.tile_threads()) {
       const auto place = [&](int i) { return QueryPlace(*this, work, first + i * V.tile_threads()); };
       tile::Chunk fetched[batch];
       TANDEM_UNROLL
@@ -304,7 +313,6 @@ struct Consumer {
       exists = tile_row < rows_of_tile<V>(args, work) && column < consumer.key_columns();
     }
   };
-  TANDEM_DEVICE static int own_chunk(int i) { return tile_thread<V>() + i * V.tile_threads(); }
   TANDEM_DEVICE static tile::Chunk fetch_chunk(const QueryPlace& at) {
     tile::Chunk chunk{};
     if (at.exists) chunk = tile::load_chunk(at.row + at.part.column);

@@ -156,7 +156,7 @@ double block_us_in_turns(const DecodeVariant& variant, const TilePrice& price, c
 /// What it takes to bring the parts of cut streams together.
 double merging_us(const DecodeVariant& variant, const Cut& cut) {
   constexpr int parts_in_flight = 16;
-  const bool in_groups = variant.merges_in_groups() && cut.parts() > variant.most_merged_at_once();
+  const bool in_groups = variant.merges_in_groups(cut.parts());
   const auto groups = in_groups ? 2. : static_cast<double>(core::ceil_div(cut.parts(), parts_in_flight));
   const double numbers = variant.query_rows * variant.value_dim, partials = cut.even ? 1 : 2;
   if (variant.merges_apart()) {

@@ -56,10 +56,12 @@ template <DecodeVariant V>
 TANDEM_DEVICE void clear_columns(const DecodeArguments& args, DecodeShared<V>& shared) {
   if (!args.narrow_rows) return;
   const auto thread = static_cast<int>(hw::thread_index_anew());
+  TANDEM_DONT_UNROLL
   for (auto& block : shared.k)
     for (auto& tile : block.tile)
       tile::clear_columns_beyond({args.k, args.k_last, args.key_box_columns}, tile, thread,
                                  V.consumer_threads());
+  TANDEM_DONT_UNROLL
   for (auto& block : shared.v.block)
     for (auto& tile : block.tile)
       tile::clear_columns_beyond({args.v, args.v_last, args.value_box_columns}, tile, thread,
@@ -91,18 +93,22 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
     typename Consumer<V>::Queries queries{};
     const bool early = scheduler.knows_stream();
     if (early && scheduler.known_stream().exists()) consumer.fetch_queries(scheduler.known_stream(), queries);
-    WorkTile work = to_own_turn(consumer, scheduler, scheduler.first(), own_turn<V>()), next{};
-    if (!early && work.exists()) consumer.fetch_queries(work, queries);
-    for (; work.exists(); work = next) {
+    WorkTile work{.sequence = -1};
+    // In each round the work's keys, behind the loads of the next one's queries.
+    for (int turns_before = own_turn<V>();; turns_before = V.turns - 1) {
+      const WorkTile next = to_own_turn(consumer, scheduler, scheduler.next(), turns_before);
+      if (!early && next.exists()) consumer.fetch_queries(next, queries);
+      if (work.exists()) attend_and_finish(consumer, scheduler, work);
+      if (!next.exists()) break;
+      work = next;
       consumer.place_queries(work, queries);
       if constexpr (V.turns > 1) consumer.advance_past_others();
-      next = to_own_turn(consumer, scheduler, scheduler.next(), V.turns - 1);
-      if (next.exists()) consumer.fetch_queries(next, queries);
-      attend_and_finish(consumer, scheduler, work);
     }
   } else {
     static_assert(V.turns == 1);
-    for (WorkTile work = scheduler.first(); work.exists(); work = scheduler.next()) {
+    for (;;) {
+      const WorkTile work = scheduler.next();
+      if (!work.exists()) break;
       consumer.load_queries(work);
       attend_and_finish(consumer, scheduler, work);
     }

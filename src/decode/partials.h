@@ -33,25 +33,22 @@ struct StreamParts {
 /// Many parts of free shares, in groups that are merged before the groups are. The block of a group's second
 /// part visits no other stream: its counter and its second place are the group's.
 struct PartGroups {
-  const StreamParts& all;
-  int count, size;  ///< the last one has what is left: at least 3
+  int count = 0, size = 0;  ///< the last one has what is left: at least 2, of up to 240 parts
 
-  /// Of `most` parts each, or a few more.
-  TANDEM_DEVICE static PartGroups of(const StreamParts& all, int most) {
-    const int count = (all.parts + most - 1) / most, size = (all.parts + count - 1) / count;
-    return {all, all.parts - size * (count - 1) < 3 ? count - 1 : count, size};
-  }
+  /// Of `most` parts each.
+  TANDEM_DEVICE PartGroups(const StreamParts& all, int most)
+      : count((all.parts + most - 1) / most), size((all.parts + count - 1) / count) {}
 
-  /// Of the block's own part.
-  TANDEM_DEVICE StreamParts own() const {
+  /// The group of the block's own part.
+  TANDEM_DEVICE StreamParts own(const StreamParts& all) const {
     const int own_part = all.own == all.first ? 0 : 1 + (all.own - all.next) / all.step;
-    const int index = core::clamp(own_part / size, 0, count - 1), begin = index * size;
+    const int index = own_part / size, begin = index * size;
     const int parts = index == count - 1 ? all.parts - begin : size, second = all.place(begin + 1);
     return {second / 2, parts, parts, all.own, all.place(begin), second, all.step};
   }
   TANDEM_DEVICE static int result_of(const StreamParts& group) { return group.next + 1; }
   /// The groups' results.
-  TANDEM_DEVICE StreamParts results() const {
+  TANDEM_DEVICE StreamParts results(const StreamParts& all) const {
     const int next = all.next + size * all.step + 1;
     return {all.first_block, count, count, all.own, all.next + 1, next, size * all.step};
   }
@@ -169,7 +166,7 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Resu
   result.round_to(rounded);
   sync_consumers<V>();
   constexpr int row_chunks = V.value_dim / tile::chunk_columns;
-  for (int chunk = tile_thread<V>(); chunk < out.rows * row_chunks; chunk += V.tile_threads()) {
+  for (int chunk = tile_thread_anew<V>(); chunk < out.rows * row_chunks; chunk += V.tile_threads()) {
     const int row = chunk / row_chunks;
     const int column = chunk % row_chunks * tile::chunk_columns;
     out.store(row, column, rounded.chunk(row, column).words);
@@ -375,14 +372,14 @@ TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, cons
 template <DecodeVariant V>
 TANDEM_DEVICE void merge_if_last(Consumer<V>& consumer, const WorkTile& work, const StreamParts& parts) {
   if constexpr (V.merges_in_groups()) {
-    const auto groups = PartGroups::of(parts, V.merge_group());
-    bool all = consumer.args.fixed_splits || parts.parts <= V.most_merged_at_once();
-    StreamParts now = all ? parts : groups.own();
+    bool all = consumer.args.fixed_splits || !V.merges_in_groups(parts.parts);
+    StreamParts now = parts;
+    if (!all) now = PartGroups(parts, V.merge_group()).own(parts);
     TANDEM_DONT_UNROLL
     while (arrive_last(consumer, now)) {
       merge<V>(consumer.args, work, now, all ? -1 : PartGroups::result_of(now));
       if (all) return;
-      now = groups.results(), all = true;
+      now = PartGroups(parts, V.merge_group()).results(parts), all = true;
     }
   } else if (arrive_last(consumer, parts)) {
     merge<V>(consumer.args, work, parts, -1);

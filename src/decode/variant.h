@@ -82,13 +82,8 @@ struct DecodeVariant {
   constexpr bool boxes_end_with_rows() const { return !eight_bit() && !values_in_keys(); }
   constexpr bool lists_queries() const { return queries != Queries::uniform; }
   constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
-  /// Whether its blocks may each have a part of one stream that they know without a length (work.h). Two
-  /// kernels of two resident blocks have no register left for that: ptxas would spill.
-  constexpr bool knows_streams() const {
-    const bool has_no_register =
-        resident == 2 && ((head_dim == 64 && query_rows == 8) || (eight_bit() && query_rows == 32));
-    return !lists_queries() && !has_no_register && turns == 1;
-  }
+  /// Whether its blocks may each have a part of one stream that they know without a length (work.h).
+  constexpr bool knows_streams() const { return !lists_queries() && turns == 1; }
   /// Of the products.
   constexpr hw::Operand products() const { return eight_bit() ? hw::Operand::fp16 : operand; }
   /// Of a block's keys and values in the cache.
@@ -127,8 +122,10 @@ struct DecodeVariant {
   constexpr bool merges_in_groups() const {
     return algorithm == Algorithm::shared_p && queries == Queries::uniform && is_alone() && !merges_apart();
   }
-  /// So many are not: the second arrival takes as long as one block takes for two groups.
-  constexpr int most_merged_at_once() const { return 3 * merge_group(); }
+  /// So many are: of three groups the second arrival takes as long as one block takes for two more.
+  constexpr bool merges_in_groups(std::int64_t parts) const {
+    return merges_in_groups() && parts > 3 * merge_group();
+  }
   constexpr int merge_rounds() const { return query_rows <= 16 && is_alone() ? 2 : 1; }
 
   friend constexpr bool operator==(const DecodeVariant&, const DecodeVariant&) = default;

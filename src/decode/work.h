@@ -96,7 +96,7 @@ class SplitScheduler {
 
   /// Whether the block has a part of one stream, which it knows without a length.
   TANDEM_DEVICE bool knows_stream() const { return known_streams && args_.known_streams; }
-  /// That part before first(): `first_unit` is its number, and there are no lengths and no keys.
+  /// That part before next(): `first_unit` is its number, and there are no lengths and no keys.
   TANDEM_DEVICE WorkTile known_stream() const {
     if (position_ >= end_) return {-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     const auto [team, stream] = args_.streams.divide(position_);
@@ -116,11 +116,10 @@ class SplitScheduler {
     return {window_ + lane, tile::of_lane(own_begin_, lane)};
   }
 
-  /// The share's first work.
-  TANDEM_DEVICE WorkTile first() { return knows_stream() ? take_known_stream() : next(); }
-  /// The next one.
+  /// The share's next work, from the first one on.
   TANDEM_DEVICE WorkTile next() {
     while (position_ < end_) {
+      if (knows_stream()) return take_known_stream();
       seek();
       const int lane = lane_of_position();
       const core::StreamSpan span{tile::of_lane(own_.units, lane), overhead_};

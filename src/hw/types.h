@@ -92,6 +92,11 @@ enum class Major : int { k = 0, mn = 1 };
 /// for those that others will.
 enum class CachePolicy : int { normal, evict_first, evict_last };
 
+/// The same as instructions take it, for a policy that is known at run time only.
+struct L2Policy {
+  std::uint64_t bits;
+};
+
 /// What a WGMMA does with the accumulators that it finds.
 enum class Accumulate : int { overwrite = 0, add = 1 };
 

@@ -76,6 +76,11 @@ TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier
                                 CachePolicy) {  // there is no L2
   sim::load_box(destination, map, barrier, origin.coordinates());
 }
+TANDEM_SIM_INLINE L2Policy l2_policy(CachePolicy) { return {}; }
+TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
+                                L2Policy) {
+  load_box(destination, map, barrier, origin, CachePolicy::normal);
+}
 TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier,
                                 PackedOrigin origin, CachePolicy) {
   sim::load_box(destination, map, barrier, origin.coordinates());

@@ -14,7 +14,7 @@ TANDEM_DEVICE void store_global(void* address, const std::uint32_t (&words)[4]) 
 template <int count>
 TANDEM_DEVICE void store_kept(void* address, const std::uint32_t (&words)[count]) {
   static_assert(count == 1 || count == 2 || count == 4);
-  const std::uint64_t policy = l2_policy(CachePolicy::evict_last);
+  const std::uint64_t policy = l2_policy(CachePolicy::evict_last).bits;
   if constexpr (count == 1) {
     asm volatile("st.global.L2::cache_hint.b32 [%0], %1, %2;\n" ::"l"(address), "r"(words[0]), "l"(policy)
                  : "memory");

@@ -15,26 +15,28 @@ TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin) {
                : "memory");
 }
 
-/// A policy other than the normal one, as instructions take it. PTX createpolicy. Not volatile: one serves
-/// all loads.
-TANDEM_DEVICE std::uint64_t l2_policy(CachePolicy policy) {
-  std::uint64_t first, last;
+// Not volatile: one serves all loads.
+TANDEM_DEVICE L2Policy l2_policy(CachePolicy policy) {
+  std::uint64_t normal, first, last;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;\n" : "=l"(normal));
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(first));
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(last));
-  return policy == CachePolicy::evict_last ? last : first;
+  return {policy == CachePolicy::normal ? normal : policy == CachePolicy::evict_last ? last : first};
+}
+
+TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
+                            L2Policy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(destination)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
+      "l"(policy.bits)
+      : "memory");
 }
 
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                             CachePolicy policy) {
-  if (policy != CachePolicy::normal) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-        " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(destination)),
-        "l"(&map), "r"(shared_address(&barrier)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
-        "l"(l2_policy(policy))
-        : "memory");
-    return;
-  }
+  if (policy != CachePolicy::normal) return load_box(destination, map, barrier, origin, l2_policy(policy));
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6}], [%2];\n" ::"r"(shared_address(destination)),
@@ -50,7 +52,7 @@ TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& ba
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;\n" ::"r"(shared_address(destination)),
         "l"(&map), "r"(shared_address(&barrier)), "r"(c.at[0]), "r"(c.at[1]), "r"(c.at[2]), "r"(c.at[3]),
-        "r"(c.at[4]), "l"(l2_policy(policy))
+        "r"(c.at[4]), "l"(l2_policy(policy).bits)
         : "memory");
     return;
   }
@@ -76,7 +78,7 @@ TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void*
         "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint"
         " [%0, {%2, %3, %4, %5}], [%1], %6;\n" ::"l"(&map),
         "r"(shared_address(source)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
-        "l"(l2_policy(policy))
+        "l"(l2_policy(policy).bits)
         : "memory");
     return;
   }
@@ -94,7 +96,7 @@ TANDEM_DEVICE void store_box(const TensorMap& map, PackedOrigin origin, const vo
         "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group.L2::cache_hint"
         " [%0, {%2, %3, %4, %5, %6}], [%1], %7;\n" ::"l"(&map),
         "r"(shared_address(source)), "r"(c.at[0]), "r"(c.at[1]), "r"(c.at[2]), "r"(c.at[3]), "r"(c.at[4]),
-        "l"(l2_policy(policy))
+        "l"(l2_policy(policy).bits)
         : "memory");
     return;
   }
