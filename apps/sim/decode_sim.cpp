@@ -58,7 +58,10 @@ std::string name_of(const DecodeVariant& v) {
       std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" + std::to_string(v.head_dim);
   if (v.values_in_keys()) name.append("/").append(std::to_string(v.value_dim));
   return name + algorithms[static_cast<int>(v.algorithm)] + std::to_string(v.query_rows) + "x" +
-         std::to_string(v.block_n) + "x" + std::to_string(v.stages) + (v.resident > 1 ? " by two" : "") +
+         std::to_string(v.block_n) + "x" + std::to_string(v.stages) +
+         (v.resident == 2   ? " by two"
+          : v.resident == 3 ? " by three"
+                            : "") +
          (v.turns > 1 ? " in turns" : "") +
          (v.shares_prefixes() ? " sharing"
           : v.lists_queries() ? " listed"

@@ -66,9 +66,13 @@ constexpr double known_stream_us = 0.97, known_keys_us = 0.67;
 /// are in flight: such steps were up to 9 % slower with longer ones (docs/performance/decode.md, The order of
 /// a benchmark).
 constexpr std::int64_t most_known_keys = 1024;
+/// The same of a whole stream, in bytes of keys and values: as long as those of 1280 keys of head dim 128.
+constexpr std::int64_t most_known_bytes = 640 * 1024;
 /// Of warpgroups that take streams in turns: what is left of memory's rate and L2's; and of a stream, however
 /// short it is, since each finds all of them.
-constexpr double turns_rate = 0.95, turn_us = 1.6;
+constexpr double turns_rate = 0.95, turn_us = 1.0;
+/// Of multiprocessors that have three thread blocks: what is left of the rates, and what it takes to begin.
+constexpr double thirds_rate = 0.85, thirds_us = 0.6;
 /// Of a merge in the kernel: at all, and for each round of loads.
 constexpr double merge_us = 0.33, round_us = 0.73;
 /// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
@@ -90,7 +94,7 @@ TilePrice price_of(const DecodeVariant& variant) {
   for (const TilePrice& p : tile_prices)
     if (p.head_dim == variant.head_dim && (price == nullptr || price->query_rows < variant.query_rows))
       price = &p;
-  const bool halved = variant.head_dim == 128 && variant.query_rows <= 16 && variant.block_n == 64;
+  const bool halved = variant.head_dim <= 128 && variant.query_rows <= 16 && variant.block_n == 64;
   return {price->head_dim, price->query_rows, price->stream_us, price->block_us * (halved ? half_block : 1)};
 }
 
@@ -195,7 +199,7 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
   const double bytes = static_cast<double>(row_bytes * variant.block_n) * (variant.values_in_keys() ? 1 : 2) *
                        (padded ? 1.35 : 1);
   const auto row_tiles = static_cast<double>(streams_of(problem, variant) / problem.kv_heads());
-  const double rate = variant.turns > 1 ? turns_rate : 1;
+  const double rate = variant.turns > 1 ? turns_rate : variant.resident > 2 ? thirds_rate : 1;
   return {block_us,
           bytes,
           row_tiles,
@@ -247,6 +251,13 @@ double share_us(const Cut& cut, const Reading& reading, std::int64_t resident) {
   return first_us + (1 - steady_after / cut.mean_share) * (steady_us - first_us);
 }
 
+/// Keys of a part that a block may know, where streams are cut in so many.
+std::int64_t most_known(const DecodeProblem& problem, const DecodeVariant& variant, std::int64_t parts) {
+  if (problem.batch() == 1) return std::int64_t{variant.stages} * variant.block_n;
+  return std::max(most_known_keys,
+                  parts == 1 ? most_known_bytes * variant.block_n / variant.block_bytes() : 0);
+}
+
 }  // namespace
 
 std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
@@ -256,8 +267,7 @@ std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& vari
   const bool alone = streams_in_turn(problem, variant, grid.usual) == 1;
   const std::int64_t parts = cut.whole ? 1 : alone ? cut.blocks / grid.usual.team_blocks : cut.in_parts;
   if (parts == 0 || (parts == 1 && cut.share != cut.units) || (parts > 1 && variant.merges_apart())) return 0;
-  const std::int64_t most = problem.batch() > 1 ? most_known_keys / variant.block_n : variant.stages;
-  if (cut.share > most) return 0;
+  if (cut.share * variant.block_n > most_known(problem, variant, parts)) return 0;
   return problem.batch() * streams_of(problem, variant) * parts <= grid.blocks() ? parts : 0;
 }
 
@@ -268,7 +278,8 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
   const TilePrice price = price_of(variant);
   const double streams = variant.turns == 1 ? cut.streams_begun() : 1;  // others begin beside them
   const Reading reading = reading_of(problem, variant, block_us_in_turns(variant, price, cut));
-  const double us = launch_us + price.stream_us * streams + share_us(cut, reading, variant.resident);
+  const double us = launch_us + (variant.resident > 2 ? thirds_us : 0) + price.stream_us * streams +
+                    share_us(cut, reading, variant.resident);
   const std::int64_t parts = known_parts(problem, variant, grid, share);
   if (parts == 1) return us - known_stream_us - known_keys_us;
   return us + merging_us(variant, cut) - (parts > 1 ? known_stream_us : 0);
@@ -300,6 +311,8 @@ EvenShare best_share(const DecodeProblem& problem, const DecodeVariant& variant,
     for (const std::int64_t share : {core::ceil_div(in_turn, grid.usual.teams) * units, units,
                                      core::ceil_div(units, 2), core::ceil_div(units, 4)})
       consider({share});
+  } else if (problem.capacity() <= most_known(problem, variant, 1)) {
+    consider({units});
   }
   const std::int64_t parts = std::min(units, grid.usual.teams / in_turn);
   if (parts > 1) consider({core::ceil_div(units, parts), true});

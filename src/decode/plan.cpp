@@ -96,7 +96,7 @@ bool is_worth_two(const DecodeProblem& problem, const DecodeVariant& twin, const
     return false;
   const bool has_short_streams = problem.split_size == 0 &&
                                  2 * problem.capacity() * problem.head_dim() <= most_bytes &&
-                                 problem.batch() * streams_of(problem, *chosen) >= max_blocks;
+                                 problem.batch() * streams_of(problem, *chosen) >= 2 * core::hopper_sm_count;
   return has_short_streams || most_units(problem, *chosen) > fewest_units;
 }
 
@@ -224,11 +224,15 @@ bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
 }
 
 /// Tiles that were measured: those of which up to four, in turns one, have room for all rows, or for 64 of
-/// them; if positions can be counted. One whose warpgroups split the keys may be three quarters empty: its
-/// products take no longer for that.
+/// them; if positions can be counted. Three blocks of a multiprocessor, and two of one stage, are for more
+/// streams than there are multiprocessors. One whose warpgroups split the keys may be three quarters empty:
+/// its products take no longer for that.
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
   if (!can_count_positions(problem, variant)) return false;
   if (problem.block_m > 0) return true;  // for study
+  const bool is_for_short_streams = variant.resident > 2 || (variant.resident == 2 && variant.stages == 1);
+  if (is_for_short_streams && problem.batch() * streams_of(problem, variant) <= core::hopper_sm_count)
+    return false;
   constexpr std::int64_t narrowest = 8, widest = 64;
   const std::int64_t rows = rows_of(problem);
   return (variant.turns > 1 ? 1 : 4) * variant.query_rows >= std::min(rows, widest) &&

@@ -15,7 +15,7 @@
 namespace tandem::decode {
 
 /// Blocks that workspaces and plans have room for: two of each multiprocessor.
-inline constexpr int max_blocks = 2 * core::hopper_sm_count;
+inline constexpr int max_blocks = 3 * core::hopper_sm_count;
 
 /// The variant that serves the problem, or nullptr if none is built for it.
 const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
@@ -48,7 +48,8 @@ GridShape grid_shape(const core::DecodeProblem& problem, const DecodeVariant& va
 /// one another's alone.
 inline constexpr std::size_t counter_bytes = 4096;
 inline constexpr int most_counters = max_blocks;
-static_assert(counter_bytes >= most_counters * sizeof(std::uint32_t));
+static_assert(counter_bytes >= most_counters * sizeof(std::uint32_t) &&
+              ClearVariant::threads() >= most_counters);
 /// Bytes that any grid needs: counters, then partial results.
 std::size_t workspace_bytes(const core::DecodeProblem& problem, const DecodeVariant& variant);
 inline constexpr std::size_t any_plan_bytes = plan_words(max_blocks) * sizeof(std::int32_t);

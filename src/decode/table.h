@@ -29,21 +29,22 @@ template <int head_dim>
 constexpr auto recipes() {
   using enum Algorithm;
   if constexpr (head_dim == 64) {
-    return std::array{Recipe{plain, 64, 128, 3},       Recipe{shared_p, 8, 128, 3},
-                      Recipe{shared_p, 16, 128, 3},    Recipe{shared_p, 32, 128, 3, 2},
-                      Recipe{register_p, 8, 128, 3},   Recipe{register_p, 16, 128, 3},
-                      Recipe{register_p, 32, 128, 3},  Recipe{shared_p, 8, 128, 3, 2},
-                      Recipe{shared_p, 16, 128, 3, 2}, Recipe{shared_p, 8, 128, 6, 1, 3}};
+    return std::array{
+        Recipe{plain, 64, 128, 3},       Recipe{shared_p, 8, 128, 3},      Recipe{shared_p, 16, 128, 3},
+        Recipe{shared_p, 32, 128, 3, 2}, Recipe{register_p, 8, 128, 3},    Recipe{register_p, 16, 128, 3},
+        Recipe{register_p, 32, 128, 3},  Recipe{shared_p, 8, 128, 3, 2},   Recipe{shared_p, 16, 128, 3, 2},
+        Recipe{shared_p, 8, 64, 4, 3},   Recipe{shared_p, 8, 128, 6, 1, 3}};
   } else if constexpr (head_dim == 128) {
     return std::array{
-        Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 2},     Recipe{shared_p, 16, 128, 2},
-        Recipe{shared_p, 32, 64, 3, 2}, Recipe{shared_p, 64, 128, 2},    Recipe{register_p, 8, 128, 3},
-        Recipe{register_p, 16, 128, 3}, Recipe{register_p, 32, 64, 5},   Recipe{shared_p, 8, 64, 3, 2},
-        Recipe{shared_p, 16, 64, 3, 2}, Recipe{shared_p, 8, 64, 6, 1, 3}};
+        Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 2},   Recipe{shared_p, 16, 128, 2},
+        Recipe{shared_p, 32, 64, 3, 2}, Recipe{shared_p, 64, 128, 2},  Recipe{register_p, 8, 128, 3},
+        Recipe{register_p, 16, 128, 3}, Recipe{register_p, 32, 64, 5}, Recipe{shared_p, 8, 64, 3, 2},
+        Recipe{shared_p, 16, 64, 3, 2}, Recipe{shared_p, 8, 64, 2, 3}, Recipe{shared_p, 8, 64, 6, 1, 3}};
   } else if constexpr (head_dim == 256) {
-    return std::array{Recipe{plain, 64, 64, 2},     Recipe{shared_p, 8, 64, 2},
-                      Recipe{shared_p, 16, 64, 2},  Recipe{shared_p, 32, 64, 3},
-                      Recipe{register_p, 8, 64, 3}, Recipe{register_p, 16, 64, 3}};
+    return std::array{Recipe{plain, 64, 64, 2},      Recipe{shared_p, 8, 64, 2},
+                      Recipe{shared_p, 16, 64, 2},   Recipe{shared_p, 32, 64, 3},
+                      Recipe{register_p, 8, 64, 3},  Recipe{register_p, 16, 64, 3},
+                      Recipe{shared_p, 8, 64, 1, 2}, Recipe{shared_p, 8, 64, 1, 3}};
   } else {
     static_assert(head_dim == 512);  // a block of keys and one of values are 128 KB
     return std::array{Recipe{shared_p, 16, 64, 1}, Recipe{shared_p, 32, 64, 1}};

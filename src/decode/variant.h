@@ -117,7 +117,9 @@ struct DecodeVariant {
 
   /// Of a merge in the kernel: parts, and rounds over a tile's chunks, that are in flight together; what
   /// registers allow.
-  constexpr int merge_group() const { return turns == 1 && query_rows <= (resident == 1 ? 32 : 16) ? 16 : 8; }
+  constexpr int merge_group() const {
+    return turns == 1 && resident < 3 && query_rows <= (resident == 1 ? 32 : 16) ? 16 : 8;
+  }
   /// Whether many parts are merged in groups first. Other kernels have no registers for it.
   constexpr bool merges_in_groups() const {
     return algorithm == Algorithm::shared_p && queries == Queries::uniform && is_alone() && !merges_apart();
@@ -166,7 +168,7 @@ struct PrefixListVariant {
 
 /// And so is the one that clears counters, a thread for each.
 struct ClearVariant {
-  static constexpr int threads() { return 3 * hw::warpgroup_size; }
+  static constexpr int threads() { return 4 * hw::warpgroup_size; }
 
   friend constexpr bool operator==(const ClearVariant&, const ClearVariant&) = default;
 };

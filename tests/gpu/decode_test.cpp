@@ -118,7 +118,10 @@ std::string name_of(Algorithm algorithm) {
 
 std::string name_of(const DecodeVariant& v) {
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         "_" + name_of(v.algorithm) + "_" + std::to_string(v.query_rows) + (v.resident > 1 ? "_by_two" : "") +
+         "_" + name_of(v.algorithm) + "_" + std::to_string(v.query_rows) +
+         (v.resident == 2   ? "_by_two"
+          : v.resident == 3 ? "_by_three"
+                            : "") +
          (v.turns > 1 ? "_in_turns" : "") + (v.token_scales ? "_token_scales" : "") +
          (v.two_part_keys ? "_two_part" : "") +
          (v.element == decode::Element::int8 ? "_int8"
@@ -163,7 +166,7 @@ DecodeCase case_for(const DecodeVariant& v) {
   if (!v.is_alone() && v.query_rows <= 16) {  // serve many short streams only
     c.kernel = TANDEM_DECODE_AUTO;
     c.capacity = 256;
-    c.kv_heads = v.query_rows == 8 && v.turns == 1 ? 4 : 8;  // fewer streams: not worth turns
+    c.kv_heads = v.turns > 1 ? 16 : v.resident == 3 ? 8 : 4;  // so many streams that they are worth it
     c.q_heads = c.kv_heads * v.query_rows;
     c.lengths.assign(40, 130);
     for (std::size_t b = 0; b < c.lengths.size(); b += 3) c.lengths[b] = static_cast<std::int32_t>(6 * b);

@@ -215,7 +215,7 @@ TEST(DecodePlans, AWorkspaceHasPartialsOfEachBlockOrFixedSplit) {
     const auto bytes = static_cast<std::size_t>(4096 + partials * v.query_rows * (v.value_dim + 2) * 4);
     EXPECT_EQ(decode::workspace_bytes(p, v), bytes);
     EXPECT_EQ(decode::workspace_bytes(p), bytes);
-    EXPECT_EQ(decode::plan_bytes(p), static_cast<std::size_t>(4 * (2 + 2 * 264)));
+    EXPECT_EQ(decode::plan_bytes(p), static_cast<std::size_t>(4 * (2 + 2 * 396)));
   });
 }
 
@@ -425,15 +425,15 @@ TEST(DecodePlans, TheMemoryOfEachLaunchIsWhatItTouches) {
   expected.push_back("workspace updated " + std::to_string(decode::workspace_bytes(p)));
   EXPECT_EQ(memory(decode::memory_of_step(p, at<void>(17))), expected);
   p.plan = at<void>(16);
-  expected.emplace_back("plan input 2120");
+  expected.emplace_back("plan input 3176");
   EXPECT_EQ(memory(decode::memory_of_step(p, at<void>(17))), expected);
   EXPECT_THAT(memory(decode::memory_of_planning(p, at<void>(18))),
-              ElementsAre("cache.lengths input 20", "plan output 2120"));
-  EXPECT_THAT(memory(decode::memory_of_clearing(at<void>(17))), ElementsAre("workspace output 1056"));
+              ElementsAre("cache.lengths input 20", "plan output 3176"));
+  EXPECT_THAT(memory(decode::memory_of_clearing(at<void>(17))), ElementsAre("workspace output 1584"));
   const auto clearing = decode::make_clear_record(at<void>(17));
   EXPECT_EQ(clearing.blocks, 1);
   EXPECT_EQ(clearing.arguments.counters, at<std::uint32_t>(17));
-  EXPECT_EQ(clearing.arguments.count, 264);
+  EXPECT_EQ(clearing.arguments.count, 396);
 }
 
 }  // namespace
