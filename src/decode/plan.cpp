@@ -223,16 +223,26 @@ bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
          variant.values_in_keys() != values_are_as_wide(problem) && variant.two_part_keys == problem.has_qv();
 }
 
+/// Whether its blocks are so many that they have hardly a ring: three of a multiprocessor, or two of one
+/// stage.
+bool is_for_short_streams(const DecodeVariant& variant) {
+  return variant.resident == 3 || (variant.resident == 2 && variant.stages == 1);
+}
+
+/// Whether there is a stream for each multiprocessor, and no stream takes such a tile's only stage often.
+bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
+  constexpr std::int64_t most_keys = 1024;
+  return problem.batch() * streams_of(problem, variant) > core::hopper_sm_count &&
+         (variant.stages > 1 || problem.capacity() <= most_keys);
+}
+
 /// Tiles that were measured: those of which up to four, in turns one, have room for all rows, or for 64 of
-/// them; if positions can be counted. Three blocks of a multiprocessor, and two of one stage, are for more
-/// streams than there are multiprocessors. One whose warpgroups split the keys may be three quarters empty:
+/// them; if positions can be counted. One whose warpgroups split the keys may be three quarters empty:
 /// its products take no longer for that.
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
   if (!can_count_positions(problem, variant)) return false;
   if (problem.block_m > 0) return true;  // for study
-  const bool is_for_short_streams = variant.resident > 2 || (variant.resident == 2 && variant.stages == 1);
-  if (is_for_short_streams && problem.batch() * streams_of(problem, variant) <= core::hopper_sm_count)
-    return false;
+  if (is_for_short_streams(variant) && !has_short_streams(problem, variant)) return false;
   constexpr std::int64_t narrowest = 8, widest = 64;
   const std::int64_t rows = rows_of(problem);
   return (variant.turns > 1 ? 1 : 4) * variant.query_rows >= std::min(rows, widest) &&

@@ -105,7 +105,8 @@ TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin);
 /// arrives at `barrier`. PTX cp.async.bulk.tensor.4d.
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                             CachePolicy policy = CachePolicy::normal);
-/// Of a policy that is known at run time only: made once, it serves all loads. PTX createpolicy.
+/// Of a policy other than the normal one that is known at run time only: made once, it serves all loads. PTX
+/// createpolicy.
 TANDEM_DEVICE L2Policy l2_policy(CachePolicy policy);
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                             L2Policy policy);

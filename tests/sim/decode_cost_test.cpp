@@ -269,12 +269,14 @@ TEST(DecodeCost, ThreeBlocksOfAMultiprocessorServeStepsThatTheyMakeFaster) {
       {{.batch = 46, .group = 4, .kv_heads = 8, .head_dim = 64, .capacity = 432}, 20.46, 17.42},
       {{.batch = 33, .group = 5, .kv_heads = 8, .head_dim = 64, .capacity = 503}, 14.58, 16.50},
       {{.batch = 43, .kv_heads = 32, .head_dim = 64, .capacity = 197}, 30.14, 33.20},
+      {{.batch = 11, .kv_heads = 24, .head_dim = 64, .capacity = 142}, 7.54, 7.69},
       {{.batch = 37, .kv_heads = 16, .head_dim = 64, .capacity = 1568}, 86.62, 89.19},
       {{.batch = 38, .kv_heads = 8, .head_dim = 128, .capacity = 76}, 10.83, 9.30},
       {{.batch = 67, .group = 7, .kv_heads = 4, .head_dim = 128, .capacity = 88}, 11.01, 8.83},
       {{.batch = 30, .group = 6, .kv_heads = 8, .head_dim = 128, .capacity = 682}, 32.12, 36.85},
       {{.batch = 40, .group = 4, .kv_heads = 8, .head_dim = 256, .capacity = 57}, 13.10, 10.73},
       {{.batch = 41, .group = 8, .kv_heads = 8, .head_dim = 256, .capacity = 138}, 25.15, 23.72},
+      {{.batch = 120, .group = 8, .kv_heads = 8, .head_dim = 256, .capacity = 145}, 56.74, 59.45},
       {{.batch = 13, .group = 5, .kv_heads = 8, .head_dim = 256, .capacity = 248}, 12.67, 13.34},
   };
   for (const Row& row : rows) {
@@ -282,6 +284,20 @@ TEST(DecodeCost, ThreeBlocksOfAMultiprocessorServeStepsThatTheyMakeFaster) {
     EXPECT_EQ(decode::choose_variant(p)->resident == 3, row.three_us < row.other_us)
         << p.batch() << " x " << p.kv_heads() << " heads, " << p.capacity() << " keys";
   }
+}
+
+// Nobody has timed these tiles there: a ring of one stage, or parts of few streams.
+TEST(DecodeCost, TilesForShortStreamsServeNoLongOrFewOnes) {
+  for (const std::int64_t keys : {300, 1500, 20'000}) {
+    for (const std::int64_t batch : {2, 30, 300}) {
+      const DecodeVariant& v = *decode::choose_variant(
+          problem_of({.batch = batch, .group = 2, .kv_heads = 8, .head_dim = 256, .capacity = keys}));
+      EXPECT_EQ(v.stages == 1, keys < 1024 && batch > 16) << batch << " x " << keys;
+    }
+  }
+  const DecodeProblem few =
+      problem_of({.batch = 23, .group = 8, .kv_heads = 4, .head_dim = 256, .capacity = 991});
+  EXPECT_EQ(decode::choose_variant(few)->stages, 2);
 }
 
 // bench/results/h200/2026-11-23/decode-tiles.csv and 2026-11-26/few-ways*.txt, of the latter without the

@@ -85,6 +85,9 @@ struct Model {
     const std::vector<DecodeVariant> twins = kernels(true);
     all.insert(all.end(), twins.begin(), twins.end());
     const auto serves = [this](const DecodeVariant& v) {
+      const bool is_for_short_streams = v.resident == 3 || (v.resident == 2 && v.stages == 1);
+      if (is_for_short_streams && (p.batch() * streams(v) <= 132 || (v.stages == 1 && p.capacity() > 1024)))
+        return false;
       const int least = rows() <= 32 ? 8 : 16;
       const std::int64_t most = (v.paired() && v.query_rows == 64 ? 4 : 2) * rows();
       return v.query_rows >= least && (v.query_rows < most || v.query_rows == 8);

@@ -17,11 +17,10 @@ TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin) {
 
 // Not volatile: one serves all loads.
 TANDEM_DEVICE L2Policy l2_policy(CachePolicy policy) {
-  std::uint64_t normal, first, last;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;\n" : "=l"(normal));
+  std::uint64_t first, last;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(first));
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(last));
-  return {policy == CachePolicy::normal ? normal : policy == CachePolicy::evict_last ? last : first};
+  return {policy == CachePolicy::evict_last ? last : first};
 }
 
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
