@@ -166,7 +166,7 @@ DecodeCase case_for(const DecodeVariant& v) {
   if (!v.is_alone() && v.query_rows <= 16) {  // serve many short streams only
     c.kernel = TANDEM_DECODE_AUTO;
     c.capacity = 256;
-    c.kv_heads = v.turns > 1 ? 16 : v.resident == 3 ? 8 : 4;  // so many streams that they are worth it
+    c.kv_heads = v.turns > 1 ? 16 : v.resident == 3 || v.eight_bit() ? 8 : 4;  // so that they are worth it
     c.q_heads = c.kv_heads * v.query_rows;
     c.lengths.assign(40, 130);
     for (std::size_t b = 0; b < c.lengths.size(); b += 3) c.lengths[b] = static_cast<std::int32_t>(6 * b);
