@@ -24,29 +24,11 @@ from drawn_cases import DRAWN_COLUMNS, DRAWN_RESULTS, KINDS, draw
 LEVEL = 0.99  # of the best peer's speed: below it a shape counts as behind
 
 
-def measured(case, arguments):
-    """{peer: graph} of those that compute the case rightly, and {peer: reason} of the others."""
-    from drawn_peers import DRAWN_PEERS, Inputs, Replayed, check
-    inputs = Inputs(case, case.seed)
-    graphs, reasons = {}, {}
-    for name, make in DRAWN_PEERS.items():
-        if name.split("_")[0] not in arguments.peers:
-            continue
-        try:
-            call = make(inputs)
-            reason = check(inputs, call(*inputs.caches[0]), case.seed)
-            if not reason:
-                graphs[name] = Replayed(call, inputs)
-        except (RuntimeError, ValueError, TypeError) as error:  # TandemError is one, and "no available kernel"
-            reason = " ".join(str(error).split())
-        if reason:
-            reasons[name] = reason[:160]
-    return graphs, reasons
-
-
 def run_case(case, arguments, telemetry, results):
+    from drawn_peers import DRAWN_PEERS, Inputs, Replayed, right_calls
     from results import measure
-    graphs, reasons = measured(case, arguments)
+    peers = [name for name in DRAWN_PEERS if name.split("_")[0] in arguments.peers]
+    graphs, reasons = right_calls(Inputs(case, case.seed), peers, Replayed)
     for peer, reason in reasons.items():
         results.add({**case.columns(), "peer": peer, "note": reason})
     if not graphs:

@@ -156,3 +156,19 @@ class Replayed:
 
     def __call__(self):
         self._graph.replay()
+
+
+def right_calls(inputs, peers, recorded):
+    """({peer: recorded(call, inputs)} of those that compute the case rightly, {peer: reason} of the others)."""
+    found, reasons = {}, {}
+    for name in peers:
+        try:
+            call = DRAWN_PEERS[name](inputs)
+            reason = check(inputs, call(*inputs.caches[0]), inputs.case.seed)
+            if not reason:
+                found[name] = recorded(call, inputs)
+        except (RuntimeError, ValueError, TypeError) as error:  # TandemError is one, and "no available kernel"
+            reason = " ".join(str(error).split())
+        if reason:
+            reasons[name] = reason[:160]
+    return found, reasons

@@ -85,21 +85,13 @@ def timed(replays, before):
 
 
 def run_case(case, peers, before, results):
-    from drawn_peers import DRAWN_PEERS, Inputs, check
+    from drawn_peers import Inputs, right_calls
     from timing import replayed
-    inputs = Inputs(case, case.seed)
     columns = {name: text for name, text in case.columns().items() if name in COLUMNS}
-    replays = {}
-    for peer in peers:
-        try:
-            call = DRAWN_PEERS[peer](inputs)
-            note = check(inputs, call(*inputs.caches[0]), case.seed)
-            if not note:
-                replays[peer] = [replayed(lambda kv=kv, call=call: call(*kv)) for kv in inputs.caches]
-        except (RuntimeError, ValueError, TypeError) as error:
-            note = " ".join(str(error).split())[:160]
-        if note:
-            results.add({**columns, "peer": peer, "note": note})
+    replays, reasons = right_calls(
+        Inputs(case, case.seed), peers, lambda call, inputs: [replayed(lambda kv=kv: call(*kv)) for kv in inputs.caches])
+    for peer, reason in reasons.items():
+        results.add({**columns, "peer": peer, "note": reason})
     shape = f"{case.kind} d{case.d} {case.mask} {case.b} x {case.hq}/{case.hk}, {case.sq} x {case.sk}"
     for behind, call in before.items():
         line = f"{shape:44} behind {behind:8}"

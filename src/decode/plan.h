@@ -14,7 +14,7 @@
 
 namespace tandem::decode {
 
-/// Blocks that workspaces and plans have room for: two of each multiprocessor.
+/// Blocks that workspaces and plans have room for: three of each multiprocessor.
 inline constexpr int max_blocks = 3 * core::hopper_sm_count;
 
 /// The variant that serves the problem, or nullptr if none is built for it.

@@ -74,8 +74,9 @@ class BoxPages {
   std::uint32_t own_[registers]{}, next_[registers]{};
 };
 
-/// Keys, and values that have a place of their own, a block of each in turn. Its code is short, loops and not
-/// copies: it is the first that a step needs, and what comes from memory (docs/performance/decode.md).
+/// Keys, and values that have a place of their own, a block of each in turn. Its code is short, since it is
+/// the first that a step needs and may come from memory: one loop over all work, and copies of panels only,
+/// for which blocks would wait (docs/performance/decode.md).
 template <DecodeVariant V>
 struct Producer {
   using KeyBlock = typename DecodeShared<V>::KeyBlock;

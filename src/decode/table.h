@@ -21,10 +21,10 @@ struct Recipe {
 };
 
 /// Stages, by measurement: about 100 to 130 KB on their way to a multiprocessor are enough, and with more L2
-/// has less room for outputs (docs/decode.md). Short streams are mostly latency, which two blocks of a
-/// multiprocessor hide from one another, and three warpgroups that take streams in turns better still (of 16
-/// rows at head dim 128 they would spill). Registers limit query rows: O^T has head_dim / 2 of them for 64
-/// rows, and the probabilities of register_p stay in registers beside it.
+/// has less room for outputs (docs/decode.md). Short streams are mostly latency, which two or three
+/// blocks of a multiprocessor hide from one another, and where there are many of them three warpgroups that
+/// take streams in turns (of 16 rows at head dim 128 they would spill). Registers limit query rows: O^T has
+/// head_dim / 2 of them for 64 rows, and the probabilities of register_p stay in registers beside it.
 template <int head_dim>
 constexpr auto recipes() {
   using enum Algorithm;
