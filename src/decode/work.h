@@ -120,7 +120,7 @@ class SplitScheduler {
   TANDEM_DEVICE WorkTile next() {
     while (position_ < end_) {
       if (knows_stream()) return take_known_stream();
-      seek();
+      if (!seek()) break;
       const int lane = lane_of_position();
       const core::StreamSpan span{tile::of_lane(own_.units, lane), overhead_};
       int within = position_ - tile::of_lane(own_begin_, lane), stream = 0;
@@ -334,9 +334,14 @@ class SplitScheduler {
     return tile::warp_sum(sum);
   }
 
-  /// Brings the window to the position.
-  TANDEM_DEVICE void seek() {
-    while (position_ < end_ && position_ >= window_end_) load_window();
+  /// Brings the window to the position. False: it is behind all sequences, where a plan of other lengths may
+  /// lead.
+  TANDEM_DEVICE bool seek() {
+    while (position_ < end_ && position_ >= window_end_) {
+      if (window_ + hw::warp_size >= batch()) return false;
+      load_window();
+    }
+    return true;
   }
 
   /// The lane whose sequence the position is in.

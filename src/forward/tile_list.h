@@ -25,7 +25,8 @@ TANDEM_DEVICE void write_listed(const VarlenArguments& varlen, int place, int pa
   tile::store_words(to + 8, s.k_begin, s.k_batch, index, 0);
 }
 
-/// One warp a tile of a head, of as many as there may be.
+/// One warp a tile of a head, of as many as there may be. The list has room for them where cu_seqlens_q
+/// ascends; other numbers make sequences overlap, and then nothing is listed.
 TANDEM_DEVICE void list_tiles(const ListArguments& args) {
   const VarlenArguments& varlen = args.forward.varlen;
   const int lane = static_cast<int>(hw::lane_index());
@@ -33,14 +34,15 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args) {
       static_cast<int>(hw::block_index()) * ListVariant::tiles() + static_cast<int>(hw::warp_index());
   const SequencesOfWarp sequences{args};
   const CountedTile counted = count_tiles(sequences, own);
-  const int all = counted.total * varlen.packs;
+  const bool has_room = std::int64_t{counted.total} * varlen.packs <= varlen.most_tiles;
+  const int all = has_room ? counted.total * varlen.packs : 0;
   if (own == 0 && lane == 0) {
     auto* header = reinterpret_cast<std::uint32_t*>(varlen.tile_list);
     hw::store_global(header, static_cast<std::uint32_t>(all));
     if (args.few.share.multiprocessors == 0)
       hw::store_global(header + 1, static_cast<std::uint32_t>(args.section.grid));
   }
-  if (counted.sequence < 0) return;
+  if (!has_room || counted.sequence < 0) return;
 
   const Sequence s = sequences.read(counted.sequence);
   const SequenceTiles tiles = SequenceTiles::of(args.forward, s, args.tile_queries);

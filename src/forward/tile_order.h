@@ -99,7 +99,11 @@ struct SequencesOfWarp {
   }
 };
 
-/// A warp's tile, of every head: its sequence, its number there, and how many tiles of one head there are.
+/// More tiles than a list has room for. Sequences that overlap may have more than an int counts.
+inline constexpr int most_counted = 1 << 30;
+
+/// A warp's tile, of every head: its sequence, its number there, and how many tiles of one head there are, up
+/// to most_counted.
 struct CountedTile {
   int sequence, number, total;
   ClassCounts classes;
@@ -112,7 +116,8 @@ TANDEM_DEVICE CountedTile count_tiles(const SequencesOfWarp& sequences, int own)
   sequences.for_each([&](int index, const SequenceTiles& tiles) {
     const int past = tile::warp_scan_sum(tiles.count), begin = tile.total + past - tiles.count;
     if (own >= begin && own < begin + tiles.count) past_sequence = index + 1, number = own - begin;
-    tile.total += tile::warp_sum(tiles.count);
+    const int total = tile.total + tile::warp_sum(tiles.count);
+    tile.total = total < most_counted ? total : most_counted;
     const int own_class = class_of(tiles);
     TANDEM_UNROLL
     for (int i = 0; i < length_classes; ++i) tile.classes.of[i] += i == own_class ? tiles.count : 0;

@@ -30,9 +30,7 @@ struct Listed {
   std::vector<ListedTile> tiles;
 };
 
-Listed list_of(const VarlenCase& c, int multiprocessors) {
-  const test::VarlenTensors tensors(c);
-  const core::ForwardProblem problem = tensors.problem();
+Listed list_of(const core::ForwardProblem& problem, int multiprocessors) {
   const forward::ForwardVariant& variant = *forward::choose_variant(problem);
   sim::Machine machine;
   machine.multiprocessors = multiprocessors;
@@ -50,6 +48,10 @@ Listed list_of(const VarlenCase& c, int multiprocessors) {
     listed.tiles.push_back({tile[0], tile[4], tile[5], tile[1], tile[3]});
   }
   return listed;
+}
+
+Listed list_of(const VarlenCase& c, int multiprocessors) {
+  return list_of(test::VarlenTensors(c).problem(), multiprocessors);
 }
 
 /// Causal self-attention of packed sequences.
@@ -97,6 +99,22 @@ TEST_F(TileListTest, HasEachTileOfEachHeadOnce) {
         }));
     EXPECT_EQ(found.size(), expected * static_cast<std::size_t>(heads));
   });
+}
+
+// Lengths lie on the device, where nobody validates them; the list has room for as many tiles as rows make.
+TEST_F(TileListTest, HasNoTilesWhereSequencesOverlap) {
+  for (const core::Mask& mask : {core::Mask::full(), core::Mask::causal()}) {
+    VarlenCase c;
+    for (int i = 0; i < 40; ++i) c.q_lens.push_back(i % 2 == 0 ? 384 : 0);
+    c.k_lens = c.q_lens, c.q_heads = c.kv_heads = 2, c.mask = mask;
+    test::VarlenTensors tensors(c);
+    core::ForwardProblem problem = tensors.problem();
+    problem.varlen.max_seqlen_q = problem.q.shape[1];
+    EXPECT_FALSE(list_of(problem, 132).tiles.empty());
+    for (std::size_t i = 0; i < tensors.cu_seqlens_q.size(); ++i)
+      tensors.cu_seqlens_q[i] = i % 2 == 0 ? 0 : static_cast<std::int32_t>(problem.q.shape[1]);
+    EXPECT_TRUE(list_of(problem, 132).tiles.empty());
+  }
 }
 
 TEST_F(TileListTest, ASectionHasWholeHeadsButAtItsEnds) {
