@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <cuda.h>
+#include <cudaTypedefs.h>
 #include <gtest/gtest.h>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -299,6 +303,52 @@ TEST_F(HopperForward, ThreadsWithTheirOwnStreamsDoNotDisturbEachOther) {
   for (int t = 0; t < threads; ++t) {
     EXPECT_EQ(failures[static_cast<std::size_t>(t)], "") << "thread " << t;
   }
+}
+
+// ---- Processes
+
+/// Whether the first device has a context, by the driver; it makes none.
+bool has_context() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  check_cuda(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 7000,
+                                              cudaEnableDefault, &found),
+             "the driver's function");
+  unsigned flags = 0;
+  int active = 0;
+  reinterpret_cast<PFN_cuDevicePrimaryCtxGetState_v7000>(function)(0, &flags, &active);
+  return active != 0;
+}
+
+/// 0, or what went wrong.
+int status_of_call_on_the_cpu(const ForwardCase& c) {
+  const ForwardTensors tensors(c);
+  ForwardArgs call(c);
+  tandem_forward_args& args = call.args;
+  args.q = tensors.q.view(), args.k = tensors.k.view(), args.v = tensors.v.view();
+  args.o = tensors.o.view(), args.lse = tensors.lse.view();
+  args.backend = TANDEM_BACKEND_CPU;
+  std::size_t bytes = 0;
+  if (const tandem_status status = tandem_forward_workspace(&args, &bytes); status != TANDEM_OK)
+    return status;
+  std::vector<std::byte> memory(bytes + 256);
+  void* workspace = memory.data();
+  std::size_t space = memory.size();
+  std::align(256, bytes, workspace, space);
+  return tandem_forward(&args, workspace, bytes, nullptr);
+}
+
+// Of hundreds of megabytes of the device, in each worker of a data loader.
+TEST(HopperContext, ACallOnTheCpuMakesNone) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, which has used no device before
+  EXPECT_EXIT(
+      {
+        const int status = status_of_call_on_the_cpu({});
+        std::exit(has_context() ? 1 : status);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

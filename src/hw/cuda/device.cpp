@@ -42,12 +42,27 @@ cudaPointerAttributes pointer_attributes(const void* address) {
   return attributes;
 }
 
+/// Whether a device has a context. Where none has, nobody has memory on one.
+bool has_context() {
+  static const auto state =
+      driver_function<PFN_cuDevicePrimaryCtxGetState_v7000>("cuDevicePrimaryCtxGetState", 7000);
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    unsigned flags = 0;
+    int active = 0;
+    if (state == nullptr || state(ordinal, &flags, &active) != CUDA_SUCCESS || active != 0) return true;
+  }
+  return false;
+}
+
 /// Gives the thread the current device's context. A thread has none before its first call that needs one, and
-/// without one the driver knows no memory: so it is in a thread that PyTorch's autograd has just started.
+/// without one the driver knows no memory: so it is in a thread that PyTorch's autograd has just started. In
+/// a process that has not used a device it makes none, for that takes memory of the device.
 void bind_context() {
   int ordinal = 0;
-  if (cudaGetDevice(&ordinal) == cudaSuccess) cudaSetDevice(ordinal);
-  cudaGetLastError();
+  if (!has_context()) return;
+  if (cudaGetDevice(&ordinal) != cudaSuccess || cudaSetDevice(ordinal) != cudaSuccess) cudaGetLastError();
 }
 
 /// Asks the runtime.
