@@ -378,7 +378,7 @@ Step<ClearFamily> Call::clear(const char* name, const core::Tensor& gradient, st
   const auto count = static_cast<int>(gradient.shape[0] * rows * heads);
   Step<ClearFamily> step{
       {{},
-       (count + warps - 1) / warps,
+       static_cast<int>(core::ceil_div(count, warps)),
        {core::TensorView::of(gradient), core::Divisor(static_cast<int>(std::max<std::int64_t>(heads, 1))),
         core::Divisor(static_cast<int>(std::max<std::int64_t>(rows, 1))), count,
         static_cast<int>(gradient.shape[3])}},

@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 
+#include "core/integers.h"
 #include "core/workspace.h"
 #include "forward/plan.h"
 #include "hw/operand.h"
@@ -14,8 +15,7 @@ std::int64_t row_chunks(const core::ForwardProblem& problem) { return problem.he
 
 /// Warps of all tokens of a tensor, which has so many rows of the head dim in each.
 std::int64_t warps_of(const core::ForwardProblem& problem, const core::Tensor& tensor, std::int64_t rows) {
-  const std::int64_t pieces =
-      (rows * row_chunks(problem) + AppendVariant::piece_chunks() - 1) / AppendVariant::piece_chunks();
+  const std::int64_t pieces = core::ceil_div(rows * row_chunks(problem), AppendVariant::piece_chunks());
   return tensor.shape[0] * tensor.shape[1] * pieces;
 }
 
@@ -74,9 +74,9 @@ launch::Record<AppendFamily> make_append_record(const core::ForwardProblem& prob
   const auto operand = hw::operand_of(problem.dtype());
   std::int64_t warps = query_warps(problem) + added_warps(problem);
   if (warps == 0) return {{operand}, 0, {}};
-  if (few.most_queries > 0) warps += (problem.varlen.sequences + hw::warp_size - 1) / hw::warp_size;
+  if (few.most_queries > 0) warps += core::ceil_div(problem.varlen.sequences, hw::warp_size);
   launch::Record<AppendFamily> record{
-      {operand}, static_cast<int>((warps + AppendVariant::warps() - 1) / AppendVariant::warps()), {}};
+      {operand}, static_cast<int>(core::ceil_div(warps, AppendVariant::warps())), {}};
   const core::Varlen& varlen = problem.varlen;
   AppendArguments& args = record.arguments;
   args.varlen = make_arguments(problem, variant, 1).varlen;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/dtype.h"
+#include "core/integers.h"
 #include "core/remembered.h"
 #include "forward/check_eight_bit.h"
 #include "forward/cost.h"
@@ -22,7 +23,7 @@ constexpr std::int64_t max_tiles = std::int64_t{1} << 30;
 
 Tiling tiling_with(Packing packing, const core::ForwardProblem& problem, const ForwardVariant& variant) {
   const std::int64_t rows = problem.q_len() << packing.log2_heads;
-  return {packing, problem.q_heads() >> packing.log2_heads, (rows + variant.block_m - 1) / variant.block_m};
+  return {packing, problem.q_heads() >> packing.log2_heads, core::ceil_div(rows, variant.block_m)};
 }
 
 /// As many heads as a pack can have: a power of two, so that rows are told apart by shifts.
@@ -101,7 +102,7 @@ BlockListArguments block_list_arguments(const core::ForwardProblem& problem, con
           list.batch_stride,
           list.head_stride,
           static_cast<int>(list.slots),
-          static_cast<std::uint32_t>((problem.k_len() + list.k_block - 1) / list.k_block),
+          static_cast<std::uint32_t>(core::ceil_div(problem.k_len(), list.k_block)),
           core::Divisor(static_cast<int>(list.q_block / variant.block_m)),
           core::Divisor(static_cast<int>(list.k_block / variant.block_n))};
 }
@@ -351,15 +352,14 @@ std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const Forwar
   if (!problem.varlen.given) return 0;
   // Each sequence has at most one tile that is not full.
   const std::int64_t tile_queries = queries_of_tile(variant, tiling_of(problem, variant).packing);
-  const std::int64_t of_bound = problem.batch() * ((problem.q_len() + tile_queries - 1) / tile_queries);
+  const std::int64_t of_bound = problem.batch() * core::ceil_div(problem.q_len(), tile_queries);
   if (problem.varlen.split_keys > 0) return of_bound;
   const std::int64_t rows = problem.q.shape[0] * problem.q.shape[1];
   return std::min(of_bound, rows / tile_queries + problem.batch());
 }
 
 int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  return static_cast<int>((most_listed_tiles(problem, variant) + ListVariant::tiles() - 1) /
-                          ListVariant::tiles());
+  return static_cast<int>(core::ceil_div(most_listed_tiles(problem, variant), ListVariant::tiles()));
 }
 
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -437,9 +437,9 @@ launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
                                             const FewArguments& few) {
   const int tile_blocks = problem.q_len() <= few.most_queries ? 0 : listing_blocks(problem, variant);
   constexpr int block_sequences = ListVariant::tiles() * static_cast<int>(hw::warp_size);
-  const auto sequences = static_cast<int>(few.most_queries > 0 ? problem.varlen.sequences : 0);
+  const std::int64_t sequences = few.most_queries > 0 ? problem.varlen.sequences : 0;
   launch::Record<ListFamily> record{
-      {}, tile_blocks + (sequences + block_sequences - 1) / block_sequences, {}};
+      {}, tile_blocks + static_cast<int>(core::ceil_div(sequences, block_sequences)), {}};
   if (record.blocks == 0) return record;
   ForwardArguments args = make_arguments(problem, variant, 1);
   args.varlen.tile_list = static_cast<std::int32_t*>(workspace);

@@ -105,7 +105,7 @@ SplitChoice choose_splits(const ForwardProblem& p) {
     const std::int64_t wanted =
         std::min({round * core::hopper_sm_count / tiles, p.k_len() / fewest_keys, most_splits});
     if (wanted < 2) continue;
-    const std::int64_t keys = keys_of_part(p, wanted), splits = (p.k_len() + keys - 1) / keys;
+    const std::int64_t keys = keys_of_part(p, wanted), splits = core::ceil_div(p.k_len(), keys);
     const double us = parts_us(p, *variant, tiles, splits);
     if (splits > 1 && (best.splits == 1 || us < best.us)) best = {static_cast<int>(splits), us};
   }

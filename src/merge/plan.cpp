@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "core/integers.h"
 #include "hw/types.h"
 
 namespace tandem::merge {
@@ -82,7 +83,7 @@ launch::Record<Family> make_record(const MergeProblem& problem) {
   const MergeArguments args = make_arguments(problem);
   const std::int64_t all = std::int64_t{args.rows} << args.lanes_shift;
   const MergeVariant variant{problem.o_parts.dtype, problem.o.dtype};
-  return {variant, static_cast<int>((all + threads - 1) / threads), args};
+  return {variant, static_cast<int>(core::ceil_div(all, threads)), args};
 }
 
 }  // namespace tandem::merge

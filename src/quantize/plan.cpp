@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/dtype.h"
+#include "core/integers.h"
 #include "hw/operand.h"
 #include "hw/tensor_map.h"
 
@@ -17,7 +18,7 @@ using core::Status;
 using core::Tensor;
 
 std::int64_t token_blocks(const QuantizeProblem& problem) {
-  return (problem.length() + block_tokens - 1) / block_tokens;
+  return core::ceil_div(problem.length(), block_tokens);
 }
 
 std::int64_t tiles_of(const QuantizeProblem& problem) {
