@@ -22,7 +22,7 @@
 
 namespace tandem {
 
-/// What 8-bit q, k and v are multiplied by: tandem_scales in tandem.h says what each part means. Tensors are
+/// What 8-bit q, k and v are multiplied by: tandem_scales in types.h says what each part means. Tensors are
 /// batch, blocks, heads, 1; without one all of its scales are 1.
 struct Scales {
   std::optional<Tensor<const float>> q = std::nullopt, k = std::nullopt, v = std::nullopt;
