@@ -22,6 +22,7 @@ from pathlib import Path
 from drawn_cases import DRAWN_COLUMNS, DRAWN_RESULTS, KINDS, draw
 
 LEVEL = 0.99  # of the best peer's speed: below it a shape counts as behind
+RECORDED = Path(__file__).resolve().parent / "results"
 
 
 def run_case(case, arguments, telemetry, results):
@@ -79,6 +80,18 @@ def summary(rows, listed):
     return "\n".join(lines)
 
 
+def drawn_before(seeds, output, of_backward=False):
+    """[(seed, file)] of those seeds that recorded rows of the same kind of benchmark have: their shapes are not fresh."""
+    found = []
+    for path in sorted(RECORDED.rglob("drawn*.csv")):
+        if ("backward" in path.name) != of_backward or (output and path.resolve() == output.resolve()):
+            continue
+        with path.open(newline="") as file:
+            known = {row.get("seed") for row in csv.DictReader(file)}
+        found += [(seed, path.relative_to(RECORDED.parent)) for seed in seeds if str(seed) in known]
+    return found
+
+
 def parser_of(description, seconds, budget, listed, recorded=None):
     """The options of a benchmark of drawn shapes. recorded: the rows that --summary reads where no file is named."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,15 +108,23 @@ def parser_of(description, seconds, budget, listed, recorded=None):
     return parser
 
 
-def run(arguments, draw_of_seed, run_one):
+def print_notes(seeds, output, of_backward):
+    for seed, path in drawn_before(seeds, output, of_backward):
+        print(f"NOTE: seed {seed} was drawn before, in {path}: its shapes are not fresh")
+
+
+def run(arguments, draw_of_seed, run_one, of_backward=False):
     """The benchmark: of the shapes draw_of_seed(seed), each by run_one(case, arguments, telemetry, results). Its exit
     code."""
     if arguments.summary:
         with arguments.summary.open(newline="") as file:
-            print(summary(list(csv.DictReader(file)), arguments.list))
+            rows = list(csv.DictReader(file))
+        print(summary(rows, arguments.list))
+        print_notes(sorted({int(row["seed"]) for row in rows}), arguments.summary, of_backward)
         return 0
     if not arguments.output:
         sys.exit("-o is needed: the file to write rows to")
+    print_notes(arguments.seed, arguments.output, of_backward)
     import torch
     from results import Results
     from timing import Telemetry

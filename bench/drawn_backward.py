@@ -84,7 +84,7 @@ def run_case(case, arguments, telemetry, results):
 
 def main():
     arguments = parser_of(__doc__, seconds=0.1, budget=120, listed=40).parse_args()
-    return run(arguments, lambda seed: draw(seed, arguments.count), run_case)
+    return run(arguments, lambda seed: draw(seed, arguments.count), run_case, of_backward=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tables of measured rates into the documents, between two marks each: from forward.csv and backward.csv of
-bench/results/h200/2026-11-26 the README's figures and rates, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
-docs/performance/forward.md.
+bench/results/h200/2026-11-26 the README's figures and rates, from the files that overview.py names its first table, from
+ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of docs/performance/forward.md.
 
 With --check it writes nothing and sees that the documents already say so: exit code 1 if not, 77 if nothing was measured.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cases import HEAD_DIMS, RESULTS, SEQLENS, by_mode, case_name, curve, read_rows, row_key
 from marks import update
+from overview import lines as overview_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTING = """Forward on one NVIDIA H200, bf16, TFLOP/s, in the setting of the FlashAttention-3 paper (hidden dim 2048, 16k tokens),
@@ -85,8 +86,14 @@ def beyond(rows):
     return "\n" + markdown(lines) + "\n"
 
 
+def overview(_):
+    """A line for each benchmark: how many shapes are ahead of the fastest peer, and by how much."""
+    return "\n" + markdown(overview_lines()) + "\n"
+
+
 # (what to write between the marks, document, file of results)
-TABLES = [(rates, ROOT / "README.md", RESULTS / "2026-11-26/forward.csv"),
+TABLES = [(overview, ROOT / "README.md", RESULTS / "2026-11-26/forward.csv"),
+          (rates, ROOT / "README.md", RESULTS / "2026-11-26/forward.csv"),
           (backward_rates, ROOT / "README.md", RESULTS / "2026-11-26/backward.csv"),
           (ablation, ROOT / "docs/performance/forward.md", RESULTS / "ablation.csv"),
           (beyond, ROOT / "docs/performance/forward.md", RESULTS / "beyond.csv")]

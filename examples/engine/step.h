@@ -124,8 +124,8 @@ class Backend {
     const std::int64_t tokens = batch.cu_seqlens[static_cast<std::size_t>(sequences)];
     const Tensor<Bf16> q = view(q_, options_.heads, 1, tokens), o = view(o_, options_.heads, 1, tokens);
     const tandem::Caches<Bf16> caches{cache_view(k_cache_), cache_view(v_cache_)};
-    const tandem::NewTokens<Bf16> fresh{view(k_, options_.kv_heads, 1, tokens),
-                                        view(v_, options_.kv_heads, 1, tokens), cu_seqlens_.data()};
+    const tandem::AppendedTokens<Bf16> fresh{view(k_, options_.kv_heads, 1, tokens),
+                                             view(v_, options_.kv_heads, 1, tokens), cu_seqlens_.data()};
     tandem::ForwardOptions options{.mask = tandem::Mask::causal(),
                                    .backend = backend(),
                                    .varlen = tandem::Varlen{.batch = sequences,

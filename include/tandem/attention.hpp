@@ -119,10 +119,16 @@ Status attention_forward_workspace(const detail::Input<T>& q, const detail::Inpu
   return Status(tandem_forward_workspace(&call.args, &bytes));
 }
 
-/// Keys and values that a call appends: b, s_new, kv_heads, d each; in attention_forward_append also packed,
-/// 1, tokens, kv_heads, d, where cu_seqlens (batch + 1, in the backend's memory) is given.
+/// Keys and values that a decoding step appends: b, s_new, kv_heads, d each.
 template <MutableElement T>
 struct NewTokens {
+  Tensor<const T> k, v;
+};
+
+/// Keys and values that attention_forward_append appends: b, s_new, kv_heads, d each, or, where cu_seqlens
+/// (batch + 1, in the backend's memory) is given, packed: 1, tokens, kv_heads, d.
+template <MutableElement T>
+struct AppendedTokens {
   Tensor<const T> k, v;
   const std::int32_t* cu_seqlens = nullptr;
 };
@@ -137,8 +143,8 @@ struct Caches {
 namespace detail {
 
 template <MutableElement T>
-void fill_append(ForwardCall& call, const Input<T>& q, const Caches<T>& caches, const NewTokens<T>& tokens,
-                 const Tensor<T>& o, const ForwardOptions& options) {
+void fill_append(ForwardCall& call, const Input<T>& q, const Caches<T>& caches,
+                 const AppendedTokens<T>& tokens, const Tensor<T>& o, const ForwardOptions& options) {
   fill<T, T>(call, q, caches.k, caches.v, o, options);
   call.varlen.k_new = tokens.k.c_tensor();
   call.varlen.v_new = tokens.v.c_tensor();
@@ -152,7 +158,7 @@ void fill_append(ForwardCall& call, const Input<T>& q, const Caches<T>& caches, 
 /// engine, whose sequences may be prefilled, decoded or verified, in any mix.
 template <MutableElement T>
 Status attention_forward_append(const detail::Input<T>& q, const std::type_identity_t<Caches<T>>& caches,
-                                const std::type_identity_t<NewTokens<T>>& tokens, const Tensor<T>& o,
+                                const std::type_identity_t<AppendedTokens<T>>& tokens, const Tensor<T>& o,
                                 const ForwardOptions& options) {
   detail::ForwardCall call;
   detail::fill_append<T>(call, q, caches, tokens, o, options);
@@ -164,7 +170,7 @@ Status attention_forward_append(const detail::Input<T>& q, const std::type_ident
 template <MutableElement T>
 Status attention_forward_append_workspace(const detail::Input<T>& q,
                                           const std::type_identity_t<Caches<T>>& caches,
-                                          const std::type_identity_t<NewTokens<T>>& tokens,
+                                          const std::type_identity_t<AppendedTokens<T>>& tokens,
                                           const Tensor<T>& o, const ForwardOptions& options,
                                           std::size_t& bytes) {
   detail::ForwardCall call;

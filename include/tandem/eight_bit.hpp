@@ -5,8 +5,8 @@
 //
 //   QuantizeOptions rows{.hadamard_seed = 1}, values{.layout = TANDEM_VALUES_BY_COLUMN};
 //   attention_quantize(q, q8, q_scale, rows);  // and k the same; v with `values`
-//   attention_forward(EightBitInputs{q8, k8, v8, {.q = q_scale, .k = k_scale, .v = v_scale, .q_block = 128,
-//                     .k_block = 128, .v_block = 128, .v_layout = TANDEM_VALUES_BY_COLUMN}}, o);
+//   attention_forward(EightBitInputs{q8, k8, v8, {.q = q_scale, .k = k_scale, .v = v_scale,
+//                     .v_layout = TANDEM_VALUES_BY_COLUMN}}, o);
 //
 // Finer: q and k as int8 (Int8Inputs), and values of two terms (QuantizeOptions::terms, Scales::v_terms).
 #ifndef TANDEM_EIGHT_BIT_HPP
@@ -22,11 +22,12 @@
 
 namespace tandem {
 
-/// What 8-bit q, k and v are multiplied by: tandem_scales in tandem.h says what each part means. Tensors are
+/// What 8-bit q, k and v are multiplied by: tandem_scales in types.h says what each part means. Tensors are
 /// batch, blocks, heads, 1; without one all of its scales are 1.
 struct Scales {
   std::optional<Tensor<const float>> q = std::nullopt, k = std::nullopt, v = std::nullopt;
-  std::int64_t q_block = 0, k_block = 0, v_block = 0;  ///< tokens of a block; 0: all
+  std::int64_t q_block = 128, k_block = 128,
+               v_block = 128;  ///< tokens of a block, as QuantizeOptions; 0: all
   tandem_value_layout v_layout = TANDEM_VALUES_BY_KEY;
   int v_terms = 1;         ///< of values by column: 1 or 2
   float qk_amplitude = 0;  ///< of the elements of q and k none is larger; 0: not known
@@ -201,10 +202,10 @@ struct QuantizeOptions {
   tandem_backend backend = TANDEM_BACKEND_AUTO;
   /// A cudaStream_t, for Hopper.
   void* stream = nullptr;
-  int terms = 1;                          ///< of values by column: 1 or 2
-  const tandem_rotary* rotary = nullptr;  ///< turns rows first; by key only
-  const std::int32_t* positions =
-      nullptr;          ///< of each entry's first token, in the backend's memory; nullptr: 0
+  int terms = 1;                                ///< of values by column: 1 or 2
+  std::optional<Rotary> rotary = std::nullopt;  ///< turns rows first; by key only
+  /// The position of each entry's first token, in the backend's memory; nullptr: 0.
+  const std::int32_t* first_positions = nullptr;
   float amplitude = 0;  ///< of e4m3, what scales bring the largest magnitude to; 0: 448
   /// Batch, 1, heads, d: taken off every row, ahead of the matrix. Of v it is Scales::v_shift.
   std::optional<Tensor<const float>> shift = std::nullopt;
@@ -234,8 +235,8 @@ Status quantize(const Tensor<T>& x, const Tensor<O>& out, const Tensor<S>& scale
   args.hadamard = options.hadamard_seed ? 1 : 0;
   args.seed = options.hadamard_seed.value_or(0);
   args.terms = options.terms;
-  args.rotary = options.rotary;
-  args.first_positions = options.positions;
+  if (options.rotary) args.rotary = &options.rotary->c_rotary();
+  args.first_positions = options.first_positions;
   args.amplitude = options.amplitude;
   if (options.shift) args.shift = options.shift->c_tensor();
   if (options.k_shift) args.k_shift = options.k_shift->c_tensor();

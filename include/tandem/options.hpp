@@ -54,7 +54,7 @@ class SharedPrefixes {
   tandem_shared_prefixes prefixes_;
 };
 
-/// Sequences of different lengths: tandem_varlen in tandem.h says what each part means. All pointers lead to
+/// Sequences of different lengths: tandem_varlen in types.h says what each part means. All pointers lead to
 /// the memory of the backend.
 struct Varlen {
   std::int64_t batch = 0;                              ///< sequences
@@ -91,7 +91,7 @@ struct Varlen {
   }
 };
 
-/// Block-sparse attention: tandem_block_list in tandem/types.h says what each part means. Both arrays are in
+/// Block-sparse attention: tandem_block_list in types.h says what each part means. Both arrays are in
 /// the memory of the backend.
 struct BlockList {
   std::int64_t q_block = 128, k_block = 128;  ///< tokens of a block

@@ -3,9 +3,19 @@
  * Tandem: exact attention on NVIDIA Hopper, as a plain library. This is the whole C interface (C11), with
  * types.h.
  *
- * Every function is thread-safe. None prints, exits, synchronises, or allocates device memory.
- * A function that fails returns a status other than TANDEM_OK, leaves every output untouched, and
- * describes the failure in tandem_last_error() of the calling thread.
+ * Every function is thread-safe. None prints, exits, synchronises a stream, or allocates device memory of its
+ * own. What a process keeps after its first calls is in docs/conventions.md.
+ *
+ * A function that fails returns a status other than TANDEM_OK, and describes the failure in
+ * tandem_last_error() of the calling thread. A call that is refused (TANDEM_INVALID_ARGUMENT,
+ * TANDEM_UNSUPPORTED, TANDEM_WORKSPACE_TOO_SMALL, TANDEM_NO_DEVICE) has written nothing. After
+ * TANDEM_DEVICE_ERROR, TANDEM_INTERNAL_ERROR or TANDEM_OUT_OF_MEMORY outputs and caches may be partly
+ * written.
+ *
+ * No output may overlap an input, another output or itself; o may not be q either. Inputs may overlap. Caches
+ * that a call appends to, and scales that it writes for what it appends, count as outputs; but values may lie
+ * in the keys, as tandem_cache says. A call that breaks this is refused, where its arguments show it. The
+ * workspace and the plan may overlap nothing else, which is not checked.
  *
  * The interface grows, and does not change: later versions only add functions, enumerators, and fields at the
  * end of structs that begin with a struct_size. Zero-initialise such a struct and set struct_size to its
@@ -38,12 +48,13 @@ extern "C" {
 typedef struct tandem_forward_args {
   size_t struct_size;     /* sizeof(tandem_forward_args) of the header that the caller was compiled with */
   tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
-  tandem_tensor q;   /* b, sq, q_heads, d; d a multiple of 8 up to 512, of 8 bits up to 256; on Hopper above
-                        256 of fixed lengths, without sinks, slopes, chunks, trees and block lists */
-  tandem_tensor k;   /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q; written only
-                        where varlen appends */
-  tandem_tensor v;   /* b, sk, kv_heads, dv; dv as d, and d for 8 bits: see tandem_value_layout. Of q and
-                        k of INT8 v is E4M3, on Hopper by column */
+  tandem_tensor q;        /* b, sq, q_heads, d; d: a multiple of 8, at most 512 (8-bit dtypes: 256). On Hopper
+                             d > 256 only without varlen, sinks, slopes, chunks, tree and block_list */
+  tandem_tensor k;        /* b, sk, kv_heads, d; q_heads is a multiple of kv_heads; dtype of q; written only
+                             where varlen appends */
+  tandem_tensor v;        /* b, sk, kv_heads, dv; dv: as d; equal to d for 8-bit dtypes, whose layout is
+                             tandem_scales.v_layout. If q and k are INT8, v must be E4M3; on Hopper also
+                             TANDEM_VALUES_BY_COLUMN */
   tandem_tensor o;   /* b, sq, q_heads, dv; written; dtype of q; of 8-bit q bf16 or fp16 (CPU: or fp32) */
   tandem_tensor lse; /* b, sq, q_heads, 1; written; fp32; data == NULL: not wanted, all ignored */
   const tandem_mask* mask;     /* NULL: every query sees every key */
@@ -84,11 +95,12 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
 /* Runs one forward call.
  *
  * workspace: at least tandem_forward_workspace bytes, aligned to 256; contents need not be initialised and
- * are not kept. NULL if 0 bytes are needed; also on Hopper where all sequences have the same lengths
- * and there are no sinks, chunks, slopes or tree, but few queries on many keys are slower without. One
- * workspace serves one call at a time. stream: a cudaStream_t (CUstream) of the current device for Hopper,
- * where the call only enqueues work and can be captured in a CUDA graph; ignored by the other backends, which
- * return when the result is written.
+ * are not kept. May be NULL if the query says 0. On Hopper it may also be NULL for calls without varlen,
+ * sinks, chunks, slopes and tree (slower for few queries on many keys). If it is not NULL, it must have all
+ * the bytes. One workspace serves one call at a time.
+ *
+ * stream: a cudaStream_t (CUstream) of the current device for Hopper, where the call only enqueues work and
+ * can be captured in a CUDA graph; ignored by the other backends, which return when the result is written.
  *
  * Empty problems are no errors: with sq = 0 nothing is written; a query that sees no key gets o = 0, lse =
  * -inf.
@@ -157,6 +169,11 @@ TANDEM_API tandem_status tandem_backward(const tandem_backward_args* args, void*
  * Contiguous (page_table == NULL): k and v have one entry of `capacity` tokens for each sequence. Paged: they
  * are pools of pages, and row r of the page table names in slot i the page of tokens i * page_size ... The
  * capacity is then page_size * pages_per_sequence.
+ *
+ * On Hopper page_size is a power of two; at least 16 for a step with chunks, slopes or a tree, or whose
+ * values have another head dim than the keys in memory of their own. Kernels are chosen and workspaces
+ * measured by the capacity, since lengths lie on the device: pass no more slots than the longest sequence
+ * needs.
  *
  * Tokens beyond a sequence's length are never read, nor are the slots of their pages: both may hold anything.
  * What lies in device memory can't be validated, but never leads out of bounds of k and v: a negative length
@@ -234,8 +251,7 @@ typedef struct tandem_decode_args {
   tandem_backend backend; /* default: TANDEM_BACKEND_AUTO */
   tandem_tensor q; /* b, sq, q_heads, d; sq 1 to 8; d a multiple of 8 up to 576, of 8-bit caches up to 256, on
                       Hopper up to 512 but where values lie in the keys */
-  const tandem_cache* cache; /* q_heads is a multiple of kv_heads; pages on Hopper have a power of two of
-                                tokens. Not NULL */
+  const tandem_cache* cache; /* q_heads is a multiple of kv_heads. Not NULL */
   tandem_tensor k_new; /* b, s_new, kv_heads, d: appended at positions lengths[i] ...; dtype of q. data ==
                           NULL: nothing is appended, all ignored. No two sequences may append to one place */
   tandem_tensor v_new; /* the same with cache.v's dv; data == NULL exactly if k_new's is */
@@ -269,9 +285,13 @@ typedef struct tandem_decode_args {
 } tandem_decode_args;
 
 /* Bytes of workspace that tandem_decode needs for these arguments, in the memory of the backend that serves
- * them. Pointers are not followed, and lengths not read. If backend is AUTO, the first tensor that has data
- * needs its real address. It counts whether k_new, lse, page_table and batch_index are NULL, and, where dv <
- * d, whether v has k's address; cos may not be NULL. */
+ * them. It depends on shapes, strides, dtypes, mask, split_size and study; on whether k_new, rotary, lse,
+ * page_table, batch_index, plan, alibi_slopes, tree, qv and prefixes are NULL; and, where dv < d, on whether
+ * v has k's address. Other pointers are not followed, but rotary's cos may not be NULL; lengths are not read.
+ * If backend is AUTO, the first tensor that has data needs its real address.
+ *
+ * Steps of several shapes can share one workspace: the largest of their answers. docs/decode.md (Workspace)
+ * has a bound for all. */
 TANDEM_API tandem_status tandem_decode_workspace(const tandem_decode_args* args, size_t* bytes);
 
 /* Runs one decoding step: one kernel on Hopper, or two where a key/value head has more than 16 query rows;
@@ -321,9 +341,9 @@ typedef struct tandem_merge_args {
   tandem_tensor lse;       /* b, s, heads, 1; written; fp32; data == NULL: not wanted, all ignored */
 } tandem_merge_args;
 
-/* Merges partial results: one kernel on Hopper, without a workspace, where strides and addresses of o_parts
- * and o are multiples of 16 bytes. stream: as in tandem_forward. Rows without elements are no error: nothing
- * is written then. */
+/* Merges partial results: one kernel on Hopper, without a workspace. There the strides and
+ * addresses of o_parts and o, and o_part_stride, have to be multiples of 16 bytes; else TANDEM_UNSUPPORTED.
+ * stream: as in tandem_forward. Rows without elements are no error: nothing is written then. */
 TANDEM_API tandem_status tandem_merge(const tandem_merge_args* args, void* stream);
 
 /* Quantises q, k or v to 8 bits for tandem_forward, in one pass:

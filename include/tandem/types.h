@@ -38,12 +38,19 @@ typedef enum tandem_backend {
    * of a call's tensors, in the order of its arguments, that has elements and whose data is not NULL: q
    * mostly */
   TANDEM_BACKEND_AUTO = 0,
-  TANDEM_BACKEND_CPU = 1,      /* host memory; tiled, all cores, fp32 arithmetic */
+  TANDEM_BACKEND_CPU = 1,      /* host memory; tiled, fp32 arithmetic, tandem_info.cpu_threads threads */
   TANDEM_BACKEND_HOPPER = 2,   /* device memory; bf16 and fp16 */
   TANDEM_BACKEND_REFERENCE = 3 /* host memory; the plain float64 oracle, slow */
 } tandem_backend;
 
-/* A borrowed four-dimensional tensor, in the order batch, sequence, heads, head dim. Tandem owns nothing. */
+/* A borrowed four-dimensional tensor, in the order batch, sequence, heads, head dim. Tandem owns nothing.
+ *
+ * Hopper's kernels move most tensors by TMA: q, k, v, o, their gradients, qv, caches and what is appended to
+ * them, and tandem_quantize's x and out. There their data have to be aligned to 16 bytes
+ * (TANDEM_INVALID_ARGUMENT). The first three strides have to be multiples of 16 bytes, from 0 to below 2^40
+ * bytes, and the first three sizes at most 2^28 (TANDEM_UNSUPPORTED).
+ *
+ * Other tensors (scales, shifts, lse, dlse) have any strides, and are aligned to their elements. */
 typedef struct tandem_tensor {
   void* data;         /* address of element [0, 0, 0, 0]; never written through for inputs */
   tandem_dtype dtype; /* element type */
@@ -136,9 +143,10 @@ typedef struct tandem_rotary {
  * whose batch dimension is 1. Without, q has an entry for each sequence.
  *
  * Keys and values: with cu_seqlens_k, packed in the same way. With a page_table, k and v are pools of pages
- * (pages, page_size, kv_heads, d), and row i of the table names in slot j the page of keys j * page_size ...
- * of sequence i. With neither, they have an entry for each sequence. Of these keys the first seqused_k[i] are
- * in use. Keys that are not in use are never read, nor are the slots of their pages: both may hold anything.
+ * (pages, page_size, kv_heads, d; on Hopper page_size is a power of two, at least 16), and row i of the table
+ * names in slot j the page of keys j * page_size ... of sequence i. With neither, they have an entry for each
+ * sequence. Of these keys the first seqused_k[i] are in use. Keys that are not in use are never read, nor are
+ * the slots of their pages: both may hold anything.
  *
  * Appending: with k_new and v_new, keys and values of the caches, in entries or pages, are written first, and
  * then attended to with the others: those of sequence i behind its first seqused_k[i] ones. No two sequences
@@ -160,10 +168,11 @@ typedef struct tandem_varlen {
   int64_t page_table_stride;   /* elements from row to row, >= 0; read where page_table is not NULL only */
   int64_t pages_per_sequence;  /* slots of a row, >= 1; read where page_table is not NULL only */
   int64_t max_seqlen_q;        /* no sequence has more queries: those beyond are left out. 0: not known */
-  int64_t max_seqlen_k;        /* no sequence has more keys: those beyond are left out. 0: not known */
-  tandem_tensor k_new; /* batch, s_new, kv_heads, d, or with cu_seqlens_k_new packed; dtype of q. data ==
-                          NULL: nothing is appended, all ignored. k and v are written then */
-  tandem_tensor v_new; /* the same with v's dv, on Hopper d; data == NULL exactly if k_new's is */
+  int64_t max_seqlen_k; /* no sequence has more keys: those beyond are left out. 0: not known. Kernels are
+                           chosen by both bounds: pass what is known */
+  tandem_tensor k_new;  /* batch, s_new, kv_heads, d, or with cu_seqlens_k_new packed; dtype of q. data ==
+                           NULL: nothing is appended, all ignored. k and v are written then */
+  tandem_tensor v_new;  /* the same with v's dv, on Hopper d; data == NULL exactly if k_new's is */
   const int32_t* cu_seqlens_k_new; /* batch + 1, ascending; NULL: each sequence appends s_new tokens */
   /* NULL: no rotary embedding. Else q and the new keys are turned by their positions: a key's is its row of
    * the sequence (of the entry where keys are not packed, padding included), a query's that of the key that

@@ -35,8 +35,8 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     either side of the query's own position, None for no limit. scale: default 1 / sqrt(d). softcap: > 0 turns scores
     s into softcap * tanh(s / softcap). out: where to write, b, sq, q_heads, dv of q's dtype (default: a new array).
     backend: "auto", "cpu", "hopper" or "reference". study: which Hopper kernel serves, for study and no stable part of
-    the interface: a dict of overlap ("serial", "two-stage" or "three-stage") and turn ("free" or "pingpong"); the other
-    backends ignore it.
+    the interface: a dict of overlap ("serial", "two-stage" or "three-stage"), turn ("free" or "pingpong"), and block_m and
+    block_n (a tile's rows, a block's keys); the other backends ignore it.
 
     sinks (float32, q_heads): the score of one more key of each head, which has no value: exp(sink) more in the sum that
     divides, and in the log-sum-exp. A query that sees no other key has output 0. Not of 8 bits.

@@ -17,12 +17,13 @@ def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, s
     are float32, b, sq, q_heads. All NumPy arrays, or all PyTorch tensors of one device, where the call is enqueued on
     the current stream. causal, window, scale and softcap have to be those of the call.
 
-    deterministic: the same bits in every run, which all backends give anyway. dq, dk, dv, dsinks: where to write (default: new arrays). sinks: those of
-    the call, where their gradients are wanted; the others need them only in lse. backend: as in forward.
+    deterministic: the same bits in every run, which all backends give anyway. dq, dk, dv, dsinks: where to write (default:
+    new arrays). sinks (float32, q_heads): those of the call, where their gradients are wanted; the others need them only in
+    lse. backend: as in forward.
 
-    Returns dq, dk, dv; with sinks also dsinks, float32, q_heads. A query that sees no key has dq 0, a key that no query sees dk and dv 0. out and lse may be those
-    of a call over more keys than k and v: then dk and dv are these keys' gradients, and dq is their share of a sum.
-    Raises TandemError with the library's message.
+    Returns dq, dk, dv; with sinks also dsinks, float32, q_heads. A query that sees no key has dq 0, a key that no query sees
+    dk and dv 0. out and lse may be those of a call over more keys than k and v: then dk and dv are these keys' gradients, and
+    dq is their share of a sum. Raises TandemError with the library's message.
     """
     arrays = arrays_of(q)
     check_kinds(arrays, {"q": q, "k": k, "v": v})

@@ -142,30 +142,38 @@ def _step_of(function, arrays, options):
 def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
     """One decoding step: softmax(scale * q k^T + mask) v over each sequence's cache, which the step may append to.
 
-    q: b, sq, q_heads, d with sq 1 to 8. k_cache, v_cache: entries, capacity, kv_heads, d, or with page_table pages,
-    page_size, kv_heads, d; q_heads a multiple of kv_heads. Values may have fewer columns than keys, and then be views
-    of their first ones (k_cache[..., :512], and v_new of k_new), as multi-head latent attention has them; d up to 576
-    then, on Hopper only so. lengths: int32, b, the tokens in the cache before the step;
-    what lies beyond is never read. All NumPy arrays, or all PyTorch tensors of one device, where the step is enqueued
-    on the current stream, and a CUDA graph that captures it reads lengths and page table anew.
+    All NumPy arrays, or all PyTorch tensors of one device, where the step is enqueued on the current stream, and a CUDA
+    graph that captures it reads lengths and page table anew.
 
-    k_new, v_new: b, s_new, kv_heads, d, written into the caches in place, at positions lengths ...; the last query
-    stands at the last token after that. page_table: int32, b, slots: slot i names the page of tokens i * page_size ...
-    batch_index: int32, b: which entry of the caches, or row of page_table, is each sequence's. rotary: (cos, sin), each
-    positions x dim / 2, contiguous, float32 or q's dtype: turns q and k_new by their positions, pairs being columns
-    i and i + dim / 2, or 2i and 2i + 1 with rotary_interleaved. split_size: a multiple of 64 keys, for results that are
-    the same to the bit in any batch. plan: of decode_plan. study: as in forward, a dict of kernel ("plain", "shared_p"
-    or "register_p"), block_m and block_n (a tile's rows, a block's keys). k_descale, v_descale: of caches of float8_e4m3fn or int8, with q, k_new and v_new of 16 bits:
-    what elements are multiplied by, float32: b, kv_heads, each also 1, or one for each token and head, entries or pages,
-    tokens, kv_heads, as the caches lie; appending rounds to 8 bits, by the descales given or, for tokens of their own,
-    by ones that it finds and writes. hadamard: of such caches: the seed of the Hadamard matrix (see quantize) that keys
-    in the cache have been multiplied by, as q and k_new are by the step; d a power of two. qv:
-    b, sq, q_heads, dv: a second part of the queries, which meets the values: scores are scale * (q k^T + qv v^T), scale
-    by default 1 / sqrt(d + dv); on Hopper with d = 64 and dv = 512. cu_prefix_groups, prefix_lengths: int32, groups + 1
-    and groups: sequences cu_prefix_groups[g] ... cu_prefix_groups[g + 1] - 1 share their first prefix_lengths[g] tokens, as
-    their pages have them; on Hopper these are read once for several sequences. Results are those without. workspace: a DecodeWorkspace (default: fresh memory). causal, window, scale,
-    softcap, return_lse, sinks, out and backend as in forward; alibi_slopes too, and chunk and tree (b, sq) as in
-    forward_varlen.
+    q: b, sq, q_heads, d with sq 1 to 8.
+    k_cache, v_cache: entries, capacity, kv_heads, d, or with page_table pages, page_size, kv_heads, d; q_heads a multiple
+        of kv_heads. Values may have fewer columns than keys, and then be views of their first ones (k_cache[..., :512], and
+        v_new of k_new), as multi-head latent attention has them; d up to 576 then, on Hopper only so.
+    lengths: int32, b: the tokens in the cache before the step. What lies beyond is never read.
+    k_new, v_new: b, s_new, kv_heads, d: written into the caches in place, at positions lengths ...; the last query stands at
+        the last token after that.
+    page_table: int32, b, slots: slot i names the page of tokens i * page_size ... On Hopper page_size is a power of two.
+    batch_index: int32, b: which entry of the caches, or row of page_table, is each sequence's.
+    rotary: (cos, sin), each positions x dim / 2, contiguous, float32 or q's dtype: turns q and k_new by their positions.
+    rotary_interleaved: pairs are columns 2i and 2i + 1, not i and i + dim / 2.
+    causal, window, scale, softcap, return_lse, out, backend: as in forward.
+    chunk, tree (b, sq): as in forward_varlen.
+    sinks, alibi_slopes: as in forward.
+    split_size: a multiple of 64 keys, for results that are the same to the bit in any batch; 0: for speed.
+    plan: what decode_plan returned for the same shapes, options and lengths.
+    study: as in forward, a dict of kernel ("plain", "shared_p" or "register_p"), block_m and block_n.
+    k_descale, v_descale: of caches of float8_e4m3fn or int8, with q, k_new and v_new of 16 bits: what elements are multiplied
+        by, float32: b, kv_heads, each also 1, or one for each token and head: entries or pages, tokens, kv_heads, as the
+        caches lie. Appending rounds to 8 bits, by the descales given or, for tokens of their own, by ones that it finds and
+        writes.
+    hadamard: of such caches: the seed of the Hadamard matrix (see quantize) that keys in the cache have been multiplied by,
+        as q and k_new are by the step; d a power of two.
+    qv: b, sq, q_heads, dv: a second part of the queries, which meets the values: scores are scale * (q k^T + qv v^T), scale
+        by default 1 / sqrt(d + dv); on Hopper with d = 64 and dv = 512.
+    cu_prefix_groups, prefix_lengths: int32, groups + 1 and groups: sequences cu_prefix_groups[g] ...
+        cu_prefix_groups[g + 1] - 1 share their first prefix_lengths[g] tokens, as their pages have them; on Hopper these are
+        read once for several sequences. Results are those without.
+    workspace: a DecodeWorkspace (default: fresh memory).
 
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.

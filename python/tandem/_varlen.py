@@ -72,8 +72,7 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     seqused_k[i] tokens of sequence i, and then attended to with them. batch, s_new, kv_heads, d, or with
     cu_seqlens_k_new (int32, batch + 1) packed like q. rotary: (cos, sin), each positions x dim / 2, float32 or q's dtype,
     as in decode: turns q and k_new; the last query stands at the last key. leftpad_k (int32, batch): so many tokens
-    of an entry before the first key are padding, which seqused_k counts. batch_index (int32, batch): which entry of k
-    and v each sequence has.
+    of an entry before the first key are padding, which seqused_k counts. batch_index (int32, batch): its entry of k and v.
 
     max_seqlen_q, max_seqlen_k: upper bounds where they are known, 0 where not: they bound the grid and the workspace,
     and choose the kernel. causal, window, scale, softcap, out and backend as in forward, each sequence masked as if
@@ -105,7 +104,7 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     angles = zip(("rotary[0]", "rotary[1]"), as_tables(rotary))
     given = {name: x for name, x in (lengths | places | new | dict(angles) | extras).items() if x is not None}
     check_together(arrays, tensors | given, written=["out"] + (["k", "v"] if k_new is not None else []))
-    lse = arrays.empty_float((*q.shape[:-1], 1))
+    lse = arrays.empty_float((*q.shape[:-1], 1)) if return_lse else None
 
     varlen = as_varlen(arrays, q, lengths, {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k},
                        split_size=as_int64("split_size", split_size),
@@ -124,13 +123,14 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
                  block_list=pointer_to(as_block_list(arrays, block_list, (batch, _most_queries(varlen, q), q.shape[-2]))),
                  **as_slopes(arrays, alibi_slopes, batch, q.shape[-2]))
     args.q, args.k, args.v, args.o = (describe(arrays, name, packed(x)) for name, x in tensors.items())
-    args.lse = describe(arrays, "lse", packed(lse))
+    if return_lse:
+        args.lse = describe(arrays, "lse", packed(lse))
 
     lib = library()
     with arrays.stream() as stream:
         size = ctypes.c_size_t()
         check(lib.tandem_forward_workspace(ctypes.byref(args), ctypes.byref(size)))
-        workspace = arrays.workspace(size.value) if size.value else None
+        workspace = arrays.workspace(size.value, zeroed=False) if size.value else None
         check(lib.tandem_forward(ctypes.byref(args), None if workspace is None else arrays.pointer(workspace),
                                  size.value, stream))
     return (out, lse[..., 0]) if return_lse else out

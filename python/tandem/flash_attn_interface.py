@@ -8,10 +8,11 @@ not serve raises NotImplementedError and names it: qv but in decoding steps, hea
 that choose among kernels without changing results (num_splits, pack_gqa, sm_margin, scheduler_metadata) are taken and not
 needed: Tandem balances its own work.
 
-Some calls are put together from several, and are slower for it: attention_chunk with gradients; head dims of v other
-than q's, which are padded, and above 256 cut into parts; 8-bit tensors of variable lengths, or with more queries over a
-cache than a step has, which are converted to bfloat16; seqused_q, whose rows are moved; and gradients of variable
-lengths, which read the lengths on the host, so that no CUDA graph can capture them.
+Some calls are put together from several, and are slower for it: attention_chunk with gradients; head dims of v above
+256, which are cut into parts, and other than q's, which are padded where gradients are recorded; 8-bit tensors of variable
+lengths, or with more queries over a cache than a step has, which are converted to bfloat16; and seqused_q, whose rows are
+moved. attention_chunk reads lengths on the host where it is a call for each sequence: no CUDA graph can capture that. All
+other calls, gradients of variable lengths too, read no length on the host. docs/python.md has a table of them.
 """
 
 import torch

@@ -40,16 +40,24 @@ ShortList<Named> statistics_of(const Args& args) {
 
 /// Of variable lengths only those of packed sequences, and of entries, have gradients.
 Status check_options_of_varlen(const tandem_varlen& varlen) {
-  const auto refuse = [](const char* name, const char* what) {
-    return unsupported("varlen.", name, " is given; tandem_backward knows no ", what, ": pass NULL");
+  const auto refuse = [](const char* name, const char* what, const char* instead) {
+    return unsupported("varlen.", name, " is given; tandem_backward knows no ", what, ": ", instead,
+                       ", and pass NULL");
   };
-  if (varlen.page_table != nullptr) return refuse("page_table", "pages");
-  if (varlen.k_new.data != nullptr) return refuse("k_new", "keys to append");
-  if (varlen.v_new.data != nullptr) return refuse("v_new", "values to append");
-  if (varlen.cu_seqlens_k_new != nullptr) return refuse("cu_seqlens_k_new", "keys to append");
-  if (varlen.rotary != nullptr) return refuse("rotary", "rotary embedding");
-  if (varlen.leftpad_k != nullptr) return refuse("leftpad_k", "padding");
-  if (varlen.batch_index != nullptr) return refuse("batch_index", "entries in another order");
+  const char* const as_part = "pass new keys and values as a part of k and v";
+  if (varlen.page_table != nullptr)
+    return refuse("page_table", "pages",
+                  "gather each sequence's keys and values into packed ones (varlen.cu_seqlens_k)");
+  if (varlen.k_new.data != nullptr) return refuse("k_new", "keys to append", as_part);
+  if (varlen.v_new.data != nullptr) return refuse("v_new", "values to append", as_part);
+  if (varlen.cu_seqlens_k_new != nullptr) return refuse("cu_seqlens_k_new", "keys to append", as_part);
+  if (varlen.rotary != nullptr)
+    return refuse("rotary", "rotary embedding", "pass q and k that were turned before");
+  if (varlen.leftpad_k != nullptr)
+    return refuse("leftpad_k", "padding",
+                  "gather each sequence's keys and values into packed ones (varlen.cu_seqlens_k)");
+  if (varlen.batch_index != nullptr)
+    return refuse("batch_index", "entries in another order", "gather the entries of k and v in the batch's");
   if (varlen.split_size != 0)
     return unsupported("varlen.split_size is ", varlen.split_size,
                        "; tandem_backward gives the same bits in any batch without: it has to be 0");
@@ -62,7 +70,9 @@ Status check_options(const Args& args) {
     return invalid("deterministic is ", args.deterministic, "; it has to be 0 or 1");
   if (Status s = check_mask(args.own_mask); !s.ok()) return s;
   if (args.own_mask.chunk != 0)
-    return {TANDEM_UNSUPPORTED, "mask.chunk is not 0; tandem_backward knows no chunks"};
+    return {TANDEM_UNSUPPORTED,
+            "mask.chunk is not 0; tandem_backward knows no chunks: pass each chunk as a sequence of its own "
+            "(varlen)"};
   if (args.dsinks != nullptr && args.sinks == nullptr)
     return invalid("sinks is NULL, but dsinks is not; pass the sinks of the forward, or dsinks NULL");
   if (Status s = check_scales({args.scale, args.softcap}); !s.ok()) return s;

@@ -301,10 +301,14 @@ Status supported(const DecodeProblem& problem) {
             std::string("no Hopper decode kernel is built for dtype ") + core::name_of(problem.dtype()) +
                 " with head dim " + std::to_string(problem.head_dim()) + of_study(problem) +
                 "; built are bf16 and fp16 with head dims up to 512, and up to 576 for up to 512 "
-                "columns of values that lie in the keys"};
+                "columns of values that lie in the keys: pass such, or everything in host memory to "
+                "TANDEM_BACKEND_CPU"};
   }
-  if (problem.paged() && !std::has_single_bit(static_cast<std::uint64_t>(problem.page_size()))) {
-    return unsupported("the page size", problem.page_size(), "powers of two");
+  if (const auto size = static_cast<std::uint64_t>(problem.page_size());
+      problem.paged() && !std::has_single_bit(size)) {
+    return unsupported("cache.k.shape[1] (page size)", problem.page_size(),
+                       "powers of two: use " + std::to_string(std::bit_floor(size)) + " or " +
+                           std::to_string(2 * std::bit_floor(size)));
   }
   if (problem.mask.chunk > 0)
     return unsupported("mask.chunk", problem.mask.chunk,

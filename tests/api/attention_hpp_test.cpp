@@ -30,6 +30,14 @@ static_assert(std::is_convertible_v<Tensor<float>, Tensor<const float>>);
 static_assert(!std::is_convertible_v<Tensor<const float>, Tensor<float>>);
 static_assert(!std::is_convertible_v<Tensor<Bf16>, Tensor<const Fp16>>);
 static_assert(MutableElement<float> && !MutableElement<const float>, "an output cannot be const");
+/// Whether Tokens can say that sequences append different numbers of tokens.
+template <typename Tokens>
+concept MayBePacked = requires(Tokens tokens) {
+  tokens.cu_seqlens;
+};
+static_assert(MayBePacked<AppendedTokens<float>>);
+static_assert(!MayBePacked<decltype(DecodeOptions<float>::append)::value_type>,
+              "a decoding step appends as many tokens to every sequence, and can't be told otherwise");
 
 TEST(CppTensor, LayoutsPlaceElementsWhereTheirNamesSay) {
   const tandem_tensor bshd = Tensor<const float>::bshd(nullptr, shape).c_tensor();
@@ -265,8 +273,8 @@ TEST(CppForward, AppendsAndRotatesAsADecodingStepDoes) {
       .varlen = Varlen{
           .batch = 2, .cu_seqlens_q = tokens, .seqused_k = used, .rotary = rotary, .batch_index = entries}};
   const Caches<float> caches{Tensor<float>::bshd(k.data(), cache), Tensor<float>::bshd(v.data(), cache)};
-  const NewTokens<float> fresh{Tensor<float>::bshd(k_new.data(), packed),
-                               Tensor<float>::bshd(v_new.data(), packed), tokens};
+  const AppendedTokens<float> fresh{Tensor<float>::bshd(k_new.data(), packed),
+                                    Tensor<float>::bshd(v_new.data(), packed), tokens};
   std::size_t bytes = 0;
   ASSERT_TRUE(attention_forward_append_workspace(Tensor<float>::bshd(q.data(), packed), caches, fresh,
                                                  Tensor<float>::bshd(o.data(), packed), options, bytes));

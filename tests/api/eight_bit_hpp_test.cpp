@@ -33,15 +33,9 @@ struct Quantised {
   Tensor<float> scales() { return Tensor<float>::bshd(scale.data(), scale_shape); }
 };
 
-/// Of blocks of 128 tokens, and of values by column.
+/// Of the blocks that quantising has by default, and of values by column.
 Scales scales_of(Quantised& q, Quantised& k, Quantised& v) {
-  return {.q = q.scales(),
-          .k = k.scales(),
-          .v = v.scales(),
-          .q_block = 128,
-          .k_block = 128,
-          .v_block = 128,
-          .v_layout = TANDEM_VALUES_BY_COLUMN};
+  return {.q = q.scales(), .k = k.scales(), .v = v.scales(), .v_layout = TANDEM_VALUES_BY_COLUMN};
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -177,6 +171,30 @@ TEST(CppEightBit, GivenScalesAreReadAndFoundOnesWritten) {
   for (const E4m3 element : x.bits) EXPECT_LE(element.bits & 0x7f, 2);  // nearly nothing is left: 5 / 1024
   ASSERT_TRUE(attention_quantize(x.values(), x8, x.scales()));
   for (const float scale : x.scale) EXPECT_LE(scale, 0x1p-6f);
+}
+
+TEST(CppEightBit, RotaryAndFirstPositionsReachTheLibrary) {
+  std::mt19937 random(5);
+  Quantised x(random, shape), expected(random, shape);
+  constexpr std::int64_t positions = 300, dim = 32;
+  std::vector<float> cos(positions * dim / 2), sin(cos.size());
+  for (std::size_t i = 0; i < cos.size(); ++i)
+    cos[i] = std::cos(static_cast<float>(i)), sin[i] = std::sin(static_cast<float>(i));
+  const std::int32_t first[] = {0, 70};
+  const tandem_rotary c_rotary{sizeof c_rotary, cos.data(), sin.data(), TANDEM_FP32, positions, dim, 1};
+  tandem_quantize_args args{};
+  args.struct_size = sizeof args, args.block = 128;
+  args.x = x.values().c_tensor(), args.scale = expected.scales().c_tensor();
+  args.out = Tensor<E4m3>::bshd(expected.bits.data(), shape).c_tensor();
+  args.rotary = &c_rotary, args.first_positions = first;
+  ASSERT_EQ(tandem_quantize(&args, nullptr), TANDEM_OK) << tandem_last_error();
+
+  const Status status = attention_quantize(
+      x.values(), Tensor<E4m3>::bshd(x.bits.data(), shape), x.scales(),
+      {.rotary = Rotary::interleaved(cos.data(), sin.data(), positions, dim), .first_positions = first});
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_EQ(x.scale, expected.scale);
+  for (std::size_t i = 0; i < x.bits.size(); ++i) ASSERT_EQ(x.bits[i].bits, expected.bits[i].bits) << i;
 }
 
 TEST(CppEightBit, AStepAppendsToACacheAndAttendsToWhatItStandsFor) {

@@ -4,6 +4,7 @@
 import os
 import sys
 import unittest
+from unittest import mock
 
 try:
     import numpy as np
@@ -12,6 +13,8 @@ except ImportError:
     sys.exit(77)
 
 import tandem
+import tandem._arrays
+import tandem._varlen
 from oracle import attention64, rotated, shown, visible
 
 SEED = int(os.environ.get("TANDEM_SEED", np.random.SeedSequence().entropy % 2**32))
@@ -65,7 +68,47 @@ class Batch:
         return pools
 
 
+class Seen:
+    """The library, and what of a call's memory reached it."""
+
+    def __init__(self):
+        self.lse, self.zeroed, self._lib, self._workspace = [], [], tandem._varlen.library(), tandem._arrays.NumpyArrays.workspace
+
+    def tandem_forward_workspace(self, args, size):
+        return self._lib.tandem_forward_workspace(args, size)
+
+    def tandem_forward(self, args, *memory):
+        self.lse.append(args._obj.lse.data)
+        return self._lib.tandem_forward(args, *memory)
+
+    def workspace(self, arrays, size, zeroed=True):
+        self.zeroed.append(zeroed)
+        memory = self._workspace(arrays, size, zeroed)
+        memory[:] = 0xff  # as another call may have left it
+        return memory
+
+
 class ForwardVarlen(unittest.TestCase):
+    def test_asks_for_no_more_than_is_wanted(self):
+        rng = np.random.default_rng(SEED)
+        for layout in ("packed", "entries", "paged"):
+            with self.subTest(seed=SEED, layout=layout):
+                batch = Batch(rng, layout)
+                call = [np.concatenate(batch.q), *batch.tensors]
+                expected, lse = tandem.forward_varlen(*call, **batch.lengths, causal=True, return_lse=True)
+                seen = Seen()
+                workspace = mock.patch.object(tandem._arrays.NumpyArrays, "workspace",
+                                              lambda arrays, size, zeroed=True: seen.workspace(arrays, size, zeroed))
+                with mock.patch.object(tandem._varlen, "library", lambda: seen), workspace:
+                    out = tandem.forward_varlen(*call, **batch.lengths, causal=True)
+                    both = tandem.forward_varlen(*call, **batch.lengths, causal=True, return_lse=True)
+                self.assertIsNone(seen.lse[0], "a log-sum-exp that nobody asked for")
+                self.assertIsNotNone(seen.lse[1])
+                self.assertNotIn(True, seen.zeroed, "a workspace need not be cleared")
+                np.testing.assert_array_equal(out, expected)
+                np.testing.assert_array_equal(both[0], expected)
+                np.testing.assert_array_equal(both[1], lse)
+
     def test_equals_float64_attention_of_each_sequence(self):
         rng = np.random.default_rng(SEED)
         for case in range(60):

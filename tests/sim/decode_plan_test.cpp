@@ -12,6 +12,7 @@
 
 #include "decode/cost.h"
 #include "decode/plan.h"
+#include "decode/table.h"
 #include "tests/sim/decode_plan_cases.h"
 
 namespace tandem::test {
@@ -420,6 +421,15 @@ std::vector<std::string> memory(const core::TensorList& list) {
     all.push_back(t.address_name() + " " + roles[static_cast<int>(t.role)] + " " + std::to_string(bytes));
   }
   return all;
+}
+
+// docs/decode.md, Workspace.
+TEST(DecodePlans, AWorkspaceHasABoundWhateverTheBatchAndTheLengths) {
+  constexpr double megabyte = 1e6;
+  const DecodeProblem p = problem_of({.batch = 4096, .capacity = 1 << 20});
+  for (const DecodeVariant& v : decode::all_variants())
+    EXPECT_LE(static_cast<double>(decode::workspace_bytes(p, v)), (v.values_in_keys() ? 35 : 18) * megabyte)
+        << "head dim " << v.head_dim << ", " << v.query_rows << " rows";
 }
 
 TEST(DecodePlans, TheMemoryOfEachLaunchIsWhatItTouches) {

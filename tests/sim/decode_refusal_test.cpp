@@ -44,16 +44,20 @@ TEST(DecodeRefusals, TakesPagesOfPowersOfTwoAndHeadDimsUpTo512) {
     const std::string message = message_of(problem_of({.capacity = 4 * size, .page_size = size}));
     EXPECT_EQ(message.empty(), power) << size;
     if (!power) {
-      EXPECT_THAT(message, HasSubstr("the page size is " + std::to_string(size) + ";"));
+      EXPECT_THAT(message, HasSubstr("cache.k.shape[1] (page size) is " + std::to_string(size) + ";"));
     }
   }
+  EXPECT_THAT(message_of(problem_of({.capacity = 96, .page_size = 24})), HasSubstr("use 16 or 32"));
+  EXPECT_THAT(message_of(problem_of({.capacity = 12, .page_size = 3})), HasSubstr("use 2 or 4"));
   EXPECT_EQ(message_of(problem_of({.capacity = 300})), "") << "not paged";
   EXPECT_EQ(message_of(problem_of({.head_dim = 512})), "");
   EXPECT_THAT(message_of(problem_of({.head_dim = 520})), HasSubstr("dtype bf16 with head dim 520;"));
   EXPECT_EQ(message_of(problem_of({.head_dim = 576, .value_dim = 512})), "");
   EXPECT_EQ(message_of(problem_of({.head_dim = 16, .value_dim = 8})), "");
   EXPECT_THAT(message_of(problem_of({.head_dim = 584, .value_dim = 512})), HasSubstr("with head dim 584;"));
-  EXPECT_FALSE(decode::supported(problem_of({.dtype = TANDEM_FP32})).ok());
+  const std::string of_fp32 = message_of(problem_of({.dtype = TANDEM_FP32}));
+  EXPECT_THAT(of_fp32, HasSubstr("dtype fp32"));
+  EXPECT_THAT(of_fp32, HasSubstr("pass such, or everything in host memory to TANDEM_BACKEND_CPU"));
   EXPECT_EQ(decode::workspace_bytes(problem_of({.dtype = TANDEM_FP32})), 0U);
   EXPECT_EQ(decode::plan_bytes(problem_of({.dtype = TANDEM_FP32})), 0U);
 }

@@ -190,7 +190,8 @@ TEST(StepAsForward, NamesPagesThatTheForwardDoesNotServe) {
   DecodeTensors t(c);
   DecodeProblem step = t.problem();
   step.k_cache.shape[1] = step.v_cache.shape[1] = 24;
-  EXPECT_THAT(std::string(api::step_supported(step).message()), HasSubstr("the page size is 24"));
+  EXPECT_THAT(std::string(api::step_supported(step).message()),
+              HasSubstr("cache.k.shape[1] (page size) is 24"));
 }
 
 TEST(StepAsForward, NamesTensorsAsItsCallerDoes) {

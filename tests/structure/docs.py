@@ -4,6 +4,7 @@
 
 - A relative link of any Markdown file leads to a file, and its anchor to a heading.
 - A link whose text is `code` and whose target is C++ names something that stands in that file.
+- A paragraph that links tests/gpu/record.json repeats none of its counts: the record is made anew, and would make them stale.
 - A page docs/algorithms/N-*.md has tables with the columns "line" and "stands in". The lines of all its rows are those
   of the algorithm, without a gap. A function in "stands in" names the row's lines in comments, in its body or, if
   that names none, right above it; where the row is another algorithm's too, the cell says "as lines N of Algorithm M", and those are looked for.
@@ -21,6 +22,8 @@ LINK = re.compile(r"!?\[([^\]]*)\]\(([^()\s]+)\)")
 NUMBERS = r"(\d+(?:\s*(?:-|–|,|and)\s*\d+)*)"
 LINE_COMMENT = re.compile(r"//.*")
 LINES_NAMED = re.compile(r"\b[Ll]ines?\s+" + NUMBERS)
+GPU_RECORD = "tests/gpu/record.json"
+COUNT_OF_TESTS = re.compile(r"\b\d[\d,]*\s+(?:(?:GPU\s+)?tests\b|passed\b|(?:were\s+)?(?:skipped|clean)\b)")
 OTHER_ALGORITHM = re.compile(r"as lines?\s+" + NUMBERS + r"\s+of Algorithm")
 
 
@@ -85,6 +88,16 @@ def check_links(page):
                     yield number, complaint
 
 
+def check_counts(page):
+    """Counts of the GPU record's tests that are written out beside a link to it."""
+    number = 1
+    for paragraph in re.split(r"(\n\s*\n)", page.read_text()):
+        links = any(target.partition("#")[0].endswith(GPU_RECORD) for _, target in LINK.findall(paragraph))
+        if links and (match := COUNT_OF_TESTS.search(paragraph)):
+            yield number, f"says '{match.group(0)}' beside {GPU_RECORD}, which is made anew; leave the count to the record"
+        number += paragraph.count("\n")
+
+
 def table_rows(markdown):
     """(line number, {column: cell}) of every row of every table with the columns "line" and "stands in"."""
     head = None
@@ -131,7 +144,7 @@ def check_tree(root):
         path = page.relative_to(root)
         if IGNORED & set(path.parts):
             continue
-        complaints = list(check_links(page))
+        complaints = list(check_links(page)) + list(check_counts(page))
         if not complaints and re.fullmatch(r"docs/algorithms/\d.*\.md", path.as_posix()):
             complaints = list(check_algorithm(page))
         for line, complaint in complaints:

@@ -32,7 +32,7 @@ HEAD = "| line | what | stands in |\n|---|---|---|\n"
 class Docs(unittest.TestCase):
     def complaints(self, page, path="docs/algorithms/1-x.md"):
         with tempfile.TemporaryDirectory() as root:
-            for path, text in {"src/a.h": SOURCE, path: page}.items():
+            for path, text in {"src/a.h": SOURCE, "tests/gpu/record.json": "{}", path: page}.items():
                 file = pathlib.Path(root, path)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
@@ -62,6 +62,12 @@ class Docs(unittest.TestCase):
     def test_a_name_that_is_gone(self):
         self.assert_one(self.prose("[`halt`](../../src/a.h)\n"), ["halt"])
         self.assertEqual(self.prose("[`tile::walk`](../../src/a.h), [`walk`](../../src/a.h)\n"), [])
+
+    def test_counts_beside_the_gpu_record(self):
+        link = "[The record](../../tests/gpu/record.json)"
+        self.assert_one(self.prose(f"A.\n\n{link} is of an H100:\n1,019 tests passed.\n"), ["x.md:3:", "1,019 tests"])
+        self.assert_one(self.prose(f"188 were clean under memcheck ({link}).\n"), ["188 were clean"])
+        self.assertEqual(self.prose(f"{link} says on which of 2 cards.\n\n188 tests then.\n"), [])
 
     def test_a_line_that_moved(self):
         self.assert_named(HEAD + "| 1-3 | begin | [`begin`](../../src/a.h), [`start`](../../src/a.h) |\n", "line 3")

@@ -9,7 +9,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 import cases
+import drawn
 import drawn_backward
+import overview
 import table
 
 
@@ -107,6 +109,34 @@ class DrawnBackward(unittest.TestCase):
             self.assertEqual((own.s, own.sk, own.heads, own.hk), (case.sq, case.sk, case.hq, case.hk), f"seed {seed}, {case}")
             self.assertEqual(own.window > 0, case.mask == "window", f"seed {seed}, {case}")
         self.assertGreater(len({case.mask for case in drawn}), 2, f"seed {seed}")
+
+
+class Drawn(unittest.TestCase):
+    def test_a_seed_that_rows_have_is_named(self):
+        rows = drawn.RECORDED / "h100/2026-11-27/drawn-9701.csv"
+        files = [(seed, str(path)) for seed, path in drawn.drawn_before([9701, 10 ** 9], rows)]
+        self.assertIn((9701, "results/h200/2026-11-24/drawn.csv"), files)
+        self.assertNotIn((9701, "results/h100/2026-11-27/drawn-9701.csv"), files)
+        self.assertIn((9701, "results/h100/2026-11-27/drawn-9701.csv"),
+                      [(seed, str(path)) for seed, path in drawn.drawn_before([9701], None)])
+
+    def test_seeds_of_the_backward_are_others(self):
+        self.assertEqual(drawn.drawn_before([2003], None), [])
+        self.assertTrue(drawn.drawn_before([2003], None, of_backward=True))
+
+
+class Overview(unittest.TestCase):
+    def test_a_ratio_is_to_the_fastest_peer_of_the_chosen_rows(self):
+        benchmark = overview.Benchmark("x", "h200/x.csv", {"kind": "beyond"})
+        rows = as_read([row("tandem", "500"), row("cudnn", "400"), row("fa2", "1000"), row("tandem", "300", kind="fwd"),
+                        row("cudnn", "100", kind="fwd"), row("tandem", "300", window=1024)])
+        self.assertEqual(overview.ratios(rows, benchmark), [0.5])
+
+    def test_every_file_has_shapes_a_commit_and_a_day(self):
+        for cells in overview.lines()[1:]:
+            self.assertEqual(len(cells), len(overview.HEAD), cells)
+            self.assertGreater(int(cells[4]), 0, cells)
+            self.assertRegex(cells[2], r"^[0-9a-f]{7}, \d{4}-\d{2}-\d{2}$")
 
 
 class Tables(unittest.TestCase):

@@ -150,11 +150,34 @@ EncodedMap encoded_by_driver(const TensorMapRequest& request, CUtensorMapDataTyp
   return encoded;
 }
 
+/// What a caller can do about an error.
+const char* next_step(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "a kernel takes some device memory when it is first called: free some, or call it earlier";
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+      return "make the same call once before it is captured in a graph";
+    case cudaErrorInvalidResourceHandle:
+      return "the stream has to be one of the current device";
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+      return "a kernel that was enqueued before, of any library, has failed: start the process anew, and "
+             "look "
+             "for it with compute-sanitizer";
+    default:
+      return "what the call writes may be partly written";
+  }
+}
+
 }  // namespace
 
 Status device_error(const std::string& what, cudaError_t error) {
   cudaGetLastError();
-  return {TANDEM_DEVICE_ERROR, what + " failed: " + cudaGetErrorString(error)};
+  return {TANDEM_DEVICE_ERROR, what + " failed: " + cudaGetErrorString(error) + "; " + next_step(error)};
 }
 
 Status encode(const char* name, const core::Tensor& tensor, BoxRows box, TensorMap* map) {

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's first table: of each benchmark in which shapes Tandem is ahead of the fastest peer, and by how much, computed
+from its rows. bench/table.py writes it."""
+
+import csv
+import math
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PEERS = {"cudnn": "cuDNN", "fa2": "FA2", "fa3": "FA3"}
+LEVEL = 0.99  # of the fastest peer's speed
+HEAD = ["workload", "card", "commit, day", "beside", "shapes", "ahead", "at 0.99 or better", "mean", "worst"]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    workload: str
+    file: str  # under bench/results; the first folder names the card, the second the day
+    chosen: dict = field(default_factory=dict)  # columns of the rows that count
+    own: str = "tandem"  # Tandem's name among the peers
+    others: tuple = ("cudnn", "cudnn_packed", "fa2", "fa3")
+    commit: str = ""  # of files whose rows name none
+    day: str = ""  # of files that lie in no day's folder
+
+
+GRID = "forward, bf16, the paper's grid"
+BACKWARD_GRID = "backward, bf16, the same grid"
+STEPS = "decoding steps, bf16, d128, 1k to 128k keys"
+BENCHMARKS = [
+    Benchmark(GRID, "h200/2026-11-26/forward.csv", {"kind": "fwd", "dtype": "bf16"}),
+    Benchmark(GRID, "h100/2026-11-26/forward.csv", {"kind": "fwd", "dtype": "bf16"}),
+    Benchmark(BACKWARD_GRID, "h200/2026-11-26/backward.csv", {"kind": "bwd", "dtype": "bf16"}),
+    Benchmark(BACKWARD_GRID, "h100/2026-11-26/backward.csv", {"kind": "bwd", "dtype": "bf16"}),
+    Benchmark("forward, 8 bits, the same grid", "h200/2026-11-26/fp8.csv", {"kind": "fp8"}, own="tandem fp8",
+              others=("cudnn fp8", "fa3 fp8")),
+    Benchmark(STEPS, "h200/decode.csv", {"kind": "grid", "dtype": "bf16"}, day="2026-11-22"),
+    Benchmark(STEPS, "h100/2026-11-27/decode-3.csv", {"kind": "grid", "dtype": "bf16"}, commit="ea89374"),
+    Benchmark("random shapes, forward and decode, fresh seeds", "h100/2026-11-27/drawn-9601.csv", commit="ea89374"),
+    Benchmark("the same, seeds drawn before on an H200", "h100/2026-11-27/drawn-9701.csv", commit="ea89374"),
+    Benchmark("random shapes, backward, fresh seeds", "h200/2026-11-26/drawn-backward-2003.csv"),
+]
+
+
+def ratios(rows, benchmark):
+    """Tandem's speed over the fastest peer's, of each shape that both have."""
+    times = {}
+    for row in rows:
+        time = row.get("us") or row.get("ms")
+        if time and all(row[name] == value for name, value in benchmark.chosen.items()):
+            columns = list(row)  # those before the peer say which shape it is, but for the kernel that Tandem took
+            shape = tuple(row[name] for name in columns[:columns.index("peer")] if name != "kernel")
+            times.setdefault(shape, {})[row["peer"]] = float(time)
+    found = []
+    for of_shape in times.values():
+        others = [time for peer, time in of_shape.items() if peer in benchmark.others]
+        if benchmark.own in of_shape and others:
+            found.append(min(others) / of_shape[benchmark.own])
+    return found
+
+
+def peers_of(rows, benchmark):
+    names = {row["peer"].split()[0].split("_")[0] for row in rows
+             if row["peer"] in benchmark.others and (row.get("us") or row.get("ms"))}
+    return ", ".join(PEERS[name] for name in PEERS if name in names)
+
+
+def line(benchmark):
+    """The cells of a benchmark, from its rows."""
+    with open(RESULTS / benchmark.file, newline="") as file:
+        rows = list(csv.DictReader(file))
+    commits = {row["commit"][:7] for row in rows if row.get("commit") and row["peer"] == benchmark.own}
+    commit = benchmark.commit or " ".join(sorted(commits))
+    card, *folders, _ = benchmark.file.split("/")
+    all_ratios = ratios(rows, benchmark)
+    mean = math.exp(statistics.fmean(math.log(ratio) for ratio in all_ratios))
+    return [f"[{benchmark.workload}](bench/results/{benchmark.file})", card.upper(), f"{commit}, {benchmark.day or folders[0]}",
+            peers_of(rows, benchmark), str(len(all_ratios)), str(sum(ratio >= 1 for ratio in all_ratios)),
+            str(sum(ratio >= LEVEL for ratio in all_ratios)), f"{mean:.3f}", f"{min(all_ratios):.3f}"]
+
+
+def lines():
+    return [HEAD] + [line(benchmark) for benchmark in BENCHMARKS if (RESULTS / benchmark.file).exists()]
