@@ -33,7 +33,7 @@ struct StreamParts {
 /// Many parts of free shares, in groups that are merged before the groups are. The block of a group's second
 /// part visits no other stream: its counter and its second place are the group's.
 struct PartGroups {
-  int count = 0, size = 0;  ///< the last one has what is left: at least 2, of up to 240 parts
+  int count, size;  ///< the last one has what is left: at least 2, of up to 240 parts
 
   /// Of `most` parts each.
   TANDEM_DEVICE PartGroups(const StreamParts& all, int most)
