@@ -338,7 +338,7 @@ MUTANTS = [
     Mutant("decode's cost: three blocks begin as fast as two", "cost", "decode/cost/step_us", Edit("? thirds_us : 0", "? 0 : 0")),
     Mutant("decode's plan: tiles of one stage serve long streams", "cost", "decode/plan/has_short_streams", Edit("problem.capacity() <= most_keys", "true")),
     Mutant("decode's plan: tiles for short streams serve few", "cost", "decode/plan/has_short_streams", Edit("> core::hopper_sm_count", "> 0")),
-    Mutant("decode's cost: three blocks read as fast as two", "cost", "decode/cost/reading_of", Edit("? thirds_rate : 1", "? 1 : 1")),
+    Mutant("decode's cost: three blocks read as fast as two", "cost", "decode/cost/rate_of", Edit("? thirds_rate : 1", "? 1 : 1")),
     Mutant("decode's cost: memory's queues are never full", "cost", "decode/cost/share_us",
            Edit("(1 - steady_after / cut.mean_share)", "0.")),
     Mutant("decode's cost: pairs of blocks read as fast as blocks alone", "cost", "decode/cost/steady",
