@@ -66,7 +66,7 @@ MUTANTS = [
     Mutant("decode: the second group's result is read where its first part is", "index", "PartGroups::results",
            Edit("size * all.step + 1;", "size * all.step - all.step;")),
     Mutant("decode: fixed splits are merged in groups", "index", "merge_if_last", Edit("consumer.args.fixed_splits ||", "")),
-    Mutant("decode: groups are what a stream is", "index", "merge_if_last", Edit("all ? -1 :", "true ? -1 :")),
+    Mutant("decode: groups are what a stream is", "index", "merge_if_last", Edit("all ? to_output :", "true ? to_output :")),
     Mutant("decode: a group's sum is the largest part's", "merge", "store_partly", Edit("word(merged.sum)", "word(1.f)")),
     # Decode: warpgroups that take streams in turns
     Mutant("decode, turns: a stage is looked at before its turn", "wait", "attend_shared_p", Remove("await_turn")),
