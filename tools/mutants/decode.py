@@ -316,7 +316,7 @@ MUTANTS = [
     # Decode: plans
     Mutant("combine: no blocks for the last team's places", "plan", "make_combine_record",
            Edit("args.teams.count.value() - 1", "args.teams.count.value() - 2")),
-    Mutant("combine: more slices than a tile has chunks for", "plan", "log2_slices_of", Edit("clamp(wanted, 1, most_slices)", "clamp(wanted, 1, 2 * most_slices)")),
+    Mutant("combine: more slices than a tile has chunks for", "plan", "log2_slices_of", Edit("variant.most_slices())", "2 * variant.most_slices())")),
     Mutant("combine: one block for all slices", "plan", "make_combine_record", Edit("places << record.arguments.log2_slices", "places")),
     Mutant("combine: of fixed splits too", "plan", "decode/plan/make_arguments", Edit("&& !args.fixed_splits", "")),
     Mutant("decode's plan: one block of a multiprocessor", "plan", "decode/plan/grid_shape", Edit("* variant.resident", "")),
