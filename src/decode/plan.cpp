@@ -380,11 +380,8 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.rows = static_cast<int>(rows_of(problem));
   args.narrow_rows = variant.boxes_end_with_rows() &&
                      (problem.head_dim() < variant.head_dim || problem.value_dim() < variant.value_dim);
-  args.key_box_columns = args.value_box_columns = hw::Panels::all_columns;
-  if (args.narrow_rows) {
-    args.key_box_columns = hw::box_columns(problem.head_dim());
-    args.value_box_columns = hw::box_columns(problem.value_dim());
-  }
+  args.key_box_columns = hw::box_columns(problem.head_dim(), args.narrow_rows);
+  args.value_box_columns = hw::box_columns(problem.value_dim(), args.narrow_rows);
   args.head_dim = static_cast<int>(problem.head_dim());
   args.value_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group()));

@@ -107,7 +107,7 @@ MUTANTS = [
            Edit("panels.columns, 0", "1 << 20, 0")),
     Mutant("decode: what no box reaches of keys stays as it is", "columns", "decode/clear_columns", Remove("clear_columns_beyond")),
     Mutant("decode: values have as many columns as keys", "columns", "decode/plan/make_arguments",
-           Edit("box_columns(problem.value_dim())", "box_columns(problem.head_dim())")),
+           Edit("box_columns(problem.value_dim(),", "box_columns(problem.head_dim(),")),
     Mutant("decode: a block's bytes are those of one tile", "bytes", "Producer::announce", Edit("V.block_n / tile_keys *", "")),
     Mutant("decode: known parts of other streams are merged", "index", "known_parts_of",
            Edit("work.first_unit / share * streams", "work.first_unit / share")),
