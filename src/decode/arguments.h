@@ -91,6 +91,10 @@ struct DecodeArguments {
   core::TensorView qv;          ///< the queries' part for values; data == nullptr: none
   int key_box_columns, value_box_columns;
   const std::int32_t* listed;  ///< of variants that list queries only: core/listed_queries.h
+
+  /// As the kernels load them.
+  constexpr hw::Panels k_panels() const { return {k, k_last, key_box_columns}; }
+  constexpr hw::Panels v_panels() const { return {v, v_last, value_box_columns}; }
 };
 
 /// Of the kernel that merges.

@@ -21,7 +21,8 @@ TANDEM_DEVICE void combine_kernel(const CombineArguments& arguments) {
   const WorkTile work = scheduler.next();
   if (!work.exists() || work.first_unit == work.stream_begin) return;
   const StreamParts parts = parts_of(args, scheduler, work, place);
-  if (parts.first_block + team_blocks == place) merge<V>(args, work, parts, -1, {own & (slices - 1), slices});
+  if (parts.first_block + team_blocks == place)
+    merge<V>(args, work, parts, to_output, {own & (slices - 1), slices});
 }
 
 }  // namespace tandem::decode

@@ -160,16 +160,14 @@ struct Consumer {
   TANDEM_DEVICE void fetch_queries(const WorkTile& work, Queries& queries) const {
     const int first = tile_thread_anew<V>();
     TANDEM_UNROLL
-    for (int i = 0; i < query_chunks; ++i)
-      queries.chunk[i] = fetch_chunk(QueryPlace(*this, work, first + i * V.tile_threads()));
+    for (int i = 0; i < query_chunks; ++i) queries.chunk[i] = fetch_chunk(query_place(work, first, i));
   }
   /// The queries that were fetched for the work, rotated, to shared memory.
   TANDEM_DEVICE void place_queries(const WorkTile& work, const Queries& queries) {
     sync_consumers<V>();  // nobody multiplies with the queries before
     const int first = tile_thread_anew<V>();
     TANDEM_UNROLL
-    for (int i = 0; i < query_chunks; ++i)
-      place_chunk(QueryPlace(*this, work, first + i * V.tile_threads()), queries.chunk[i]);
+    for (int i = 0; i < query_chunks; ++i) place_chunk(query_place(work, first, i), queries.chunk[i]);
     publish_queries();
   }
   /// Both, for a work whose queries have not been fetched.
@@ -181,12 +179,11 @@ struct Consumer {
     sync_consumers<V>();
     for (int first = tile_thread_anew<V>(); first < V.query_rows * row_chunks;
          first += batch * V.tile_threads()) {
-      const auto place = [&](int i) { return QueryPlace(*this, work, first + i * V.tile_threads()); };
       tile::Chunk fetched[batch];
       TANDEM_UNROLL
-      for (int i = 0; i < batch; ++i) fetched[i] = fetch_chunk(place(i));
+      for (int i = 0; i < batch; ++i) fetched[i] = fetch_chunk(query_place(work, first, i));
       TANDEM_UNROLL
-      for (int i = 0; i < batch; ++i) place_chunk(place(i), fetched[i]);
+      for (int i = 0; i < batch; ++i) place_chunk(query_place(work, first, i), fetched[i]);
     }
     publish_queries();
   }
@@ -313,6 +310,10 @@ struct Consumer {
       exists = tile_row < rows_of_tile<V>(args, work) && column < consumer.key_columns();
     }
   };
+  /// Of chunk `i` of those that the thread has from `first` on.
+  TANDEM_DEVICE QueryPlace query_place(const WorkTile& work, int first, int i) const {
+    return QueryPlace(*this, work, first + i * V.tile_threads());
+  }
   TANDEM_DEVICE static tile::Chunk fetch_chunk(const QueryPlace& at) {
     tile::Chunk chunk{};
     if (at.exists) chunk = tile::load_chunk(at.row + at.part.column);

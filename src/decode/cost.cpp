@@ -181,6 +181,12 @@ double stream_rate_of(const DecodeVariant& variant) {
   return wide_stream_rates[variant.query_rows <= 8 ? 0 : variant.query_rows <= 16 ? 1 : 2];
 }
 
+/// What is left of memory's rate and L2's, by how warpgroups and thread blocks share a multiprocessor.
+double rate_of(const DecodeVariant& variant) {
+  if (variant.turns > 1) return turns_rate;
+  return variant.resident > 2 ? thirds_rate : 1;
+}
+
 /// Of a step's blocks of keys: what one takes a thread block, by what it waits for.
 struct Reading {
   double block_us;          ///< products and softmax
@@ -199,7 +205,7 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
   const double bytes = static_cast<double>(row_bytes * variant.block_n) * (variant.values_in_keys() ? 1 : 2) *
                        (padded ? 1.35 : 1);
   const auto row_tiles = static_cast<double>(streams_of(problem, variant) / problem.kv_heads());
-  const double rate = variant.turns > 1 ? turns_rate : variant.resident > 2 ? thirds_rate : 1;
+  const double rate = rate_of(variant);
   return {block_us,
           bytes,
           row_tiles,

@@ -59,13 +59,11 @@ TANDEM_DEVICE void clear_columns(const DecodeArguments& args, DecodeShared<V>& s
   TANDEM_DONT_UNROLL
   for (auto& block : shared.k)
     for (auto& tile : block.tile)
-      tile::clear_columns_beyond({args.k, args.k_last, args.key_box_columns}, tile, thread,
-                                 V.consumer_threads());
+      tile::clear_columns_beyond(args.k_panels(), tile, thread, V.consumer_threads());
   TANDEM_DONT_UNROLL
   for (auto& block : shared.v.block)
     for (auto& tile : block.tile)
-      tile::clear_columns_beyond({args.v, args.v_last, args.value_box_columns}, tile, thread,
-                                 V.consumer_threads());
+      tile::clear_columns_beyond(args.v_panels(), tile, thread, V.consumer_threads());
   if constexpr (V.turns > 1) {  // each has cleared for all
     hw::fence_async_proxy();
     hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::all_consumers), V.consumer_threads());

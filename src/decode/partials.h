@@ -33,7 +33,7 @@ struct StreamParts {
 /// Many parts of free shares, in groups that are merged before the groups are. The block of a group's second
 /// part visits no other stream: its counter and its second place are the group's.
 struct PartGroups {
-  int count = 0, size = 0;  ///< the last one has what is left: at least 2, of up to 240 parts
+  int count, size;  ///< the last one has what is left: at least 2, of up to 240 parts
 
   /// Of `most` parts each.
   TANDEM_DEVICE PartGroups(const StreamParts& all, int most)
@@ -252,6 +252,9 @@ struct MergedChunk {
   }
 };
 
+/// Where a merge's result goes that is not a part of another: to o and lse.
+inline constexpr int to_output = -1;
+
 /// Merges parts of a stream. The rows' chunks of four elements are distributed over the threads, round after
 /// round; a warp has everything in flight that it needs of a group of parts, for a few rounds, before it uses
 /// the first.
@@ -265,7 +268,7 @@ struct Merge {
   const DecodeArguments& args;
   const StreamParts& parts;
   const OutputRows<V>& out;
-  int into;  ///< place of a partial result that these become; negative: they are all
+  int into;  ///< place of a partial result that these become, or to_output
 
   TANDEM_DEVICE int chunks() const { return out.rows * row_chunks; }
   /// Whether the warp whose first lane has this chunk, which exists, has any in round r from there.
@@ -328,7 +331,7 @@ struct Merge {
 
   TANDEM_DEVICE void store(MergedChunk& merged, int chunk) const {
     const int row = chunk / row_chunks, column = chunk % row_chunks * 4;
-    if (into >= 0) return store_partly(merged, row, column);
+    if (into != to_output) return store_partly(merged, row, column);
     const FinishedRow finished = out.finished(row, merged.reference, merged.sum);
     if (column == 0) out.store_lse(row, finished.lse);
     TANDEM_UNROLL
@@ -377,12 +380,12 @@ TANDEM_DEVICE void merge_if_last(Consumer<V>& consumer, const WorkTile& work, co
     if (!all) now = PartGroups(parts, V.merge_group()).own(parts);
     TANDEM_DONT_UNROLL
     while (arrive_last(consumer, now)) {
-      merge<V>(consumer.args, work, now, all ? -1 : PartGroups::result_of(now));
+      merge<V>(consumer.args, work, now, all ? to_output : PartGroups::result_of(now));
       if (all) return;
       now = PartGroups(parts, V.merge_group()).results(parts), all = true;
     }
   } else if (arrive_last(consumer, parts)) {
-    merge<V>(consumer.args, work, parts, -1);
+    merge<V>(consumer.args, work, parts, to_output);
   }
 }
 

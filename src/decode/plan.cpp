@@ -384,11 +384,8 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.rows = static_cast<int>(rows_of(problem));
   args.narrow_rows = variant.boxes_end_with_rows() &&
                      (problem.head_dim() < variant.head_dim || problem.value_dim() < variant.value_dim);
-  args.key_box_columns = args.value_box_columns = hw::Panels::all_columns;
-  if (args.narrow_rows) {
-    args.key_box_columns = hw::box_columns(problem.head_dim());
-    args.value_box_columns = hw::box_columns(problem.value_dim());
-  }
+  args.key_box_columns = hw::box_columns(problem.head_dim(), args.narrow_rows);
+  args.value_box_columns = hw::box_columns(problem.value_dim(), args.narrow_rows);
   args.head_dim = static_cast<int>(problem.head_dim());
   args.value_dim = static_cast<int>(problem.value_dim());
   args.group = core::Divisor(static_cast<int>(problem.group()));
@@ -447,11 +444,11 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
 
 /// Of a stream's merge: as many as fill the multiprocessors about once, with blocks that may have nothing
 /// to merge, since each takes its time to find that out, or with those that have.
-int log2_slices_of(const DecodeArguments& args, int places, int most_slices) {
+int log2_slices_of(const DecodeArguments& args, const CombineVariant& variant, int places) {
   const int merging = std::min(args.batch * args.streams.value(), places);
-  constexpr int blocks = 4 * core::hopper_sm_count;
+  constexpr int blocks = CombineVariant::fitting_blocks * core::hopper_sm_count;
   const int wanted = std::max(2 * blocks / places, blocks / std::max(1, merging));
-  return std::bit_width(static_cast<unsigned>(std::clamp(wanted, 1, most_slices))) - 1;
+  return std::bit_width(static_cast<unsigned>(std::clamp(wanted, 1, variant.most_slices()))) - 1;
 }
 
 launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& step) {
@@ -462,7 +459,7 @@ launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& 
       {args, 0}};
   const int places = (args.teams.count.value() - 1) * args.teams.team_blocks.value();
   if (step.blocks == 0 || !args.merges_apart || places == 0) return record;
-  record.arguments.log2_slices = log2_slices_of(args, places, record.variant.most_slices());
+  record.arguments.log2_slices = log2_slices_of(args, record.variant, places);
   record.blocks = places << record.arguments.log2_slices;
   return record;
 }

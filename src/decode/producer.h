@@ -104,10 +104,8 @@ struct Producer {
     const bool is_value = rings > 1 && ring != 0;
     auto& pipeline = is_value ? shared.v_pipeline : shared.k_pipeline;
     return {is_value ? shared.values(at.stage) : shared.k[at.stage], pipeline.empty[at.stage],
-            pipeline.full[at.stage], is_value ? values() : keys()};
+            pipeline.full[at.stage], is_value ? args.v_panels() : args.k_panels()};
   }
-  TANDEM_DEVICE hw::Panels keys() const { return {args.k, args.k_last, args.key_box_columns}; }
-  TANDEM_DEVICE hw::Panels values() const { return {args.v, args.v_last, args.value_box_columns}; }
 
   TANDEM_DEVICE static void announce(const Place& place) {
     hw::barrier_arrive_expecting(place.full, V.block_n / tile_keys * tile::box_bytes<KeyTile>(place.panels));
@@ -171,16 +169,11 @@ struct Producer {
     constexpr int value_panels = V.value_dim / tile::panel_columns;
     const bool is_value = V.two_part_keys && p < value_panels;
     origin.d = (V.two_part_keys && !is_value ? p - value_panels : p) * tile::panel_columns;
-    const hw::Panels own = is_value ? values() : to.panels;
+    const hw::Panels own = is_value ? args.v_panels() : to.panels;
     if (!own.has(origin.d)) return;
     const hw::TensorMap& map = own.has_whole(origin.d) ? own.whole : own.last;
     void* place = to.block.tile[row / tile_keys].panel[p][row % tile_keys];
-    // A hint that says "normal" is not the same as none: steps whose row tiles share keys took 8 % longer.
-    if (args.policy == hw::CachePolicy::normal) {
-      hw::load_box(place, map, to.full, origin);
-    } else {
-      hw::load_box(place, map, to.full, origin, policy);
-    }
+    hw::load_box(place, map, to.full, origin, policy);
   }
 };
 

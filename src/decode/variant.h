@@ -142,6 +142,9 @@ struct CombineVariant {
   static constexpr int threads() { return hw::warpgroup_size; }
   static constexpr int tile_threads() { return threads(); }
   static constexpr int turns = 1;
+  /// Blocks that a multiprocessor has at a time, by their registers. Not `resident`, which ptxas would be
+  /// told.
+  static constexpr int fitting_blocks = 4;
   /// Blocks that can share a tile's chunks of four elements: then each has one for every thread.
   constexpr int most_slices() const { return query_rows * value_dim / 4 / threads(); }
   static constexpr int merge_group() { return 16; }

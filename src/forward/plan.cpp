@@ -374,11 +374,8 @@ ForwardArguments make_arguments(const core::ForwardProblem& problem, const Forwa
   args.k_len = static_cast<int>(problem.k_len());
   args.value_dim = static_cast<int>(problem.value_dim());
   args.narrow_rows = variant.boxes_end_with_rows() && rows_are_narrow(problem, variant);
-  args.key_box_columns = args.value_box_columns = hw::Panels::all_columns;
-  if (args.narrow_rows) {
-    args.key_box_columns = hw::box_columns(problem.head_dim());
-    args.value_box_columns = hw::box_columns(problem.value_dim());
-  }
+  args.key_box_columns = hw::box_columns(problem.head_dim(), args.narrow_rows);
+  args.value_box_columns = hw::box_columns(problem.value_dim(), args.narrow_rows);
   args.group = core::Divisor(static_cast<int>(problem.group() >> tiling.packing.log2_heads));
   args.scale_log2 = (problem.softcap > 0 ? problem.softcap : problem.scale) * std::numbers::log2e_v<float>;
   args.q_scale = scale_view(problem.quantisation.q, problem.q_heads());

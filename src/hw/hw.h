@@ -100,19 +100,16 @@ TANDEM_DEVICE void barrier_wait(Barrier& barrier, std::uint32_t parity);
 TANDEM_DEVICE void prefetch_map(const TensorMap& map);
 /// Starts bringing the box at `origin` into L2; a hint. PTX cp.async.bulk.prefetch.tensor.4d.
 TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin);
+/// A policy for the copies below: made once, it serves all of them. PTX createpolicy.
+TANDEM_DEVICE L2Policy l2_policy(CachePolicy policy);
 /// Starts copying the box at `origin` from global into shared memory at `destination` (aligned to 128), in
 /// the map's swizzle, which goes by shared addresses; zeros for what is out of bounds; its full size in bytes
 /// arrives at `barrier`. PTX cp.async.bulk.tensor.4d.
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
-                            CachePolicy policy = CachePolicy::normal);
-/// Of a policy other than the normal one that is known at run time only: made once, it serves all loads. PTX
-/// createpolicy.
-TANDEM_DEVICE L2Policy l2_policy(CachePolicy policy);
-TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
-                            L2Policy policy);
+                            L2Policy policy = {});
 /// The same of packed rows. PTX cp.async.bulk.tensor.5d.
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, PackedOrigin origin,
-                            CachePolicy policy = CachePolicy::normal);
+                            L2Policy policy = {});
 /// Starts copying `bytes` bytes (a multiple of 16) from `global` to `shared` (both aligned to 16), which
 /// arrive at `barrier`. PTX cp.async.bulk.
 TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier);
@@ -122,9 +119,9 @@ TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes
 /// to the source need fence_async_proxy before; the source is free, and the box written, as the waits below
 /// say. Nothing orders stores among each other. PTX cp.async.bulk.tensor.4d.global.shared::cta.
 TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source,
-                             CachePolicy policy = CachePolicy::normal);
+                             L2Policy policy = {});
 TANDEM_DEVICE void store_box(const TensorMap& map, PackedOrigin origin, const void* source,
-                             CachePolicy policy = CachePolicy::normal);
+                             L2Policy policy = {});
 /// The same, adding to what is there, atomically for each element; of fp32 maps. In which order the adds of
 /// several stores come is open. PTX cp.reduce.async.bulk.tensor.4d, .add.
 TANDEM_DEVICE void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source);

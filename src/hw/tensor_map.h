@@ -37,8 +37,9 @@ struct TensorMapRequest {
   Swizzle swizzle;
 };
 
-/// What Panels::columns is of rows of so many elements of 16 bits.
-constexpr std::int32_t box_columns(std::int64_t head_dim) {
+/// What Panels::columns is of rows of so many elements of 16 bits; narrow ones have fewer than tiles.
+constexpr std::int32_t box_columns(std::int64_t head_dim, bool narrow) {
+  if (!narrow) return Panels::all_columns;
   constexpr int step = 8;
   return static_cast<std::int32_t>((head_dim + step - 1) / step * step);
 }

@@ -282,7 +282,7 @@ TANDEM_DEVICE void start_load(const QuantizeArguments& args, QuantizeShared<V>& 
   for (int panel = 0; panel < V.panels(); ++panel)
     hw::load_box(shared.x[stage].panel[panel], args.x, shared.full[stage],
                  {panel * panel_columns, place.first(), place.head, place.batch},
-                 hw::CachePolicy::evict_first);
+                 hw::l2_policy(hw::CachePolicy::evict_first));
 }
 
 /// Takes a tile from its stage, and starts the load of the one that comes after it there.

@@ -97,14 +97,15 @@ TANDEM_DEVICE void store_rounded(Tile& to, int first, const float (&accumulators
 template <typename Tile, typename Origin>
 TANDEM_DEVICE void load_rows(Tile& tile, int row, const hw::Panels& panels, hw::Barrier& barrier,
                              const Origin& origin, hw::CachePolicy policy) {
+  const hw::L2Policy hint = hw::l2_policy(policy);
   TANDEM_UNROLL
   for (int p = 0; p < Tile::panels; ++p) {
     const int column = p * panel_columns;
     // Two calls, or ptxas would keep the address of a map that it chose in registers.
     if (panels.has_whole(column)) {
-      hw::load_box(tile.panel[p][row], panels.whole, barrier, origin.right_by(column), policy);
+      hw::load_box(tile.panel[p][row], panels.whole, barrier, origin.right_by(column), hint);
     } else if (panels.has(column)) {
-      hw::load_box(tile.panel[p][row], panels.last, barrier, origin.right_by(column), policy);
+      hw::load_box(tile.panel[p][row], panels.last, barrier, origin.right_by(column), hint);
     }
   }
 }
@@ -137,9 +138,10 @@ TANDEM_DEVICE void clear_columns_beyond(const hw::Panels& panels, SharedTile<row
 template <int rows, int columns>
 TANDEM_DEVICE void start_storing(const SharedTile<rows, columns>& tile, const hw::TensorMap& map,
                                  hw::BoxOrigin origin, hw::CachePolicy policy) {
+  const hw::L2Policy hint = hw::l2_policy(policy);
   TANDEM_UNROLL
   for (int p = 0; p < SharedTile<rows, columns>::panels; ++p) {
-    hw::store_box(map, {p * panel_columns, origin.s, origin.h, origin.b}, tile.panel[p], policy);
+    hw::store_box(map, {p * panel_columns, origin.s, origin.h, origin.b}, tile.panel[p], hint);
   }
 }
 

@@ -180,7 +180,7 @@ struct LoadNarrowBox {
     hw::sync_block();
     if (thread == 0) {
       hw::barrier_arrive_expecting(shared.loaded, static_cast<std::uint32_t>(2 * rows * box_columns));
-      hw::load_box(shared.box, map, shared.loaded, origin, policy);
+      hw::load_box(shared.box, map, shared.loaded, origin, hw::l2_policy(policy));
     }
     hw::barrier_wait(shared.loaded, 0);
     for (int i = thread; i < rows * columns; i += threads) raw[i] = shared.box[i];
@@ -320,7 +320,8 @@ struct LoadInParts {
     hw::sync_warp();
     for (int part = lane; part < parts; part += threads) {  // lanes share the work
       hw::load_box(shared.tile + part * box_rows * columns, map, shared.loaded,
-                   {0, source_row(part, parts) * box_rows, 0, 0}, hw::CachePolicy::evict_first);
+                   {0, source_row(part, parts) * box_rows, 0, 0},
+                   hw::l2_policy(hw::CachePolicy::evict_first));
     }
     hw::sync_warp();
     hw::barrier_wait(shared.loaded, 0);

@@ -117,7 +117,7 @@ TEST(TensorMap, LastBoxesHaveTheColumnsBehindWholeOnes) {
   const Tensor t = tensor_of(TANDEM_BF16);
   for (const auto& [head_dim, columns, last] :
        {std::tuple{64, 64, 0}, {40, 40, 40}, {100, 104, 40}, {112, 112, 48}, {128, 128, 0}, {130, 136, 8}}) {
-    EXPECT_EQ(hw::box_columns(head_dim), columns) << "steps of 16 bytes";
+    EXPECT_EQ(hw::box_columns(head_dim, true), columns) << "steps of 16 bytes";
     const hw::BoxRows box = hw::last_box({64, 4}, columns);
     EXPECT_EQ(box.columns, last) << head_dim;
     EXPECT_THAT(box_of(hw::tensor_map_request(t, box)),

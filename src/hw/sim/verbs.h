@@ -72,26 +72,22 @@ TANDEM_SIM_INLINE void barrier_wait(Barrier& barrier, std::uint32_t parity) {
 // ---- TMA
 TANDEM_SIM_INLINE void prefetch_map(const TensorMap& map) { sim::prefetch_map(map); }
 TANDEM_SIM_INLINE void prefetch_box(const TensorMap& map, BoxOrigin) { sim::prefetch_map(map); }
-TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
-                                CachePolicy) {  // there is no L2
-  sim::load_box(destination, map, barrier, origin.coordinates());
-}
-TANDEM_SIM_INLINE L2Policy l2_policy(CachePolicy) { return {}; }
+TANDEM_SIM_INLINE L2Policy l2_policy(CachePolicy) { return {}; }  // there is no L2
 TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                                 L2Policy) {
-  load_box(destination, map, barrier, origin, CachePolicy::normal);
+  sim::load_box(destination, map, barrier, origin.coordinates());
 }
 TANDEM_SIM_INLINE void load_box(void* destination, const TensorMap& map, Barrier& barrier,
-                                PackedOrigin origin, CachePolicy) {
+                                PackedOrigin origin, L2Policy) {
   sim::load_box(destination, map, barrier, origin.coordinates());
 }
 TANDEM_SIM_INLINE void copy_in(void* shared, const void* global, std::uint32_t bytes, Barrier& barrier) {
   sim::copy_in(shared, global, bytes, barrier);
 }
-TANDEM_SIM_INLINE void store_box(const TensorMap& map, BoxOrigin origin, const void* source, CachePolicy) {
+TANDEM_SIM_INLINE void store_box(const TensorMap& map, BoxOrigin origin, const void* source, L2Policy) {
   sim::store_box(map, origin.coordinates(), source);
 }
-TANDEM_SIM_INLINE void store_box(const TensorMap& map, PackedOrigin origin, const void* source, CachePolicy) {
+TANDEM_SIM_INLINE void store_box(const TensorMap& map, PackedOrigin origin, const void* source, L2Policy) {
   sim::store_box(map, origin.coordinates(), source);
 }
 TANDEM_SIM_INLINE void reduce_add_box(const TensorMap& map, BoxOrigin origin, const void* source) {

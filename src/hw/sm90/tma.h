@@ -15,27 +15,25 @@ TANDEM_DEVICE void prefetch_box(const TensorMap& map, BoxOrigin origin) {
                : "memory");
 }
 
-// Not volatile: one serves all loads.
+// Not volatile: one serves all copies.
 TANDEM_DEVICE L2Policy l2_policy(CachePolicy policy) {
   std::uint64_t first, last;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(first));
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;\n" : "=l"(last));
-  return {policy == CachePolicy::evict_last ? last : first};
+  return {policy == CachePolicy::evict_last ? last : first, policy != CachePolicy::normal};
 }
 
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
                             L2Policy policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(destination)),
-      "l"(&map), "r"(shared_address(&barrier)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
-      "l"(policy.bits)
-      : "memory");
-}
-
-TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, BoxOrigin origin,
-                            CachePolicy policy) {
-  if (policy != CachePolicy::normal) return load_box(destination, map, barrier, origin, l2_policy(policy));
+  if (policy.given) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(destination)),
+        "l"(&map), "r"(shared_address(&barrier)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
+        "l"(policy.bits)
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6}], [%2];\n" ::"r"(shared_address(destination)),
@@ -44,14 +42,14 @@ TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& ba
 }
 
 TANDEM_DEVICE void load_box(void* destination, const TensorMap& map, Barrier& barrier, PackedOrigin origin,
-                            CachePolicy policy) {
+                            L2Policy policy) {
   const BoxCoordinates c = origin.coordinates();
-  if (policy != CachePolicy::normal) {
+  if (policy.given) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;\n" ::"r"(shared_address(destination)),
         "l"(&map), "r"(shared_address(&barrier)), "r"(c.at[0]), "r"(c.at[1]), "r"(c.at[2]), "r"(c.at[3]),
-        "r"(c.at[4]), "l"(l2_policy(policy).bits)
+        "r"(c.at[4]), "l"(policy.bits)
         : "memory");
     return;
   }
@@ -71,13 +69,13 @@ TANDEM_DEVICE void copy_in(void* shared, const void* global, std::uint32_t bytes
       : "memory");
 }
 
-TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source, CachePolicy policy) {
-  if (policy != CachePolicy::normal) {
+TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void* source, L2Policy policy) {
+  if (policy.given) {
     asm volatile(
         "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint"
         " [%0, {%2, %3, %4, %5}], [%1], %6;\n" ::"l"(&map),
         "r"(shared_address(source)), "r"(origin.d), "r"(origin.s), "r"(origin.h), "r"(origin.b),
-        "l"(l2_policy(policy).bits)
+        "l"(policy.bits)
         : "memory");
     return;
   }
@@ -87,15 +85,14 @@ TANDEM_DEVICE void store_box(const TensorMap& map, BoxOrigin origin, const void*
       : "memory");
 }
 
-TANDEM_DEVICE void store_box(const TensorMap& map, PackedOrigin origin, const void* source,
-                             CachePolicy policy) {
+TANDEM_DEVICE void store_box(const TensorMap& map, PackedOrigin origin, const void* source, L2Policy policy) {
   const BoxCoordinates c = origin.coordinates();
-  if (policy != CachePolicy::normal) {
+  if (policy.given) {
     asm volatile(
         "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group.L2::cache_hint"
         " [%0, {%2, %3, %4, %5, %6}], [%1], %7;\n" ::"l"(&map),
         "r"(shared_address(source)), "r"(c.at[0]), "r"(c.at[1]), "r"(c.at[2]), "r"(c.at[3]), "r"(c.at[4]),
-        "l"(l2_policy(policy).bits)
+        "l"(policy.bits)
         : "memory");
     return;
   }
