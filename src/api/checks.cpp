@@ -153,6 +153,9 @@ Status check_scales(const ScoreFactors& factors) {
 
 Status check_split_size(const char* name, std::int64_t split_size) {
   constexpr std::int64_t unit = 64;
+  if (split_size > Mask::max_length)  // sums with lengths have to fit
+    return invalid(name, " is ", split_size, "; it has to be at most ", Mask::max_length,
+                   ", or 0 to leave it to Tandem");
   if (split_size >= 0 && split_size % unit == 0) return {};
   return invalid(name, " is ", split_size, "; it has to be a multiple of ", unit,
                  " keys, or 0 to leave it to Tandem");

@@ -1,7 +1,9 @@
 #include "cpu/varlen.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "core/dtype.h"
 #include "cpu/element.h"
@@ -31,9 +33,14 @@ Tensor take(const Tensor& tensor, const Rows& of) {
   return rows;
 }
 
+/// Lengths have 32 bits: rows beyond them are never in use.
+std::int32_t within_lengths(std::int64_t rows) {
+  return static_cast<std::int32_t>(std::min<std::int64_t>(rows, std::numeric_limits<std::int32_t>::max()));
+}
+
 Rows rows_of_sequence(const std::int32_t* cu_seqlens, std::int64_t index, std::int64_t rows,
                       std::int64_t most) {
-  const auto total = static_cast<std::int32_t>(rows), bound = static_cast<std::int32_t>(most);
+  const std::int32_t total = within_lengths(rows), bound = within_lengths(most);
   if (cu_seqlens == nullptr) return {index, core::span_of(0, total, total, bound)};
   return {0, core::span_of(cu_seqlens[index], cu_seqlens[index + 1], total, bound)};
 }
@@ -75,8 +82,8 @@ Tensor gather(const Tensor& pool, const KeyPlaces& places, const core::RowSpan& 
 core::CacheRows cache_rows_of(const core::ForwardProblem& whole, std::int64_t index) {
   const core::Varlen& varlen = whole.varlen;
   const bool paged = varlen.page_table != nullptr;
-  const auto room =
-      static_cast<std::int32_t>(paged ? varlen.pages_per_sequence * whole.k.shape[1] : whole.k.shape[1]);
+  const std::int32_t room =
+      within_lengths(paged ? varlen.pages_per_sequence * whole.k.shape[1] : whole.k.shape[1]);
   const std::int64_t added = varlen.appends() ? varlen.k_new.shape[1] : 0;
   const Rows fresh = rows_of_sequence(varlen.cu_seqlens_k_new, index, added, added);
   return core::cache_rows(varlen.seqused_k != nullptr ? varlen.seqused_k[index] : room, fresh.span.length,
@@ -116,7 +123,7 @@ void SequenceProblem::find_keys(const core::ForwardProblem& whole, std::int64_t 
     problem_.v = take(whole.v, k);
     return;
   }
-  const core::RowSpan rows = cache_rows_of(whole, index).keys(static_cast<std::int32_t>(varlen.max_seqlen_k));
+  const core::RowSpan rows = cache_rows_of(whole, index).keys(within_lengths(varlen.max_seqlen_k));
   const KeyPlaces places = places_of(whole, index);
   first_position_ = rows.begin;
   if (varlen.page_table == nullptr && exists(whole.k, {places.entry, 0})) {
