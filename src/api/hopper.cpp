@@ -41,7 +41,7 @@ Status check_linked(const typename Family::Variant& variant) {
 
 Status supports_forward(const ForwardProblem& given) {
   const ForwardProblem problem = forward::for_kernels(given);
-  if (Status s = forward::supported(problem); !s.ok()) return s;
+  if (Status s = forward_supported(problem); !s.ok()) return s;
   return check_linked<forward::Family>(*forward::choose_variant(problem));
 }
 
