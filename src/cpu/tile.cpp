@@ -383,7 +383,8 @@ void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scra
                       static_cast<std::size_t>(p.value_dim()), ScoreRule(p)};
   const std::size_t stride = work.key_stride(), value_stride = work.value_stride();
   const auto rows = static_cast<std::size_t>(tile.row_end - tile.row_begin);
-  const std::size_t padded_rows = (rows + panel_rows - 1) / panel_rows * panel_rows;
+  const auto padded_rows = static_cast<std::size_t>(
+      core::round_up(tile.row_end - tile.row_begin, static_cast<std::int64_t>(panel_rows)));
   load_queries<Element>(p, tile, scratch, padded_rows);
 
   for_each_key_block(p, tile, [&](const KeyBlock& block) {

@@ -183,7 +183,7 @@ void SequenceProblem::rotate_queries(const core::Rotary& rotary, SequenceMemory&
   turned.stride[0] = 0, turned.stride[1] = token, turned.stride[2] = d;
   const std::int64_t first = first_position_ + problem_.k.shape[1] - given.shape[1];
   for_each_task(given.shape[1], [&](std::int64_t i, int) {
-    std::array<double, max_head_dim> buffer;
+    std::array<double, most_columns> buffer;
     const std::span row(buffer.data(), static_cast<std::size_t>(d));
     for (std::int64_t h = 0; h < given.shape[2]; ++h) {
       load_rotated(given, {0, i, h}, rotary, first + i, row);
