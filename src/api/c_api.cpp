@@ -23,7 +23,7 @@ void keep(std::string_view words) {
 }
 
 tandem_status no_memory() {
-  keep("host memory ran out, of which the reference backend needs some for each thread; use fewer tokens");
+  keep("host memory ran out; use fewer tokens");
   return TANDEM_OUT_OF_MEMORY;
 }
 

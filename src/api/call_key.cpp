@@ -43,7 +43,7 @@ static_assert(sizeof(tandem_forward_args) == 496 && sizeof(tandem_backward_args)
               sizeof(tandem_decode_args) == 600 && sizeof(tandem_varlen) == 280 &&
               sizeof(tandem_scales) == 448 && sizeof(tandem_cache) == 208 &&
               sizeof(tandem_cache_scales) == 192 && sizeof(tandem_shared_prefixes) == 32 &&
-              sizeof(tandem_block_list) == 64);
+              sizeof(tandem_block_list) == 64 && sizeof(tandem_mask) == 40 && sizeof(tandem_rotary) == 56);
 #endif
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "api/checks.h"
 
 namespace tandem::api {
@@ -10,7 +12,7 @@ Status read_rotary(const char* name, const tandem_rotary* given, tandem_rotary* 
 
 Status check_rotary(const char* name, const tandem_rotary& rotary, const Named& rotated) {
   const core::Tensor& x = *rotated.tensor;
-  constexpr std::int64_t unit = 16;
+  constexpr std::int64_t unit = 16, most_positions = std::numeric_limits<std::int32_t>::max();
   if (rotary.cos == nullptr)
     return invalid(name, ".cos is NULL; it has to be a table of cosines, or ", name,
                    " NULL for no embedding");
@@ -19,6 +21,8 @@ Status check_rotary(const char* name, const tandem_rotary& rotary, const Named& 
                    ".dtype, which is ", describe_dtype(number_of(x.dtype)));
   if (rotary.positions < 1)
     return invalid(name, ".positions is ", rotary.positions, "; the tables need 1 row or more");
+  if (rotary.positions > most_positions)  // kernels have them as 32 bits
+    return invalid(name, ".positions is ", rotary.positions, "; it has to be at most ", most_positions);
   if (rotary.dim < unit || rotary.dim % unit != 0 || rotary.dim > x.shape[3])
     return invalid(name, ".dim is ", rotary.dim, "; it has to be a multiple of ", unit, " from ", unit,
                    " to the head dim, which is ", x.shape[3]);

@@ -1,6 +1,7 @@
 #include "api/checks.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 
@@ -62,6 +63,8 @@ std::string of_tensor(std::span<const std::int64_t> numbers) {
 }
 
 }  // namespace
+
+bool is_8_bit(const tandem_dtype& dtype) { return is_dtype(number_of(dtype)) && core::is_8_bit(dtype); }
 
 std::string describe_dtype(int number) {
   return text(number, " (", is_dtype(number) ? core::name_of(static_cast<tandem_dtype>(number)) : "unknown",
@@ -153,6 +156,9 @@ Status check_scales(const ScoreFactors& factors) {
 
 Status check_split_size(const char* name, std::int64_t split_size) {
   constexpr std::int64_t unit = 64;
+  if (split_size > Mask::max_length)  // sums with lengths have to fit
+    return invalid(name, " is ", split_size, "; it has to be at most ", Mask::max_length,
+                   ", or 0 to leave it to Tandem");
   if (split_size >= 0 && split_size % unit == 0) return {};
   return invalid(name, " is ", split_size, "; it has to be a multiple of ", unit,
                  " keys, or 0 to leave it to Tandem");
@@ -220,6 +226,18 @@ Status check_head_dim(const Named& tensor, std::int64_t most) {
     return invalid(tensor.name, ".shape[3] (head dim) is ", head_dim,
                    "; it has to be a multiple of 8 from 8 to ", most);
   return {};
+}
+
+Status check_switch(const char* name, std::int32_t value) {
+  if (value == 0 || value == 1) return {};
+  return invalid(name, " is ", value, "; it has to be 0 or 1");
+}
+
+Status check_hadamard(const Named& rows, const char* switch_name, std::int32_t value) {
+  const std::int64_t d = rows.tensor->shape[3];
+  if (value == 0 || std::has_single_bit(static_cast<std::uint64_t>(d))) return {};
+  return invalid(rows.name, ".shape[3] (head dim) is ", d, ", but ", switch_name,
+                 " is 1, which needs a power of two");
 }
 
 Status check_agreements(std::span<const Agreement> agreements) {

@@ -38,6 +38,8 @@ int number_of(const Enum& value) {
   return number;
 }
 
+/// Of a dtype that need not be one.
+bool is_8_bit(const tandem_dtype& dtype);
 /// For example "3 (fp32)".
 std::string describe_dtype(int number);
 
@@ -123,6 +125,10 @@ core::Status check_dtype_of_lse(const Named& lse);
 
 core::Status check_sizes(std::span<const Named> tensors);
 core::Status check_head_dim(const Named& tensor, std::int64_t most = max_head_dim);
+/// `name`: of a number that says yes or no.
+core::Status check_switch(const char* name, std::int32_t value);
+/// Rows that are multiplied by the Hadamard matrix where `switch_name`'s value is 1.
+core::Status check_hadamard(const Named& rows, const char* switch_name, std::int32_t value);
 
 /// One dimension of one tensor has to be that of another.
 struct Agreement {

@@ -12,7 +12,7 @@ struct Extent {
   std::int64_t low, high;
 };
 
-/// False if the number of bytes or an offset does not fit 64 bits.
+/// False if the number of bytes or an offset does not fit 63 bits.
 bool extent_of(const core::Region& region, Extent* extent);
 
 bool is_empty(const core::Region& region);

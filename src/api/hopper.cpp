@@ -41,7 +41,7 @@ Status check_linked(const typename Family::Variant& variant) {
 
 Status supports_forward(const ForwardProblem& given) {
   const ForwardProblem problem = forward::for_kernels(given);
-  if (Status s = forward::supported(problem); !s.ok()) return s;
+  if (Status s = forward_supported(problem); !s.ok()) return s;
   return check_linked<forward::Family>(*forward::choose_variant(problem));
 }
 
@@ -113,6 +113,7 @@ Status check_reach(const DecodeProblem& step) {
 
 Status run_decode(const DecodeProblem& step, void* workspace, void* stream) {
   if (const auto shared = shared_prefixes_of(step)) return run_shared(step, *shared, workspace, stream);
+  if (Status s = check_step_plan(step); !s.ok()) return s;
   if (!goes_as_forward(step)) return decode::launch(step, workspace, stream);
   if (Status s = check_reach(step); !s.ok()) return s;
   return forward::launch(as_forward(step), workspace_of_forward(workspace), stream);

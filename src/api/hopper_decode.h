@@ -21,6 +21,9 @@ std::size_t step_workspace_bytes(const core::DecodeProblem& step);
 /// The forward's part of such a workspace.
 void* workspace_of_forward(void* workspace);
 
+/// What is wrong with the memory of the plan that the step brings, if it reads one.
+core::Status check_step_plan(const core::DecodeProblem& step);
+
 /// Bytes of the step's plan; 0 where it takes none.
 std::size_t step_plan_bytes(const core::DecodeProblem& step);
 

@@ -57,7 +57,7 @@ std::string explanation(const ForwardProblem& problem) {
 
 Status explain(const ForwardProblem& given, std::string* words) {
   const ForwardProblem problem = forward::for_kernels(given);
-  if (Status status = forward::supported(problem); !status.ok()) return status;
+  if (Status status = forward_supported(problem); !status.ok()) return status;
   *words = explanation(problem);
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/message.h"
 #include "core/remembered.h"
 #include "decode/few_queries.h"
 #include "decode/plan.h"
@@ -24,6 +25,22 @@ constexpr std::int64_t fewest_keys = 256;
 /// Of a sequence. Of more, tiles fill the chip or the products are what counts.
 constexpr std::int64_t most_queries = 1024;
 
+/// Kernels have lengths, and positions as sums of them, in 32 bits.
+core::Status check_lengths(const core::ForwardProblem& problem) {
+  constexpr std::int64_t longest = core::BasicMask<std::int32_t>::max_length;
+  const bool paged = problem.varlen.page_table != nullptr;
+  const std::int64_t queries = problem.q.shape[1],
+                     keys = problem.k.shape[1] * (paged ? problem.varlen.pages_per_sequence : 1);
+  if (queries > longest)
+    return unsupported("q.shape[1] (sequence length) is ", queries,
+                       "; the Hopper backend takes at most 2^28 queries");
+  if (keys > longest)
+    return unsupported(
+        paged ? "varlen.pages_per_sequence * k.shape[1] (page size)" : "k.shape[1] (sequence length)", " is ",
+        keys, "; the Hopper backend takes at most 2^28 keys of a sequence");
+  return {};
+}
+
 Route find_route(const core::ForwardProblem& problem) {
   Route route;
   route.one_kernel_us = forward::estimate_chosen(problem).us();
@@ -43,6 +60,12 @@ Route find_route(const core::ForwardProblem& problem) {
 }
 
 }  // namespace
+
+core::Status forward_supported(const core::ForwardProblem& problem) {
+  // First, since what follows multiplies them.
+  if (core::Status s = check_lengths(problem); !s.ok()) return s;
+  return forward::supported(problem);
+}
 
 Route route_of(const core::ForwardProblem& problem) {
   thread_local core::Remembered<forward::ShapeOfProblem, Route> known;

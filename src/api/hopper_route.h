@@ -18,6 +18,9 @@ struct Route {
   double one_kernel_us = 0, parts_us = 0, step_us = 0;
 };
 
+/// Whether the forward's kernels serve the problem. Needs no device.
+core::Status forward_supported(const core::ForwardProblem& problem);
+
 /// The problem has to be supported. Needs no device.
 Route route_of(const core::ForwardProblem& problem);
 

@@ -38,20 +38,37 @@ Status on_host(const Problem& problem, void* workspace, void* /*stream*/) {
   return {};
 }
 
-/// The same for one sequence after the other where lengths vary: so a sequence's result is that of a call of
-/// its own. New keys come first.
-template <auto function, cpu::RotatedQueries rotated>
-Status sequence_by_sequence(const ForwardProblem& problem, void* workspace, void* stream) {
-  if (!problem.varlen.given) return on_host<function>(problem, workspace, stream);
+/// Calls run(its problem) for one sequence after the other: so a sequence's result is that of a call of its
+/// own. New keys come first. Allocates nothing: what it needs is in `memory`.
+template <typename Run>
+Status sequence_by_sequence(const ForwardProblem& problem, cpu::SequenceMemory& memory, const Run& run) {
   cpu::append(problem);
   for (std::int64_t i = 0; i < problem.varlen.sequences; ++i)
-    call<function>(cpu::SequenceProblem(problem, i, rotated).problem(), workspace);
+    run(cpu::SequenceProblem(problem, i, memory).problem());
   return {};
 }
 
-void forward_on_cpu(const ForwardProblem& problem, void* workspace) {
+Status forward_by_reference(const ForwardProblem& problem, void* /*workspace*/, void* /*stream*/) {
+  if (!problem.varlen.given) {
+    cpu::reference_forward(problem);
+    return {};
+  }
+  cpu::SequenceMemory memory(problem, cpu::RotatedQueries::in_fp32);
+  cpu::ReferenceMemory own(problem, memory.most_keys());
+  return sequence_by_sequence(problem, memory,
+                              [&own](const ForwardProblem& one) { cpu::reference_forward(one, own); });
+}
+
+void forward_of_one_length(const ForwardProblem& problem, void* workspace) {
   core::is_8_bit(problem.dtype()) ? cpu::forward_eight_bit(problem, workspace)
                                   : cpu::forward(problem, workspace);
+}
+
+Status forward_on_cpu(const ForwardProblem& problem, void* workspace, void* stream) {
+  if (!problem.varlen.given) return on_host<forward_of_one_length>(problem, workspace, stream);
+  cpu::SequenceMemory memory(problem);
+  return sequence_by_sequence(
+      problem, memory, [workspace](const ForwardProblem& one) { forward_of_one_length(one, workspace); });
 }
 
 std::size_t forward_workspace(const ForwardProblem& problem) {
@@ -68,9 +85,8 @@ constinit const Operation<tandem_forward_args, ForwardProblem> forward_operation
           return p.batch() == 0 || (p.q_len() == 0 && !p.varlen.appends()) || p.q_heads() == 0;
         },
     .workspace = {"workspace", "workspace_bytes", "tandem_forward_workspace"},
-    .reference = {.run = sequence_by_sequence<cpu::reference_forward, cpu::RotatedQueries::in_fp32>},
-    .cpu = {.workspace = forward_workspace,
-            .run = sequence_by_sequence<forward_on_cpu, cpu::RotatedQueries::rounded>},
+    .reference = {.run = forward_by_reference},
+    .cpu = {.workspace = forward_workspace, .run = forward_on_cpu},
     .on_hopper = &Hopper::forward};
 
 // Without queries, or heads of them, there are still dk and dv to write, without keys dq, and dsinks even

@@ -25,7 +25,7 @@ class ShortList {
     for (const T& item : items) push_back(item);
   }
   void push_back(const T& item) {
-    if (size_ == most) throw std::length_error("a ShortList is too short");
+    if (size_ == most) throw std::logic_error("a ShortList is too short");
     items_[size_++] = item;
   }
 

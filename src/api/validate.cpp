@@ -22,7 +22,7 @@ struct Args : tandem_forward_args {
 
   bool has_varlen() const { return varlen != nullptr; }
   bool has_rotary() const { return own_varlen.rotary != nullptr; }
-  bool is_8_bit() const { return number_of(q.dtype) == TANDEM_E4M3 || number_of(q.dtype) == TANDEM_INT8; }
+  bool is_8_bit() const { return api::is_8_bit(q.dtype); }
 };
 
 Status read(const tandem_forward_args* given, Args* known) {

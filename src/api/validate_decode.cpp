@@ -1,5 +1,3 @@
-#include <bit>
-
 #include "api/checks.h"
 #include "api/validate.h"
 
@@ -31,10 +29,7 @@ struct Known {
   bool appends() const { return args.k_new.data != nullptr; }
   bool paged() const { return cache.page_table != nullptr; }
   bool has_rotary() const { return args.rotary != nullptr; }
-  bool eight_bit() const {
-    const int dtype = number_of(cache.k.dtype);
-    return dtype == TANDEM_E4M3 || dtype == TANDEM_INT8;
-  }
+  bool eight_bit() const { return is_8_bit(cache.k.dtype); }
   Named k_scales() const { return {"scales.k", &scales.k}; }
   Named v_scales() const { return {"scales.v", &scales.v}; }
   Named k_cache() const { return {"cache.k", &cache.k}; }
@@ -97,25 +92,15 @@ Status check_dtypes(const Known& known) {
   return known.lse() ? check_dtype_of_lse({"lse", &args.lse}) : Status();
 }
 
-Status check_matrix(const Known& known) {
-  const std::int32_t hadamard = known.scales.hadamard;
-  if (hadamard != 0 && hadamard != 1)
-    return invalid("scales.hadamard is ", hadamard, "; it has to be 0 or 1");
-  const std::int64_t d = known.args.q.shape[3];
-  if (hadamard == 1 && !std::has_single_bit(static_cast<std::uint64_t>(d)))
-    return invalid("q.shape[3] (head dim) is ", d, ", but scales.hadamard is 1, which needs a power of two");
-  return {};
-}
-
 Status check_scales_of_cache(const Known& known) {
   const tandem_cache_scales& scales = known.scales;
   if (known.args.scales == nullptr) return {};
   if (!known.eight_bit())
     return invalid("scales is given, but cache.k.dtype is ", describe_dtype(number_of(known.cache.k.dtype)),
                    "; only an 8-bit cache has scales: pass NULL");
-  if (scales.per_token != 0 && scales.per_token != 1)
-    return invalid("scales.per_token is ", scales.per_token, "; it has to be 0 or 1");
-  if (Status s = check_matrix(known); !s.ok()) return s;
+  if (Status s = check_switch("scales.per_token", scales.per_token); !s.ok()) return s;
+  if (Status s = check_switch("scales.hadamard", scales.hadamard); !s.ok()) return s;
+  if (Status s = check_hadamard({"q", &known.args.q}, "scales.hadamard", scales.hadamard); !s.ok()) return s;
   const std::int64_t kv_heads = known.cache.k.shape[2];
   for (const Named& own : {known.k_scales(), known.v_scales()}) {
     const Tensor& tensor = *own.tensor;

@@ -1,6 +1,3 @@
-#include <bit>
-#include <limits>
-
 #include "api/check_eight_bit.h"
 #include "api/checks.h"
 #include "api/extent.h"
@@ -18,11 +15,6 @@ struct Args : tandem_quantize_args {
 };
 
 constexpr StructName args_name{"args", "tandem_quantize_args", TANDEM_SIZE_UP_TO(tandem_quantize_args, seed)};
-
-Status check_switch(const char* name, std::int32_t value) {
-  if (value == 0 || value == 1) return {};
-  return invalid(name, " is ", value, "; it has to be 0 or 1");
-}
 
 Status check_options(const Args& args) {
   if (Status s = check_layout_of_values("layout", args.layout); !s.ok()) return s;
@@ -48,7 +40,7 @@ Status check_dtypes(const Args& args) {
   if (const int dtype = number_of(args.x.dtype); dtype < TANDEM_BF16 || dtype > TANDEM_FP32)
     return invalid("x.dtype is ", describe_dtype(dtype), "; use TANDEM_BF16, TANDEM_FP16 or TANDEM_FP32");
   const int out = number_of(args.out.dtype);
-  if (out != TANDEM_E4M3 && out != TANDEM_INT8)
+  if (!is_8_bit(args.out.dtype))
     return invalid("out.dtype is ", describe_dtype(out), "; it has to be TANDEM_E4M3 or TANDEM_INT8");
   if (out == TANDEM_INT8 && args.amplitude != 0)
     return invalid("amplitude is ", args.amplitude, ", but out.dtype is ", describe_dtype(out), "; pass 0");
@@ -70,15 +62,6 @@ ShortList<Named> named_tensors(const Args& args) {
   return all;
 }
 
-Status check_head_dim_of_x(const Args& args) {
-  const std::int64_t d = args.x.shape[3];
-  if (d == 0 || d % 8 != 0 || d > 256)
-    return invalid("x.shape[3] (head dim) is ", d, "; it has to be a multiple of 8 from 8 to 256");
-  if (args.hadamard && !std::has_single_bit(static_cast<std::uint64_t>(d)))
-    return invalid("x.shape[3] (head dim) is ", d, ", but hadamard is 1, which needs a power of two");
-  return {};
-}
-
 /// Of an x without elements the dots are empty, and may be NULL.
 Status check_pairing_of_k_shift(const Args& args) {
   if ((args.k_shift.data != nullptr) == has_dots(args) || is_empty(core::Region::of(args.x))) return {};
@@ -89,7 +72,8 @@ Status check_pairing_of_k_shift(const Args& args) {
 
 Status check_shapes(const Args& args) {
   if (Status s = check_sizes(named_tensors(args)); !s.ok()) return s;
-  if (Status s = check_head_dim_of_x(args); !s.ok()) return s;
+  if (Status s = check_head_dim({"x", &args.x}); !s.ok()) return s;
+  if (Status s = check_hadamard({"x", &args.x}, "hadamard", args.hadamard); !s.ok()) return s;
   if (Status s = check_pairing_of_k_shift(args); !s.ok()) return s;
   if (args.rotary != nullptr)
     if (Status s = check_rotary("rotary", args.own_rotary, {"x", &args.x}); !s.ok()) return s;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "api/checks.h"
 
@@ -8,10 +9,31 @@ namespace {
 using core::Status;
 using core::Tensor;
 
+/// Arrays of lengths have 32 bits, and so have the kernels' numbers of sequences.
+constexpr std::int64_t longest = std::numeric_limits<std::int32_t>::max();
+
 Status check_bound(const char* name, std::int64_t bound) {
   if (bound >= 0 && bound <= core::Mask::max_length) return {};
   return invalid("varlen.", name, " is ", bound, "; it has to be from 0 (not known) to ",
                  core::Mask::max_length);
+}
+
+/// Rows that are a length themselves, since the call has no arrays of them.
+Status check_length(const Named& tensor, const char* missing) {
+  if (tensor.tensor->shape[1] <= longest) return {};
+  return invalid(tensor.name, ".shape[1] (sequence length) is ", tensor.tensor->shape[1],
+                 "; it has to be at most ", longest, ", since ", missing, " NULL");
+}
+
+Status check_lengths(const tandem_varlen& varlen, const VarlenTensors& tensors) {
+  for (const auto& [name, length] : {std::pair{"q", tensors.q.shape[1]}, {"k", tensors.k.shape[1]}})
+    if (length > core::Mask::max_length)
+      return invalid(name, ".shape[1] (sequence length) is ", length, "; with varlen it has to be at most ",
+                     core::Mask::max_length);
+  if (varlen.cu_seqlens_q == nullptr)
+    if (Status s = check_length({"q", &tensors.q}, "varlen.cu_seqlens_q is"); !s.ok()) return s;
+  if (varlen.cu_seqlens_k != nullptr || varlen.seqused_k != nullptr) return {};
+  return check_length({"k", &tensors.k}, "varlen.cu_seqlens_k and varlen.seqused_k are");
 }
 
 /// The batch dimension of q or k: 1 where sequences are packed, else an entry for each.
@@ -84,7 +106,7 @@ Status check_appended(const tandem_varlen& varlen, const VarlenTensors& tensors)
   if (varlen.k_new.shape[1] > core::Mask::max_length)
     return invalid("varlen.k_new.shape[1] (sequence length) is ", varlen.k_new.shape[1],
                    "; it has to be at most ", core::Mask::max_length);
-  return {};
+  return packed ? Status() : check_length(k_new, "varlen.cu_seqlens_k_new is");
 }
 
 /// Keys that one sequence has room for.
@@ -109,15 +131,12 @@ ShortList<Named> tensors_of_varlen(const tandem_varlen& varlen) {
 }
 
 Status check_varlen(const tandem_varlen& varlen, const VarlenTensors& tensors) {
-  if (varlen.batch < 0 || varlen.batch > core::Mask::max_length)
-    return invalid("varlen.batch is ", varlen.batch, "; it has to be from 0 to ", core::Mask::max_length);
+  if (varlen.batch < 0 || varlen.batch > longest)
+    return invalid("varlen.batch is ", varlen.batch, "; it has to be from 0 to ", longest);
   if (Status s = check_bound("max_seqlen_q", varlen.max_seqlen_q); !s.ok()) return s;
   if (Status s = check_bound("max_seqlen_k", varlen.max_seqlen_k); !s.ok()) return s;
   if (Status s = check_split_size("varlen.split_size", varlen.split_size); !s.ok()) return s;
-  for (const auto& [name, length] : {std::pair{"q", tensors.q.shape[1]}, {"k", tensors.k.shape[1]}})
-    if (length > core::Mask::max_length)
-      return invalid(name, ".shape[1] (sequence length) is ", length, "; with varlen it has to be at most ",
-                     core::Mask::max_length);
+  if (Status s = check_lengths(varlen, tensors); !s.ok()) return s;
   if (Status s = check_entries("q", tensors.q, varlen.cu_seqlens_q, varlen.batch); !s.ok()) return s;
   if (Status s = check_entries_only(varlen); !s.ok()) return s;
   const bool appends = varlen.k_new.data != nullptr;

@@ -28,12 +28,9 @@ struct Plan {
         keys(heads, p.k_len(), tallest_backward_tile),
         queries(heads, p.q_len() * p.group(), tallest_backward_tile),
         head_dim(static_cast<std::size_t>(p.head_dim())),
-        statistics(rounded_up(static_cast<std::size_t>(heads * RowStatistics::rows_of_head(p)))),
-        scratch(rounded_up(BackwardScratch::size(
+        statistics(whole_blocks(static_cast<std::size_t>(heads * RowStatistics::rows_of_head(p)))),
+        scratch(whole_blocks(BackwardScratch::size(
             head_dim, static_cast<std::size_t>(std::max(keys.tile_rows, queries.tile_rows))))) {}
-
-  /// Whole blocks of 256 bytes.
-  static std::size_t rounded_up(std::size_t floats) { return (floats + 63) / 64 * 64; }
 
   std::size_t bytes() const {
     return (2 * statistics + static_cast<std::size_t>(thread_count()) * scratch) * sizeof(float);

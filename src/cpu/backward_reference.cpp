@@ -1,5 +1,6 @@
 // The float64 oracle of the backward pass. Every line is the definition; nothing here is clever.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -159,15 +160,20 @@ ForwardResults exact_results(const BackwardProblem& p) {
 
 void reference_backward(const BackwardProblem& p) {
   std::vector<double> dsinks = zeros_of_sinks(p);
+  std::vector<std::array<Dense, 3>> all;  // rounded when all memory has been had: a failure writes nothing
+  all.reserve(static_cast<std::size_t>(sequences_of(p)));
   for (std::int64_t i = 0; i < sequences_of(p); ++i) {
     BackwardProblem own = sequence_of(p, i);
     if (p.dsinks == nullptr) own.sinks = nullptr;  // they are in lse, and not to be read
     Gradients gradients(own, {widened(own.o), widened(own.lse)});
     gradients.add_all();
-    round_into(own.dq, gradients.dq);
-    round_into(own.dk, gradients.dk);
-    round_into(own.dv, gradients.dv);
+    all.push_back({std::move(gradients.dq), std::move(gradients.dk), std::move(gradients.dv)});
     add(dsinks, gradients.dsinks);
+  }
+  for (std::int64_t i = 0; i < sequences_of(p); ++i) {
+    const BackwardProblem own = sequence_of(p, i);
+    const auto& [dq, dk, dv] = all[static_cast<std::size_t>(i)];
+    round_into(own.dq, dq), round_into(own.dk, dk), round_into(own.dv, dv);
   }
   if (p.dsinks != nullptr)
     std::transform(dsinks.begin(), dsinks.end(), p.dsinks,

@@ -327,7 +327,8 @@ void compute_tile_of(const BackwardWork& work) {
   const auto& [p, tile, statistics, scratch] = work;
   constexpr bool of_queries = side == Side::queries;
   const auto rows = static_cast<std::size_t>(tile.row_end - tile.row_begin);
-  const std::size_t padded_rows = (rows + panel_rows - 1) / panel_rows * panel_rows;
+  const auto padded_rows = static_cast<std::size_t>(
+      core::round_up(tile.row_end - tile.row_begin, static_cast<std::int64_t>(panel_rows)));
   load_tile<Element>(work, of_queries ? p.q : p.k, padded_rows, scratch.tile_first);
   load_tile<Element>(work, of_queries ? p.dout : p.v, padded_rows, scratch.tile_second);
   for (float* out : {scratch.out_first, scratch.out_second})

@@ -36,7 +36,7 @@ struct RowStatistics {
   float* delta;  ///< rowsum(dout o) - dlse
 
   static std::int64_t rows_of_head(const core::BackwardProblem& p) {
-    return (p.q_len() * p.group() + max_panel_rows - 1) / max_panel_rows * max_panel_rows;
+    return core::round_up(p.q_len() * p.group(), max_panel_rows);
   }
   RowStatistics of_head(const core::BackwardProblem& p, std::int64_t batch, std::int64_t kv_head) const {
     const std::int64_t at = (batch * p.kv_heads() + kv_head) * rows_of_head(p);

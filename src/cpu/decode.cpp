@@ -43,14 +43,6 @@ core::ForwardProblem forward_of(const core::DecodeProblem& p, core::Tensor q, st
 /// What tiles do not know.
 bool goes_by_keys(const core::DecodeProblem& p) { return p.eight_bit() || p.has_qv(); }
 
-std::size_t widest_row(const core::DecodeProblem& p) {
-  return static_cast<std::size_t>(std::max(p.head_dim(), p.value_dim()));
-}
-
-std::size_t scratch_floats(const core::DecodeProblem& p, const Tiling& tiling) {
-  return Scratch::size(widest_row(p), static_cast<std::size_t>(tiling.tile_rows));
-}
-
 /// How every sequence is cut: by shapes alone, so that a result does not depend on the batch.
 Tiling tiling_of(const core::DecodeProblem& p) { return Tiling(forward_of(p, p.q, 0, 0)); }
 
@@ -62,7 +54,7 @@ core::Tensor rotated_queries(const core::DecodeProblem& p, void* memory) {
   const std::int64_t strides[] = {p.q_len() * token, token, d, 1};
   std::copy(strides, strides + 4, rotated.stride);
   for_each_task(p.batch(), [&](std::int64_t b, int) {
-    std::array<double, max_head_dim> buffer;
+    std::array<double, most_columns> buffer;
     const std::span row(buffer.data(), static_cast<std::size_t>(d));
     const Sequence sequence(p, b);
     for (std::int64_t i = 0; i < p.q_len(); ++i)

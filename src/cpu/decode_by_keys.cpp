@@ -22,7 +22,7 @@ struct Rows {
 
   static std::int64_t count(const core::DecodeProblem& p) { return p.q_len() * p.group(); }
   static std::size_t floats(const core::DecodeProblem& p) {
-    return static_cast<std::size_t>(count(p) * (p.key_columns() + p.value_dim() + 2) + 63) / 64 * 64;
+    return whole_blocks(static_cast<std::size_t>(count(p) * (p.key_columns() + p.value_dim() + 2)));
   }
   Rows(const core::DecodeProblem& problem, float* memory)
       : p(problem),
@@ -38,14 +38,14 @@ struct Rows {
 
   void start(const Sequence& sequence, std::int64_t b, std::int64_t kv_head) const {
     const std::int64_t d = p.head_dim(), both = p.key_columns();
-    std::array<double, max_head_dim> buffer;
+    std::array<double, most_columns> buffer;
     for (std::int64_t r = 0; r < count(p); ++r) {
       const std::span query(buffer.data(), static_cast<std::size_t>(d));
       load_query(p, {b, token(r), head(r, kv_head)}, sequence.keys - p.q_len() + token(r), query);
       for (std::int64_t e = 0; e < d; ++e)
-        q[r * both + e] = static_cast<float>(query[static_cast<std::size_t>(e)]) * p.scale;
+        q[r * both + e] = static_cast<float>(query[static_cast<std::size_t>(e)]);
       for (std::int64_t e = d; e < both; ++e)
-        q[r * both + e] = static_cast<float>(load(p.qv, b, token(r), head(r, kv_head), e - d)) * p.scale;
+        q[r * both + e] = static_cast<float>(load(p.qv, b, token(r), head(r, kv_head), e - d));
     }
     std::fill_n(o, count(p) * p.value_dim(), 0.f);
     std::fill_n(top, count(p), minus_infinity);
@@ -56,10 +56,11 @@ struct Rows {
   void add(std::int64_t r, const float* key, const float* value, float bias) const {
     const std::int64_t d = p.head_dim(), dv = p.value_dim();
     const float* query = q + r * p.key_columns();
-    float score = 0;
-    for (std::int64_t e = 0; e < d; ++e) score += query[e] * key[e];
-    for (std::int64_t e = 0; p.has_qv() && e < dv; ++e) score += query[d + e] * value[e];
-    if (p.softcap > 0) score = p.softcap * std::tanh(score / p.softcap);
+    float dot = 0;
+    for (std::int64_t e = 0; e < d; ++e) dot += query[e] * key[e];
+    for (std::int64_t e = 0; p.has_qv() && e < dv; ++e) dot += query[d + e] * value[e];
+    // Neither a query times the scale nor a score before its cap has to fit fp32.
+    float score = p.softcap > 0 ? p.softcap * std::tanh(dot * (p.scale / p.softcap)) : dot * p.scale;
     score -= bias;
     if (score == minus_infinity) return;
     if (!(score <= top[r])) {  // NaN too
@@ -89,7 +90,7 @@ void attend(const core::DecodeProblem& p, std::int64_t b, std::int64_t kv_head, 
   const Sequence sequence(p, b);
   rows.start(sequence, b, kv_head);
   const auto d = static_cast<std::size_t>(p.head_dim()), dv = static_cast<std::size_t>(p.value_dim());
-  std::array<float, max_head_dim> key, value;
+  std::array<float, most_columns> key, value;
   const auto first = p.mask.visible_keys(0, p.q_len(), sequence.keys);
   const auto last = p.mask.visible_keys(p.q_len() - 1, p.q_len(), sequence.keys);
   for (std::int64_t at = first.begin; at < last.end; ++at) {

@@ -10,15 +10,6 @@
 namespace tandem::cpu {
 namespace {
 
-/// Rows of any of the tensors.
-std::size_t widest_row(const core::ForwardProblem& p) {
-  return static_cast<std::size_t>(std::max(p.head_dim(), p.value_dim()));
-}
-
-std::size_t scratch_floats(const core::ForwardProblem& p, const Tiling& tiling) {
-  return Scratch::size(widest_row(p), static_cast<std::size_t>(tiling.tile_rows));
-}
-
 /// Of block lists: tiles of one query head, whose rows have one list.
 struct ListedTiling {
   std::int64_t tile_rows, tiles_of_block, blocks;
@@ -28,12 +19,12 @@ struct ListedTiling {
     const std::int64_t q_block = std::min(p.blocks.q_block, std::max<std::int64_t>(1, p.q_len()));
     const Tiling of_heads(p.batch() * p.q_heads(), p.q_len(), Tiling::most_forward_rows);
     tile_rows = std::min(of_heads.tile_rows, q_block);
-    tiles_of_block = (q_block + tile_rows - 1) / tile_rows;
-    blocks = (p.q_len() + q_block - 1) / q_block;
+    tiles_of_block = core::ceil_div(q_block, tile_rows);
+    blocks = core::ceil_div(p.q_len(), q_block);
     floats = Scratch::size(widest_row(p), padded_rows());
   }
   std::size_t padded_rows() const {
-    return static_cast<std::size_t>((tile_rows + max_panel_rows - 1) / max_panel_rows * max_panel_rows);
+    return static_cast<std::size_t>(core::round_up(tile_rows, max_panel_rows));
   }
 };
 

@@ -12,6 +12,24 @@ namespace tandem::cpu {
 /// purpose. A key that a query does not see is never read for it.
 void reference_forward(const core::ForwardProblem& problem);
 
+/// What the oracle works with, a part for each thread: for problems with the columns of `whole` and up to
+/// `most_keys` keys.
+class ReferenceMemory {
+ public:
+  ReferenceMemory(const core::ForwardProblem& whole, std::int64_t most_keys);
+
+  struct Part {
+    std::vector<double> query, key, value, weights, o;
+  };
+  Part& of_thread(int thread) { return parts_[static_cast<std::size_t>(thread)]; }
+
+ private:
+  std::vector<Part> parts_;
+};
+
+/// The same in memory that is there already. Allocates nothing.
+void reference_forward(const core::ForwardProblem& problem, ReferenceMemory& memory);
+
 /// What the oracle computes, before any rounding: elements in the order b, s, h, d of o, and b, s, h of lse.
 struct ReferenceValues {
   std::vector<double> o, lse;

@@ -8,19 +8,17 @@
 #include "cpu/forward.h"
 #include "cpu/parallel.h"
 #include "cpu/rows.h"
+#include "cpu/tiling.h"
 
 namespace tandem::cpu {
 namespace {
-
-constexpr std::size_t alignment = 256;
 
 /// Elements of tensors may have as many bytes as fit 63 bits, since their rows may all be one.
 __extension__ using Wide = unsigned __int128;
 
 std::size_t floats_of(const core::Tensor& tensor) {
   const std::int64_t count = tensor.shape[0] * tensor.shape[1] * tensor.shape[2] * tensor.shape[3];
-  constexpr std::size_t together = alignment / sizeof(float);
-  return (static_cast<std::size_t>(count) + together - 1) / together * together;
+  return whole_blocks(static_cast<std::size_t>(count));
 }
 
 /// A dense tensor of b, s, h, d at `memory`.

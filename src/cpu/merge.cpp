@@ -64,7 +64,7 @@ void merge_row(const core::MergeProblem& p, const std::int64_t (&at)[3]) {
 template <typename In, typename Out>
 void merge_rows(const core::MergeProblem& p) {
   constexpr std::int64_t task_rows = 64;
-  for_each_task((p.rows() + task_rows - 1) / task_rows, [&](std::int64_t task, int) {
+  for_each_task(core::ceil_div(p.rows(), task_rows), [&](std::int64_t task, int) {
     const std::int64_t end = std::min(p.rows(), (task + 1) * task_rows);
     for (std::int64_t row = task * task_rows; row < end; ++row) {
       const std::int64_t above = row / p.heads();

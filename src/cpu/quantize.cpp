@@ -10,11 +10,11 @@
 namespace tandem::cpu {
 namespace {
 
-constexpr std::int64_t max_head_dim = 256;
+constexpr std::int64_t most_quantised_columns = 256;
 
 /// A row of x: rotated, without its shift and times the matrix, where that is asked for.
 struct Row {
-  float value[max_head_dim];
+  float value[most_quantised_columns];
   float dot = 0;  ///< with the keys' shift
 
   Row(const core::QuantizeProblem& p, std::int64_t b, std::int64_t s, std::int64_t h) {

@@ -12,18 +12,7 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// What one thread works with.
-struct Scratch {
-  std::vector<double> query, key, value, weights, o;
-
-  explicit Scratch(const core::ForwardProblem& p)
-      : query(static_cast<std::size_t>(p.head_dim())),
-        key(query),
-        value(static_cast<std::size_t>(p.value_dim())),
-        o(value) {
-    weights.reserve(static_cast<std::size_t>(p.k_len()));
-  }
-};
+using Scratch = ReferenceMemory::Part;
 
 /// Of the query in `scratch`, a token of head `h`.
 double score(const core::ForwardProblem& p, std::int64_t b, std::int64_t h, std::int64_t key,
@@ -77,14 +66,11 @@ double attend(const core::ForwardProblem& p, std::int64_t b, std::int64_t i, std
 
 /// Calls finish(b, i, h, o_row, lse) for every query row, on all cores.
 template <typename Finish>
-void for_each_row(const core::ForwardProblem& p, Finish finish) {
-  // Before the tasks, so that a failed allocation can be reported.
-  std::vector<Scratch> scratch;
-  for (int thread = 0; thread < thread_count(); ++thread) scratch.emplace_back(p);
+void for_each_row(const core::ForwardProblem& p, ReferenceMemory& memory, Finish finish) {
   for_each_task(p.batch() * p.q_heads() * p.q_len(), [&](std::int64_t row, int thread) {
     const std::int64_t i = row % p.q_len(), h = row / p.q_len() % p.q_heads(),
                        b = row / p.q_len() / p.q_heads();
-    Scratch& s = scratch[static_cast<std::size_t>(thread)];
+    Scratch& s = memory.of_thread(thread);
     const double lse = attend(p, b, i, h, s);
     finish(b, i, h, s.o, lse + static_cast<double>(p.scale) * p.quantisation.dot_of_row(b, i, h));
   });
@@ -92,8 +78,22 @@ void for_each_row(const core::ForwardProblem& p, Finish finish) {
 
 }  // namespace
 
+ReferenceMemory::ReferenceMemory(const core::ForwardProblem& whole, std::int64_t most_keys) {
+  const auto d = static_cast<std::size_t>(whole.head_dim()), dv = static_cast<std::size_t>(whole.value_dim());
+  parts_.resize(static_cast<std::size_t>(thread_count()));
+  for (Part& part : parts_) {
+    part.query.resize(d), part.key.resize(d), part.value.resize(dv), part.o.resize(dv);
+    part.weights.reserve(static_cast<std::size_t>(most_keys));
+  }
+}
+
 void reference_forward(const core::ForwardProblem& p) {
-  for_each_row(p,
+  ReferenceMemory memory(p, p.k_len());
+  reference_forward(p, memory);
+}
+
+void reference_forward(const core::ForwardProblem& p, ReferenceMemory& memory) {
+  for_each_row(p, memory,
                [&](std::int64_t b, std::int64_t i, std::int64_t h, const std::vector<double>& o, double lse) {
                  for (std::int64_t e = 0; e < p.value_dim(); ++e)
                    store(p.o, b, i, h, e, o[static_cast<std::size_t>(e)]);
@@ -105,7 +105,8 @@ ReferenceValues reference_values(const core::ForwardProblem& p) {
   const auto rows = static_cast<std::size_t>(p.batch() * p.q_len() * p.q_heads());
   const auto d = static_cast<std::size_t>(p.value_dim());
   ReferenceValues values{std::vector<double>(rows * d), std::vector<double>(rows)};
-  for_each_row(p,
+  ReferenceMemory memory(p, p.k_len());
+  for_each_row(p, memory,
                [&](std::int64_t b, std::int64_t i, std::int64_t h, const std::vector<double>& o, double lse) {
                  const auto row = static_cast<std::size_t>((b * p.q_len() + i) * p.q_heads() + h);
                  std::copy(o.begin(), o.end(), values.o.begin() + static_cast<std::ptrdiff_t>(row * d));

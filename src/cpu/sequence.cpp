@@ -51,7 +51,7 @@ void append_eight_bit(const core::DecodeProblem& p, std::int64_t b, std::int64_t
   const std::int64_t position = sequence.length + token;
   const KeyPlace place = sequence.places[position];
   if (!exists(p.k_cache, place)) return;
-  std::array<double, max_head_dim> buffer;
+  std::array<double, most_columns> buffer;
   const std::span row(buffer.data(), static_cast<std::size_t>(p.head_dim()));
   for (std::int64_t head = 0; head < p.kv_heads(); ++head) {
     const auto store_row = [&](const core::Tensor& cache, const core::Tensor& scales,
@@ -87,7 +87,7 @@ void append_token(const Appended& a, std::int64_t entry, std::int64_t token, con
                   std::int64_t position) {
   if (!exists(a.k_cache, place)) return;
   const std::int64_t d = a.k_cache.shape[3];
-  std::array<double, max_head_dim> buffer;
+  std::array<double, most_columns> buffer;
   const std::span key(buffer.data(), static_cast<std::size_t>(d));
   for (std::int64_t head = 0; head < a.k_cache.shape[2]; ++head) {
     load_rotated(a.k_new, {entry, token, head}, a.rotary, position, key);
@@ -114,7 +114,7 @@ void load_cached(const core::DecodeProblem& p, const core::Tensor& cache, const 
 
 EightBitRow eight_bit_key(const core::DecodeProblem& p, const CachedToken& token,
                           std::span<const double> row) {
-  float key[max_head_dim];
+  float key[most_columns];
   for (std::size_t e = 0; e < row.size(); ++e) key[e] = rounded(p.dtype(), row[e]);
   if (p.scales.hadamard) multiply_by_hadamard(std::span(key, row.size()), p.scales.seed);
   return eight_bit_row(p, p.scales.k, token, {key, row.size()});
@@ -122,7 +122,7 @@ EightBitRow eight_bit_key(const core::DecodeProblem& p, const CachedToken& token
 
 EightBitRow eight_bit_value(const core::DecodeProblem& p, const CachedToken& token,
                             std::span<const double> row) {
-  float value[max_head_dim];
+  float value[most_columns];
   for (std::size_t e = 0; e < row.size(); ++e) value[e] = rounded(p.dtype(), row[e]);
   return eight_bit_row(p, p.scales.v, token, {value, row.size()});
 }

@@ -49,7 +49,7 @@ void load_cached(const core::DecodeProblem& problem, const core::Tensor& cache, 
 /// What appending makes of a row for an 8-bit cache: elements, and what they are multiplied by.
 struct EightBitRow {
   float scale;
-  float elements[max_head_dim];  ///< that the cache's dtype has
+  float elements[most_columns];  ///< that the cache's dtype has
 };
 /// Of `row`, a new token's, and either the keys' scales or the values'.
 EightBitRow eight_bit_key(const core::DecodeProblem& problem, const CachedToken& token,

@@ -48,17 +48,19 @@ struct BlockStep {
 /// How scores become exponents of two: p = 2^(factor * (s - max)), s through tanh(inner * s) if capped.
 /// Beyond `coarse_from` an exponent in fp32 is rounded by tens, which p would show. Scores that differ at all
 /// differ by so much there that p is 0, so any larger factor will do: `coarse`, a power of two, rounds
-/// nothing.
+/// nothing. Where that would be no float, scores are doubled before, and the factor halved.
 struct ScoreRule {
-  static constexpr float coarse_from = 0x1p30f;
-  bool capped;
+  static constexpr float coarse_from = 0x1p30f, largest_power = 0x1p127f;
+  bool capped, doubled;
   float inner, factor, coarse;
 
   explicit ScoreRule(const core::ForwardProblem& p)
-      : capped(p.softcap > 0),
-        inner(capped ? p.scale / p.softcap : 1.0f),
-        factor((capped ? p.softcap : p.scale) * 1.44269504088896340736f),
-        coarse(std::exp2(std::ceil(std::log2(factor)))) {}
+      : capped(p.softcap > 0), inner(capped ? p.scale / p.softcap : 1.0f) {
+    const float whole = (capped ? p.softcap : p.scale) * 1.44269504088896340736f;
+    doubled = whole > largest_power;
+    factor = doubled ? whole / 2 : whole;
+    coarse = std::exp2(std::ceil(std::log2(factor)));
+  }
 
   /// The factor for a block of which these are the row maxima. For no two blocks of a row their order differs
   /// before and after.
@@ -137,6 +139,7 @@ HWY_INLINE void score_keys(const TileWork& work, const Panel& panel, const Block
       const Vector inner = hn::Set(f, work.rule.inner);
       sums[r] = {hn::CallTanh(f, hn::Mul(sums[r].low, inner)), hn::CallTanh(f, hn::Mul(sums[r].high, inner))};
     }
+    if (work.rule.doubled) sums[r] = {hn::Add(sums[r].low, sums[r].low), hn::Add(sums[r].high, sums[r].high)};
     if (step.biased) sums[r] = less_by_distance(step, key + static_cast<std::size_t>(r), sums[r]);
     if (step.masked) sums[r] = where_seen(step, key + static_cast<std::size_t>(r), sums[r], splat(-infinity));
     row_max = {hn::Max(row_max.low, sums[r].low), hn::Max(row_max.high, sums[r].high)};
@@ -288,7 +291,7 @@ void take_slopes(const core::ForwardProblem& p, const Tile& tile, std::int64_t r
                  BlockStep& step) {
   step.biased = p.slopes.given();
   if (!step.biased) return;
-  const float unit = 1 / (p.softcap > 0 ? p.softcap : p.scale);
+  const float unit = (ScoreRule(p).doubled ? 2 : 1) / (p.softcap > 0 ? p.softcap : p.scale);
   for (std::int64_t lane = 0; lane < static_cast<std::int64_t>(panel_rows); ++lane) {
     const std::int64_t row = std::min(row_begin + lane, tile.row_end - 1),
                        head = tile.kv_head * p.group() + row % p.group();
@@ -380,7 +383,8 @@ void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scra
                       static_cast<std::size_t>(p.value_dim()), ScoreRule(p)};
   const std::size_t stride = work.key_stride(), value_stride = work.value_stride();
   const auto rows = static_cast<std::size_t>(tile.row_end - tile.row_begin);
-  const std::size_t padded_rows = (rows + panel_rows - 1) / panel_rows * panel_rows;
+  const auto padded_rows = static_cast<std::size_t>(
+      core::round_up(tile.row_end - tile.row_begin, static_cast<std::int64_t>(panel_rows)));
   load_queries<Element>(p, tile, scratch, padded_rows);
 
   for_each_key_block(p, tile, [&](const KeyBlock& block) {

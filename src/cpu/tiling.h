@@ -5,12 +5,15 @@
 // step fills whole vectors, and the visible ranges still grow with the row.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
 
+#include "core/integers.h"
 #include "core/problem.h"
+#include "core/workspace.h"
 
 namespace tandem::cpu {
 
@@ -18,7 +21,8 @@ namespace tandem::cpu {
 constexpr std::int64_t max_panel_rows = 32;
 /// Keys of a block: scores of one panel stay in the first-level cache, its keys and values in the second.
 constexpr int block_keys = 128;
-constexpr std::int64_t max_head_dim = 576;
+/// Of a row of any tensor: latent attention's keys have them.
+constexpr std::int64_t most_columns = 576;
 
 /// A function of the problem alone, never of the machine, so that results are reproducible.
 struct Tiling {
@@ -33,10 +37,10 @@ struct Tiling {
   Tiling(std::int64_t heads, std::int64_t head_rows, std::int64_t tallest)
       : rows(head_rows), tile_rows(tallest) {
     constexpr std::int64_t enough_tasks = 128;
-    while (tile_rows > 64 && heads * ((rows + tile_rows - 1) / tile_rows) < enough_tasks) {
+    while (tile_rows > 64 && heads * core::ceil_div(rows, tile_rows) < enough_tasks) {
       tile_rows /= 2;
     }
-    tiles = (rows + tile_rows - 1) / tile_rows;
+    tiles = core::ceil_div(rows, tile_rows);
   }
   explicit Tiling(const core::ForwardProblem& p)
       : Tiling(p.batch() * p.kv_heads(), p.q_len() * p.group(), most_forward_rows) {}
@@ -65,7 +69,7 @@ inline bool exists(const core::Tensor& tensor, const KeyPlace& place) {
 /// The row of one head in k or v; zeros where its entry does not exist.
 template <typename Element>
 const Element* row_at(const core::Tensor& tensor, const KeyPlace& place, std::int64_t head) {
-  static constexpr Element zeros[max_head_dim] = {};
+  static constexpr Element zeros[most_columns] = {};
   return exists(tensor, place) ? core::row_of<Element>(tensor, place.entry, place.row, head) : zeros;
 }
 
@@ -81,6 +85,13 @@ struct Tile {
   KeyPlaces keys;
   ListedKeys listed = {};
 };
+
+/// Floats up to whole blocks of the 256 bytes to which workspaces are aligned. Unsigned, since a tensor may
+/// have as many elements as fit 63 bits.
+constexpr std::size_t whole_blocks(std::size_t floats) {
+  constexpr std::size_t block = core::workspace_alignment / sizeof(float);
+  return (floats + block - 1) / block * block;
+}
 
 /// The scratch of one task, cut out of the workspace. Sizes in floats.
 struct Scratch {
@@ -98,7 +109,7 @@ struct Scratch {
   static std::size_t size(std::size_t head_dim, std::size_t tile_rows) {
     const std::size_t floats = 2 * block_keys * key_stride(head_dim) + 2 * tile_rows * head_dim +
                                2 * tile_rows + block_keys * max_panel_rows;
-    return (floats + 63) / 64 * 64;
+    return whole_blocks(floats);
   }
 
   Scratch(float* memory, std::size_t head_dim, std::size_t tile_rows) {
@@ -112,5 +123,16 @@ struct Scratch {
     scores = take(block_keys * max_panel_rows);
   }
 };
+
+/// Columns of the widest rows, of a forward or a decoding step.
+template <typename Problem>
+std::size_t widest_row(const Problem& p) {
+  return static_cast<std::size_t>(std::max(p.head_dim(), p.value_dim()));
+}
+
+template <typename Problem>
+std::size_t scratch_floats(const Problem& p, const Tiling& tiling) {
+  return Scratch::size(widest_row(p), static_cast<std::size_t>(tiling.tile_rows));
+}
 
 }  // namespace tandem::cpu

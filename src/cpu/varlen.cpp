@@ -1,7 +1,9 @@
 #include "cpu/varlen.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "core/dtype.h"
 #include "cpu/element.h"
@@ -31,9 +33,14 @@ Tensor take(const Tensor& tensor, const Rows& of) {
   return rows;
 }
 
+/// Lengths have 32 bits: rows beyond them are never in use.
+std::int32_t within_lengths(std::int64_t rows) {
+  return static_cast<std::int32_t>(std::min<std::int64_t>(rows, std::numeric_limits<std::int32_t>::max()));
+}
+
 Rows rows_of_sequence(const std::int32_t* cu_seqlens, std::int64_t index, std::int64_t rows,
                       std::int64_t most) {
-  const auto total = static_cast<std::int32_t>(rows), bound = static_cast<std::int32_t>(most);
+  const std::int32_t total = within_lengths(rows), bound = within_lengths(most);
   if (cu_seqlens == nullptr) return {index, core::span_of(0, total, total, bound)};
   return {0, core::span_of(cu_seqlens[index], cu_seqlens[index + 1], total, bound)};
 }
@@ -52,31 +59,37 @@ Rows rows_of_keys(const core::Varlen& varlen, std::int64_t index, std::int64_t r
 }
 
 /// Rows of a sequence, one after another in `memory`; zeros for those whose page or entry does not exist.
-Tensor gather(const Tensor& pool, const KeyPlaces& places, const core::RowSpan& rows,
-              std::vector<std::byte>& memory) {
+Tensor gather(const Tensor& pool, const KeyPlaces& places, const core::RowSpan& rows, std::byte* memory) {
   const auto element = static_cast<std::int64_t>(core::size_of(pool.dtype));
   const std::int64_t heads = pool.shape[2], d = pool.shape[3];
-  memory.assign(static_cast<std::size_t>(rows.length * heads * d * element), std::byte{});
   for (std::int64_t row = 0; row < rows.length; ++row) {
     const KeyPlace place = places[rows.begin + row];
-    if (!exists(pool, place)) continue;
+    std::byte* const to = memory + row * heads * d * element;
+    if (!exists(pool, place)) {
+      std::fill_n(to, heads * d * element, std::byte{});
+      continue;
+    }
     for (std::int64_t h = 0; h < heads; ++h) {
       const std::int64_t from =
           place.entry * pool.stride[0] + place.row * pool.stride[1] + h * pool.stride[2];
-      std::memcpy(memory.data() + (row * heads + h) * d * element,
-                  static_cast<const std::byte*>(pool.data) + from * element,
+      std::memcpy(to + h * d * element, static_cast<const std::byte*>(pool.data) + from * element,
                   static_cast<std::size_t>(d * element));
     }
   }
-  return {memory.data(), pool.dtype, {1, rows.length, heads, d}, {0, heads * d, d, 1}};
+  return {memory, pool.dtype, {1, rows.length, heads, d}, {0, heads * d, d, 1}};
+}
+
+/// Of so many rows of a tensor, one after another.
+std::size_t bytes_of(const Tensor& tensor, std::int64_t rows, tandem_dtype dtype) {
+  return static_cast<std::size_t>(rows * tensor.shape[2] * tensor.shape[3]) * core::size_of(dtype);
 }
 
 /// Of a cache, whose rows are of the pages or of the entry of a sequence.
 core::CacheRows cache_rows_of(const core::ForwardProblem& whole, std::int64_t index) {
   const core::Varlen& varlen = whole.varlen;
   const bool paged = varlen.page_table != nullptr;
-  const auto room =
-      static_cast<std::int32_t>(paged ? varlen.pages_per_sequence * whole.k.shape[1] : whole.k.shape[1]);
+  const std::int32_t room =
+      within_lengths(paged ? varlen.pages_per_sequence * whole.k.shape[1] : whole.k.shape[1]);
   const std::int64_t added = varlen.appends() ? varlen.k_new.shape[1] : 0;
   const Rows fresh = rows_of_sequence(varlen.cu_seqlens_k_new, index, added, added);
   return core::cache_rows(varlen.seqused_k != nullptr ? varlen.seqused_k[index] : room, fresh.span.length,
@@ -90,10 +103,42 @@ KeyPlaces places_of(const core::ForwardProblem& whole, std::int64_t index) {
   return {nullptr, 0, varlen.batch_index != nullptr ? varlen.batch_index[index] : index};
 }
 
+/// Where keys are neither packed nor in an entry that exists, they are gathered.
+bool gathers(const core::ForwardProblem& whole, const KeyPlaces& places) {
+  return whole.varlen.page_table != nullptr || !exists(whole.k, {places.entry, 0});
+}
+
+core::RowSpan keys_in_cache(const core::ForwardProblem& whole, std::int64_t index) {
+  return cache_rows_of(whole, index).keys(within_lengths(whole.varlen.max_seqlen_k));
+}
+
+tandem_dtype dtype_of_rotated(const Tensor& q, RotatedQueries rotated) {
+  return rotated == RotatedQueries::in_fp32 ? TANDEM_FP32 : q.dtype;
+}
+
 }  // namespace
 
+SequenceMemory::SequenceMemory(const core::ForwardProblem& whole, RotatedQueries rotated)
+    : rotated_(rotated) {
+  const core::Varlen& varlen = whole.varlen;
+  std::int64_t most_queries = 0, most_gathered = 0;
+  for (std::int64_t i = 0; i < varlen.sequences; ++i) {
+    const bool packed = varlen.cu_seqlens_k != nullptr;
+    const std::int64_t keys =
+        packed ? rows_of_keys(varlen, i, whole.k.shape[1]).span.length : keys_in_cache(whole, i).length;
+    most_keys_ = std::max(most_keys_, keys);
+    if (!packed && gathers(whole, places_of(whole, i))) most_gathered = std::max(most_gathered, keys);
+    if (varlen.rotates())
+      most_queries =
+          std::max<std::int64_t>(most_queries, rows_of_queries(varlen, i, whole.q.shape[1]).span.length);
+  }
+  queries_.resize(bytes_of(whole.q, most_queries, dtype_of_rotated(whole.q, rotated)));
+  keys_.resize(bytes_of(whole.k, most_gathered, whole.k.dtype));
+  values_.resize(bytes_of(whole.v, most_gathered, whole.v.dtype));
+}
+
 SequenceProblem::SequenceProblem(const core::ForwardProblem& whole, std::int64_t index,
-                                 RotatedQueries rotated)
+                                 SequenceMemory& memory)
     : problem_(whole) {
   const core::Varlen& varlen = whole.varlen;
   problem_.varlen = {};
@@ -104,11 +149,12 @@ SequenceProblem::SequenceProblem(const core::ForwardProblem& whole, std::int64_t
   problem_.o = take(whole.o, q);
   if (whole.tree != nullptr) problem_.tree = whole.tree + q.entry * whole.q.shape[1] + q.span.begin;
   if (whole.lse.data != nullptr) problem_.lse = take(whole.lse, q);
-  find_keys(whole, index);
-  if (varlen.rotates()) rotate_queries(varlen.rotary, rotated);
+  find_keys(whole, index, memory);
+  if (varlen.rotates()) rotate_queries(varlen.rotary, memory);
 }
 
-void SequenceProblem::find_keys(const core::ForwardProblem& whole, std::int64_t index) {
+void SequenceProblem::find_keys(const core::ForwardProblem& whole, std::int64_t index,
+                                SequenceMemory& memory) {
   const core::Varlen& varlen = whole.varlen;
   if (varlen.cu_seqlens_k != nullptr) {
     const Rows k = rows_of_keys(varlen, index, whole.k.shape[1]);
@@ -116,29 +162,28 @@ void SequenceProblem::find_keys(const core::ForwardProblem& whole, std::int64_t 
     problem_.v = take(whole.v, k);
     return;
   }
-  const core::RowSpan rows = cache_rows_of(whole, index).keys(static_cast<std::int32_t>(varlen.max_seqlen_k));
+  const core::RowSpan rows = keys_in_cache(whole, index);
   const KeyPlaces places = places_of(whole, index);
   first_position_ = rows.begin;
-  if (varlen.page_table == nullptr && exists(whole.k, {places.entry, 0})) {
-    problem_.k = take(whole.k, {places.entry, rows});
-    problem_.v = take(whole.v, {places.entry, rows});
+  if (gathers(whole, places)) {
+    problem_.k = gather(whole.k, places, rows, memory.keys_.data());
+    problem_.v = gather(whole.v, places, rows, memory.values_.data());
     return;
   }
-  problem_.k = gather(whole.k, places, rows, keys_);
-  problem_.v = gather(whole.v, places, rows, values_);
+  problem_.k = take(whole.k, {places.entry, rows});
+  problem_.v = take(whole.v, {places.entry, rows});
 }
 
-void SequenceProblem::rotate_queries(const core::Rotary& rotary, RotatedQueries rotated) {
+void SequenceProblem::rotate_queries(const core::Rotary& rotary, SequenceMemory& memory) {
   const Tensor given = problem_.q;
   const std::int64_t d = given.shape[3], token = given.shape[2] * d;
   Tensor turned = given;
-  if (rotated == RotatedQueries::in_fp32) turned.dtype = TANDEM_FP32;
-  queries_.resize(static_cast<std::size_t>(given.shape[1] * token) * core::size_of(turned.dtype));
-  turned.data = queries_.data();
+  turned.dtype = dtype_of_rotated(given, memory.rotated_);
+  turned.data = memory.queries_.data();
   turned.stride[0] = 0, turned.stride[1] = token, turned.stride[2] = d;
   const std::int64_t first = first_position_ + problem_.k.shape[1] - given.shape[1];
   for_each_task(given.shape[1], [&](std::int64_t i, int) {
-    std::array<double, max_head_dim> buffer;
+    std::array<double, most_columns> buffer;
     const std::span row(buffer.data(), static_cast<std::size_t>(d));
     for (std::int64_t h = 0; h < given.shape[2]; ++h) {
       load_rotated(given, {0, i, h}, rotary, first + i, row);

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
+#include <stdexcept>
 #include <string>
+
+#include "api/short_list.h"
 
 namespace tandem::test {
 
@@ -134,6 +137,20 @@ TEST(Operation, AutoNamesWhatToSetWhereNothingHasAnAddress) {
   EXPECT_EQ(chosen, TANDEM_BACKEND_AUTO);
   EXPECT_TRUE(api::choose_backend(list, /*idle=*/true, &chosen).ok());
   EXPECT_EQ(chosen, TANDEM_BACKEND_CPU);
+}
+
+// c_api.cpp takes a length_error for memory that ran out.
+TEST(ShortList, OneThingTooManyIsADefectAndNotAWantOfMemory) {
+  api::ShortList<int> list;
+  for (int i = 0; i < 40; ++i) list.push_back(i);
+  try {
+    list.push_back(40);
+    FAIL() << "41 elements";
+  } catch (const std::length_error&) {
+    FAIL() << "a length_error";
+  } catch (const std::logic_error& defect) {
+    EXPECT_STREQ(defect.what(), "a ShortList is too short");
+  }
 }
 
 }  // namespace

@@ -130,6 +130,8 @@ void expect_each_is_refused(std::span<const Spoiled> mistakes, const VarlenCase&
   }
 }
 
+constexpr std::int64_t beyond_lengths = std::int64_t{1} << 31;
+
 TEST(Varlen, MistakesOfAppendingAreNamed) {
   static std::int32_t number = 0;
   const Spoiled mistakes[] = {
@@ -139,6 +141,13 @@ TEST(Varlen, MistakesOfAppendingAreNamed) {
       {"varlen.v_new.shape[1]", [](Call& call) { call.varlen.v_new.shape[1] -= 1; }},
       {"varlen.k_new.shape[0] (batch) is 1; it has to be 2",
        [](Call& call) { call.varlen.cu_seqlens_k_new = nullptr; }},
+      {"varlen.k_new.shape[1] (sequence length) is 2147483648; it has to be at most 2147483647, since "
+       "varlen.cu_seqlens_k_new is NULL",
+       [](Call& call) {
+         for (tandem_tensor* t : {&call.varlen.k_new, &call.varlen.v_new})
+           t->shape[0] = 2, t->shape[1] = beyond_lengths;
+         call.varlen.cu_seqlens_k_new = nullptr;
+       }},
       {"overlap", [](Call& call) { call.varlen.k_new.data = call.args.k.data; }},
       {"q.shape[2] (heads) is 0, less than k.shape[2] (heads)",
        [](Call& call) { call.args.q.shape[2] = call.args.o.shape[2] = call.args.lse.shape[2] = 0; }},
@@ -181,6 +190,48 @@ TEST(Varlen, WildLengthsAndEntriesStayInTheCaches) {
   for (std::int64_t row = 3; row < 8; ++row) {
     EXPECT_EQ(tensors.o.at(0, row, 0, 0), 0);
     EXPECT_NEAR(tensors.lse.at(0, row, 0, 0), std::log(5.0), 1e-6);  // five keys of score 0
+  }
+}
+
+/// One query that sees ten of so many rows, which are one row over and over.
+struct RowsWithoutEnd {
+  std::vector<float> q = std::vector<float>(8, 1.f), k = q, v = std::vector<float>(8, 3.f), o = q;
+  float lse = 0;
+  std::int32_t cu_seqlens_q[2] = {0, 1}, used = 10, table[64] = {};
+  tandem_varlen varlen{};
+
+  tandem_forward_args with(std::int64_t rows) {
+    const auto of = [](std::vector<float>& data, std::int64_t count) -> tandem_tensor {
+      return {data.data(), TANDEM_FP32, {1, count, 1, 8}, {0, 0, 0, 1}};
+    };
+    varlen.struct_size = sizeof varlen;
+    varlen.batch = 1, varlen.cu_seqlens_q = cu_seqlens_q, varlen.seqused_k = &used;
+    tandem_forward_args args{};
+    args.struct_size = sizeof args;
+    args.q = of(q, 1), args.k = of(k, rows), args.v = of(v, rows), args.o = of(o, 1);
+    args.lse = {&lse, TANDEM_FP32, {1, 1, 1, 1}, {}};
+    args.varlen = &varlen;
+    return args;
+  }
+};
+
+// Lengths have 32 bits: what a sequence has room for beyond them is never in use.
+TEST_P(VarlenBackend, RoomForMoreKeysThanLengthsCanSay) {
+  for (const std::int64_t slots : {0, 32, 64}) {  // of pages of 2^26 keys; 0: an entry
+    RowsWithoutEnd rows;
+    rows.varlen.page_table = slots > 0 ? rows.table : nullptr;
+    rows.varlen.page_table_stride = rows.varlen.pages_per_sequence = slots;
+    tandem_forward_args args = rows.with(slots > 0 ? 1 << 26 : (std::int64_t{1} << 31) + 10);
+    args.backend = GetParam();
+    std::size_t bytes = 0;
+    ASSERT_EQ(tandem_forward_workspace(&args, &bytes), TANDEM_OK) << tandem_last_error();
+    struct alignas(256) Block {
+      std::byte bytes[256];
+    };
+    std::vector<Block> workspace(bytes / sizeof(Block) + 1);
+    ASSERT_EQ(tandem_forward(&args, workspace.data(), bytes, nullptr), TANDEM_OK) << tandem_last_error();
+    EXPECT_EQ(rows.o[0], 3) << slots;
+    EXPECT_NEAR(rows.lse, std::log(10.0) + std::sqrt(8.0), 1e-5) << slots;
   }
 }
 
@@ -296,12 +347,28 @@ TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {
   static const std::int32_t numbers[8] = {};
   const Spoiled mistakes[] = {
       {"varlen.batch is -1", [](Call& c) { c.varlen.batch = -1; }},
+      {"varlen.batch is 2147483648; it has to be from 0 to 2147483647",
+       [](Call& c) { c.varlen.batch = beyond_lengths; }},
       {"varlen.max_seqlen_q is -2", [](Call& c) { c.varlen.max_seqlen_q = -2; }},
       {"varlen.max_seqlen_k is -3", [](Call& c) { c.varlen.max_seqlen_k = -3; }},
       {"varlen.split_size is -64; it has to be a multiple of 64 keys, or 0",
        [](Call& c) { c.varlen.split_size = -64; }},
+      {"varlen.split_size is 1152921504606847040; it has to be at most 1152921504606846976",
+       [](Call& c) { c.varlen.split_size = (std::int64_t{1} << 60) + 64; }},
       {"varlen.split_size is 100; it has to be a multiple of 64 keys, or 0",
        [](Call& c) { c.varlen.split_size = 100; }},
+      {"q.shape[1] (sequence length) is 2147483648; it has to be at most 2147483647, since "
+       "varlen.cu_seqlens_q is NULL",
+       [](Call& c) {
+         for (tandem_tensor* t : {&c.args.q, &c.args.o, &c.args.lse}) t->shape[1] = beyond_lengths;
+         c.varlen.cu_seqlens_q = nullptr;
+       }},
+      {"k.shape[1] (sequence length) is 2147483648; it has to be at most 2147483647, since "
+       "varlen.cu_seqlens_k and varlen.seqused_k are NULL",
+       [](Call& c) {
+         c.args.k.shape[1] = c.args.v.shape[1] = beyond_lengths;
+         c.varlen.cu_seqlens_k = nullptr;
+       }},
       {"q.shape[0] (batch) is 1; it has to be 2", [](Call& c) { c.varlen.cu_seqlens_q = nullptr; }},
       {"k.shape[0] (batch) is 1; it has to be 2", [](Call& c) { c.varlen.cu_seqlens_k = nullptr; }},
       {"sinks", [](Call& c) { c.args.sinks = static_cast<const float*>(c.args.o.data); }},
@@ -340,6 +407,11 @@ TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {
       {"varlen.rotary.dim is 24",
        [](Call& c) {
          c.rotary = {sizeof(tandem_rotary), numbers, numbers, TANDEM_FP32, 1, 24, 0};
+         c.varlen.rotary = &c.rotary;
+       }},
+      {"varlen.rotary.positions is 2147483648; it has to be at most 2147483647",
+       [](Call& c) {
+         c.rotary = {sizeof(tandem_rotary), numbers, numbers, TANDEM_FP32, beyond_lengths, 16, 0};
          c.varlen.rotary = &c.rotary;
        }},
       {"varlen.rotary->struct_size", [](Call& c) { c.rotary.struct_size = 8, c.varlen.rotary = &c.rotary; }},

@@ -227,6 +227,31 @@ TEST(CpuDecode, WithoutAScaleTheSecondPartOfQueriesCounts) {
   EXPECT_LE(largest_difference(by_root_of_32, plain_decode(t).o), 1e-6);
 }
 
+/// What a step gives that sees two keys, of scores `first` and twice that, and of values 1 and 2.
+double heavier_of_two(DecodeCase c, float query, float first) {
+  c.dtype = TANDEM_FP32, c.head_dim = 8, c.lengths = {2};
+  c.qv = true;  // so that it goes key by key
+  DecodeTensors t(c);
+  t.q.fill(0), t.qv.fill(0), t.k_cache.fill(0);
+  t.q.set(0, 0, 0, 0, query);
+  for (std::int64_t key = 0; key < 2; ++key) {
+    const DecodeTensors::Place at = t.place(0, key);
+    t.k_cache.set(at.page, at.row, 0, 0, first * static_cast<float>(1 + key));
+    for (std::int64_t e = 0; e < 8; ++e) t.v_cache.set(at.page, at.row, 0, e, static_cast<float>(1 + key));
+  }
+  run(t);
+  return t.o.at(0, 0, 0, 0);
+}
+
+TEST(CpuDecode, ScoresThatFitHaveAnyFactors) {
+  DecodeCase c;
+  c.scale = 1e37f;
+  EXPECT_EQ(heavier_of_two(c, 1e4f, 1e-30f), 2) << "the query times the scale is beyond fp32";
+  c.softcap = 2e38f;
+  EXPECT_EQ(heavier_of_two(c, 1e4f, 1e-30f), 2);
+  EXPECT_EQ(heavier_of_two(c, 1, 40), 2) << "the score is beyond fp32, and its cap is not";
+}
+
 TEST(CpuDecode, LongCachesOfManyPages) {
   for (const std::int64_t page_size : {0, 1, 16, 256}) {
     DecodeCase c;

@@ -1,6 +1,7 @@
 // The fast backend against the oracle, on each instruction set of this machine.
 #include "cpu/forward.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -243,6 +244,60 @@ TEST(CpuForward, SoftcapOfLargeScores) {
   c.dtype = TANDEM_FP32;
   c.q_len = 33, c.k_len = 200, c.head_dim = 64, c.scale = 40, c.softcap = 30;
   expect_correct(c);
+}
+
+/// Keys of two blocks, whose scores are one number times a head's first element, and values 1 and 2.
+void give_two_scores(ForwardTensors& t, const std::array<float, 2>& first) {
+  t.q.fill(0), t.k.fill(0);
+  t.q.set(0, 0, 0, 0, 1);
+  for (std::int64_t key = 0; key < t.setup.k_len; ++key) {
+    const std::size_t half = key < t.setup.k_len / 2 ? 0 : 1;
+    t.k.set(0, key, 0, 0, first[half]);
+    for (std::int64_t e = 0; e < t.setup.head_dim; ++e) t.v.set(0, key, 0, e, half == 0 ? 1.f : 2.f);
+  }
+}
+
+// Beyond 2^127 / log2(e) the factor's next power of two is no float. With it 2^-98 makes an exponent of about
+// 2^30, from where on the factor is that power.
+TEST(CpuForward, FactorsNextToTheLargestFloat) {
+  const std::array<float, 2> scores[] = {
+      {1e-25f, 2e-25f},         {2e-25f, 1e-25f}, {3.20e-30f, 3.30e-30f}, {3.30e-30f, 3.20e-30f},
+      {-3.20e-30f, -3.30e-30f}, {0.f, 2e-38f},    {-1e-25f, -1e-25f}};
+  for (const float scale : {1e38f, 1.2e38f, 2e38f, 2.3e38f})
+    for (const bool capped : {false, true})
+      for (const auto& first : scores) {
+        ForwardCase c;
+        c.dtype = TANDEM_FP32, c.q_len = 1, c.k_len = 256, c.head_dim = 8, c.scale = scale;
+        if (capped) c.scale = 1, c.softcap = scale;
+        SCOPED_TRACE(::testing::Message() << scale << " " << capped << " " << first[0] << " " << first[1]);
+        ForwardTensors t(c);
+        give_two_scores(t, capped ? std::array{first[0] * scale, first[1] * scale} : first);
+        const cpu::ReferenceValues expected = cpu::reference_values(t.problem());
+        on_each_target([&] {
+          run(t);
+          EXPECT_NEAR(t.o.at(0, 0, 0, 5), expected.o[5], 1e-5);
+          const double lse = expected.lse[0];
+          EXPECT_NEAR(t.lse.at(0, 0, 0, 0), lse, std::max(1e-5, 1e-5 * std::abs(lse)));
+        });
+      }
+}
+
+TEST(CpuForward, SlopesBesideAFactorNextToTheLargestFloat) {
+  ForwardCase c;
+  c.dtype = TANDEM_FP32, c.q_len = 1, c.k_len = 20, c.head_dim = 8, c.scale = 2e38f;
+  ForwardTensors t(c);
+  t.q.fill(0);
+  const float slope = 0.25f;
+  core::ForwardProblem p = t.problem();
+  p.slopes = {&slope, 0};
+  const cpu::ReferenceValues expected = cpu::reference_values(p);
+  on_each_target([&] {
+    Workspace workspace(cpu::forward_workspace(p));
+    cpu::forward(p, workspace.data());
+    for (std::int64_t e = 0; e < 8; ++e)
+      EXPECT_NEAR(t.o.at(0, 0, 0, e), expected.o[static_cast<std::size_t>(e)], 1e-5);
+    EXPECT_NEAR(t.lse.at(0, 0, 0, 0), expected.lse[0], 1e-5);
+  });
 }
 
 TEST(CpuForward, NothingToDoWritesNothing) {

@@ -15,8 +15,8 @@ bool rotary_holds(const tandem_rotary& rotary, const tandem_tensor& rotated) {
     return false;
   const int dtype = number(rotary.dtype);
   if (dtype != TANDEM_FP32 && dtype != number(rotated.dtype)) return false;
-  if (rotary.positions < 1 || rotary.dim < 16 || rotary.dim % 16 != 0 || rotary.dim > rotated.shape[3])
-    return false;
+  if (rotary.positions < 1 || rotary.positions > INT32_MAX) return false;
+  if (rotary.dim < 16 || rotary.dim % 16 != 0 || rotary.dim > rotated.shape[3]) return false;
   return memory_holds(table_of(rotary, rotary.cos)) && memory_holds(table_of(rotary, rotary.sin));
 }
 

@@ -3,12 +3,22 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <vector>
 
 #include "apps/sim/backward_sim.h"
 #include "tests/sim/runs.h"
 #include "tests/support/backward_case.h"
 
 namespace tandem::test {
+
+/// Those of keys that add to dQ, in the ring of sums.
+inline std::vector<backward::BackwardVariant> variants_with_ring(backward::Lengths lengths) {
+  std::vector<backward::BackwardVariant> variants;
+  std::ranges::copy_if(backward::all_variants(lengths), std::back_inserter(variants),
+                       &backward::BackwardVariant::adds_dq);
+  return variants;
+}
 
 /// A few elements, the ends of blocks and next to them, anything up to `most_blocks`; rarely none.
 inline std::int64_t draw_backward_length(Random& random, int block, std::uint64_t most_blocks) {

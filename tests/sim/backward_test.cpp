@@ -79,8 +79,14 @@ TEST(BackwardOnHopper, NamesTheTensorsThatItCannotTake) {
 }
 
 class BackwardOnSim : public testing::TestWithParam<BackwardVariant> {};
+/// Whose variants have the ring of sums.
+class BackwardRingOnSim : public BackwardOnSim {};
 
 INSTANTIATE_TEST_SUITE_P(Variants, BackwardOnSim, testing::ValuesIn(backward::all_variants()),
+                         test::test_name<BackwardVariant>);
+
+INSTANTIATE_TEST_SUITE_P(Variants, BackwardRingOnSim,
+                         testing::ValuesIn(test::variants_with_ring(backward::Lengths::uniform)),
                          test::test_name<BackwardVariant>);
 
 TEST_P(BackwardOnSim, EqualsTheOracleUnderEveryPolicy) {
@@ -90,39 +96,40 @@ TEST_P(BackwardOnSim, EqualsTheOracleUnderEveryPolicy) {
 }
 
 // More heads than the ring of sums holds on so few multiprocessors.
-TEST_P(BackwardOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
-  if (!GetParam().adds_dq()) return;
-  test::for_each_run("sim_backward_test --gtest_filter=Variants/BackwardOnSim", 3, [](std::uint64_t seed) {
-    BackwardCase c = test::draw_case(GetParam(), seed & ~std::uint64_t{1});
-    test::Random random(seed);
-    test::ForwardCase& f = c.forward;
-    f.batch = 2, f.q_heads = f.kv_heads = 3;
-    f.q_len = 1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(2 * GetParam().block_m));
-    f.k_len = GetParam().block_n + 1 + static_cast<std::int64_t>(random() % 128);
-    f.mask = random() % 2 == 0 ? core::Mask::full() : test::random_mask(random, f.q_len, f.k_len);
-    return Problem(backward::choice_with(GetParam()), c);
-  });
+TEST_P(BackwardRingOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
+  test::for_each_run(
+      "sim_backward_test --gtest_filter=Variants/BackwardRingOnSim", 3, [](std::uint64_t seed) {
+        BackwardCase c = test::draw_case(GetParam(), seed & ~std::uint64_t{1});
+        test::Random random(seed);
+        test::ForwardCase& f = c.forward;
+        f.batch = 2, f.q_heads = f.kv_heads = 3;
+        f.q_len =
+            1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(2 * GetParam().block_m));
+        f.k_len = GetParam().block_n + 1 + static_cast<std::int64_t>(random() % 128);
+        f.mask = random() % 2 == 0 ? core::Mask::full() : test::random_mask(random, f.q_len, f.k_len);
+        return Problem(backward::choice_with(GetParam()), c);
+      });
 }
 
 // A head is a section, so that the order has phases of two heads, and the ring's places serve several; few
 // queries see all of the many keys.
-TEST_P(BackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
-  if (!GetParam().adds_dq()) return;
-  test::for_each_run("sim_backward_test --gtest_filter=Variants/BackwardOnSim", 2, [](std::uint64_t seed) {
-    BackwardCase c = test::draw_case(GetParam(), seed);
-    test::Random random(seed);
-    test::ForwardCase& f = c.forward;
-    f.batch = 1, f.q_heads = f.kv_heads = 5;
-    f.q_len = 1 + static_cast<std::int64_t>(random() % 64);
-    f.k_len = 8 * GetParam().block_n - static_cast<std::int64_t>(random() % 128);
-    f.mask = core::Mask::causal();
-    backward::Choice choice = backward::choice_with(GetParam());
-    choice.cached_bytes = 1;
-    Problem problem(choice, c);
-    choice.grid = 2;  // multiprocessors that a run has at most
-    EXPECT_LT(backward::ring_plan(backward::crop(problem.inputs.problem()), choice).heads, f.kv_heads);
-    return problem;
-  });
+TEST_P(BackwardRingOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
+  test::for_each_run(
+      "sim_backward_test --gtest_filter=Variants/BackwardRingOnSim", 2, [](std::uint64_t seed) {
+        BackwardCase c = test::draw_case(GetParam(), seed);
+        test::Random random(seed);
+        test::ForwardCase& f = c.forward;
+        f.batch = 1, f.q_heads = f.kv_heads = 5;
+        f.q_len = 1 + static_cast<std::int64_t>(random() % 64);
+        f.k_len = 8 * GetParam().block_n - static_cast<std::int64_t>(random() % 128);
+        f.mask = core::Mask::causal();
+        backward::Choice choice = backward::choice_with(GetParam());
+        choice.cached_bytes = 1;
+        Problem problem(choice, c);
+        choice.grid = 2;  // multiprocessors that a run has at most
+        EXPECT_LT(backward::ring_plan(backward::crop(problem.inputs.problem()), choice).heads, f.kv_heads);
+        return problem;
+      });
 }
 
 TEST_P(BackwardOnSim, SplitsOfAGroupEqualTheOracle) {

@@ -57,9 +57,15 @@ VarlenBackwardCase draw_case(const BackwardVariant& variant, std::uint64_t seed)
 }
 
 class VarlenBackwardOnSim : public testing::TestWithParam<BackwardVariant> {};
+/// Whose variants have the ring of sums.
+class VarlenBackwardRingOnSim : public VarlenBackwardOnSim {};
 
 INSTANTIATE_TEST_SUITE_P(Variants, VarlenBackwardOnSim,
                          testing::ValuesIn(backward::all_variants(backward::Lengths::varlen)),
+                         test::test_name<BackwardVariant>);
+
+INSTANTIATE_TEST_SUITE_P(Variants, VarlenBackwardRingOnSim,
+                         testing::ValuesIn(test::variants_with_ring(backward::Lengths::varlen)),
                          test::test_name<BackwardVariant>);
 
 TEST_P(VarlenBackwardOnSim, DrawnBatchesEqualTheOracleUnderEveryPolicy) {
@@ -70,9 +76,8 @@ TEST_P(VarlenBackwardOnSim, DrawnBatchesEqualTheOracleUnderEveryPolicy) {
 }
 
 // Few queries see all of the many keys, of more tiles than make sections of heads overlap.
-TEST_P(VarlenBackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
-  if (!GetParam().adds_dq()) return;
-  test::for_each_run("sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 2,
+TEST_P(VarlenBackwardRingOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
+  test::for_each_run("sim_backward_test --gtest_filter=Variants/VarlenBackwardRingOnSim", 2,
                      [](std::uint64_t seed) {
                        VarlenBackwardCase c = draw_case(GetParam(), seed);
                        test::Random random(seed);
@@ -95,10 +100,9 @@ TEST_P(VarlenBackwardOnSim, SectionsOfHeadsThatOverlapEqualTheOracle) {
 }
 
 // As above, and no tile is the only one of its part.
-TEST_P(VarlenBackwardOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
-  if (!GetParam().adds_dq()) return;
+TEST_P(VarlenBackwardRingOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
   test::for_each_run(
-      "sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 3, [](std::uint64_t seed) {
+      "sim_backward_test --gtest_filter=Variants/VarlenBackwardRingOnSim", 3, [](std::uint64_t seed) {
         VarlenBackwardCase c = draw_case(GetParam(), seed);
         test::Random random(seed);
         c.q_packed = c.k_packed = true;
@@ -121,10 +125,9 @@ TEST_P(VarlenBackwardOnSim, HeadsThatFollowOneAnotherInTheRingEqualTheOracle) {
 }
 
 // A place serves a part with sums, then one that a single tile computes without any, then one with sums.
-TEST_P(VarlenBackwardOnSim, PlacesOfTheRingThatATileAlonePassesOnEqualTheOracle) {
-  if (!GetParam().adds_dq()) return;
+TEST_P(VarlenBackwardRingOnSim, PlacesOfTheRingThatATileAlonePassesOnEqualTheOracle) {
   test::for_each_run(
-      "sim_backward_test --gtest_filter=Variants/VarlenBackwardOnSim", 4, [](std::uint64_t seed) {
+      "sim_backward_test --gtest_filter=Variants/VarlenBackwardRingOnSim", 4, [](std::uint64_t seed) {
         VarlenBackwardCase c = draw_case(GetParam(), seed);
         test::Random random(seed);
         c.q_packed = c.k_packed = true;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <string>
 
+#include "api/hopper_decode.h"
 #include "decode/plan.h"
 #include "tests/sim/decode_plan_cases.h"
 
@@ -82,6 +83,29 @@ TEST(DecodeRefusals, TakesTablesOfAnglesAtMultiplesOf16Bytes) {
       const std::string name = of_cos ? "rotary.cos" : "rotary.sin";
       EXPECT_EQ(message_of(p).rfind(name + " is not aligned: its address modulo", 0) == 0, address % 16 > 0);
     }
+}
+
+std::string message_of_plan(DecodeProblem p, std::uintptr_t address) {
+  p.plan = reinterpret_cast<const void*>(address);
+  return std::string(api::check_step_plan(p).message());
+}
+
+TEST(DecodeRefusals, TakesPlansAtMultiplesOf256BytesAndApartFromOutputs) {
+  const DecodeProblem p = problem_of({.capacity = 64});
+  EXPECT_EQ(message_of_plan(p, 0), "");
+  const auto own = reinterpret_cast<std::uintptr_t>(at<void>(13)),
+             o = reinterpret_cast<std::uintptr_t>(p.o.data);
+  EXPECT_EQ(message_of_plan(p, own), "");
+  EXPECT_THAT(
+      message_of_plan(p, own + 128),
+      HasSubstr("plan is 0xd00000080, which is not aligned to 256 bytes; pass what tandem_decode_plan"));
+  EXPECT_THAT(message_of_plan(p, o),
+              HasSubstr("o.data is 0x400000000, whose elements overlap those of plan"));
+  EXPECT_THAT(message_of_plan(p, o - 256), HasSubstr("overlap those of plan")) << "the plan ends in o";
+  EXPECT_THAT(message_of_plan(p, std::uintptr_t{0} - 256), HasSubstr("out of the address space"));
+  DecodeProblem as_forward = p;
+  as_forward.mask.chunk = 16;
+  EXPECT_EQ(message_of_plan(as_forward, o + 1), "") << "it reads none";
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ class DecodeOnSim : public testing::TestWithParam<DecodeVariant> {
 class DecodeValuesOnSim : public DecodeOnSim {};
 /// What caches' elements and their scales are all alike in, too.
 class DecodeSharesOnSim : public DecodeOnSim {};
+class DecodeFixedSplitsOnSim : public DecodeOnSim {};
 
 std::vector<DecodeVariant> variants_of_one_operand() {
   std::vector<DecodeVariant> variants = sim::decode_variants();
@@ -89,12 +90,19 @@ std::vector<DecodeVariant> variants_of_one_element() {
   });
   return variants;
 }
+std::vector<DecodeVariant> variants_with_fixed_splits() {
+  std::vector<DecodeVariant> variants = variants_of_one_element();
+  std::erase_if(variants, [](const DecodeVariant& v) { return !v.has_fixed_splits(); });
+  return variants;
+}
 
 INSTANTIATE_TEST_SUITE_P(Variants, DecodeOnSim, testing::ValuesIn(sim::decode_variants()),
                          test::test_name<DecodeVariant>);
 INSTANTIATE_TEST_SUITE_P(Variants, DecodeValuesOnSim, testing::ValuesIn(variants_of_one_operand()),
                          test::test_name<DecodeVariant>);
 INSTANTIATE_TEST_SUITE_P(Variants, DecodeSharesOnSim, testing::ValuesIn(variants_of_one_element()),
+                         test::test_name<DecodeVariant>);
+INSTANTIATE_TEST_SUITE_P(Variants, DecodeFixedSplitsOnSim, testing::ValuesIn(variants_with_fixed_splits()),
                          test::test_name<DecodeVariant>);
 
 /// A step, checked against the oracle.
@@ -183,10 +191,14 @@ TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutWhereLengthsDiffer) {
   const std::vector<std::int32_t> plain = plan_of(GetParam(), even, workspace_, machine);
   EXPECT_EQ(plain[0], 28);
   EXPECT_EQ(plain[1], 2);  // all are alike
-  if (!GetParam().has_fixed_splits()) return;
-  DecodeCase fixed = ragged.setup;
-  fixed.split_size = block;
-  EXPECT_EQ(plan_of(GetParam(), DecodeTensors(fixed), workspace_, machine)[1], 0);
+}
+
+TEST_P(DecodeFixedSplitsOnSim, HaveNoOverhead) {
+  const int block = GetParam().block_n;
+  DecodeCase c = step_of(GetParam(), {4 * block, 1, 0, block});
+  sim::Machine machine;
+  c.split_size = block, machine.multiprocessors = 2;
+  EXPECT_EQ(plan_of(GetParam(), DecodeTensors(c), workspace_, machine)[1], 0);
 }
 
 /// More sequences than a warp has lanes are counted first.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/hopper_route.h"
 #include "forward/plan.h"
 #include "forward/split.h"
 #include "tests/support/forward_case.h"
@@ -53,6 +54,25 @@ TEST(ForwardRefusal, TilesAreFewerThan2To30) {
   EXPECT_EQ(with((1 << 25) - 1, 32), "");
   EXPECT_EQ(with(1 << 25, 31), "");
   EXPECT_THAT(with(1 << 25, 32), HasSubstr("ceil(sq / 64)"));
+}
+
+TEST(ForwardRefusal, SequencesHaveUpTo2To28QueriesAndKeys) {
+  ForwardProblem p = problem_of(small_case());
+  p.varlen.given = true, p.varlen.sequences = 2, p.varlen.max_seqlen_q = 3, p.varlen.max_seqlen_k = 5;
+  p.k.shape[1] = p.v.shape[1] = 64, p.varlen.page_table = at<const std::int32_t>(1);
+  const auto with = [&p](std::int64_t slots) {
+    p.varlen.pages_per_sequence = slots;
+    return std::string(api::forward_supported(p).message());
+  };
+  EXPECT_EQ(with(1 << 22), "");
+  EXPECT_EQ(with((1 << 22) + 1),
+            "varlen.pages_per_sequence * k.shape[1] (page size) is 268435520; the Hopper "
+            "backend takes at most 2^28 keys of a sequence");
+  EXPECT_THAT(with(std::int64_t{1} << 40), HasSubstr("is 70368744177664;"));
+  p.varlen.page_table = nullptr, p.k.shape[1] = (1 << 28) + 1;
+  EXPECT_THAT(with(0), HasSubstr("k.shape[1] (sequence length) is 268435457;"));
+  p.q.shape[1] = (1 << 28) + 1;
+  EXPECT_THAT(with(0), HasSubstr("q.shape[1] (sequence length) is 268435457; the Hopper backend takes"));
 }
 
 TEST(ForwardRefusal, WhatIsNotBuiltIsNamed) {

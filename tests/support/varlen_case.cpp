@@ -435,8 +435,10 @@ std::int64_t spoil_unlisted(VarlenTensors& t) {
 
 VarlenValues varlen_values(const VarlenTensors& t) {
   VarlenValues values;
+  cpu::SequenceMemory exact_memory(t.attended(false)), rounded_memory(t.attended(true));
   for (std::int64_t i = 0; i < count(t.setup); ++i) {
-    const cpu::SequenceProblem exact(t.attended(false), i), rounded(t.attended(true), i);
+    const cpu::SequenceProblem exact(t.attended(false), i, exact_memory),
+        rounded(t.attended(true), i, rounded_memory);
     const cpu::ReferenceValues reference = oracle_values(exact.problem());
     const ForwardValues standard = standard_forward(rounded.problem());
     append(values.reference.o, reference.o), append(values.reference.lse, reference.lse);
