@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -73,6 +74,16 @@ constexpr std::int64_t most_known_bytes = 640 * 1024;
 constexpr double turns_rate = 0.95, turn_us = 1.0;
 /// Of multiprocessors that have three thread blocks: what is left of the rates, and what it takes to begin.
 constexpr double thirds_rate = 0.85, thirds_us = 0.6;
+/// Of blocks with a stream of their own, more than there is room for, fitted to steps of an H100 that were
+/// measured so (docs/performance/decode.md, More streams than blocks): of the launch; of a stream; of a block
+/// of keys in what its products take alone, of two and of three thread blocks of a multiprocessor; and bytes
+/// that all read in a microsecond.
+constexpr double own_launch_us = 3.0, own_stream_us = 2.96, own_block[] = {1.46, 1.52}, own_rate = 2.98e6;
+/// Of these microseconds so many are one of the model, whose other prices are too low for as many streams.
+constexpr double own_us_of_model = 1.26;
+/// It pays from so many rounds on, and for streams with more keys than that.
+constexpr double fewest_own_rounds = 1.15;
+constexpr std::int64_t most_keys_in_shares = 128;
 /// Of a merge in the kernel: at all, and for each round of loads.
 constexpr double merge_us = 0.33, round_us = 0.73;
 /// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
@@ -264,11 +275,44 @@ std::int64_t most_known(const DecodeProblem& problem, const DecodeVariant& varia
                   parts == 1 ? most_known_bytes * variant.block_n / variant.block_bytes() : 0);
 }
 
+/// Streams for each thread block that there is room for.
+double rounds_of_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
+  const std::int64_t streams = problem.batch() * streams_of(problem, variant);
+  return static_cast<double>(streams) / static_cast<double>(core::hopper_sm_count * variant.resident);
+}
+
+/// Whether each stream may have a block of its own where there are more than there is room for. A block alone
+/// on its multiprocessor would not hide how others begin.
+bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& variant) {
+  const bool measured = variant.algorithm == Algorithm::shared_p && !variant.paired() &&
+                        !variant.eight_bit() && !variant.values_in_keys();
+  return measured && variant.knows_streams() && variant.resident > 1 && problem.split_size == 0 &&
+         streams_of(problem, variant) == problem.kv_heads() &&
+         rounds_of_streams(problem, variant) >= fewest_own_rounds &&
+         problem.capacity() > most_keys_in_shares && problem.capacity() <= most_known(problem, variant, 1);
+}
+
+/// What the step takes then. Thread blocks of a multiprocessor wait for memory, or each for itself.
+double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant) {
+  const TilePrice price = price_of(variant);
+  const double rounds = rounds_of_streams(problem, variant),
+               keys = static_cast<double>(problem.capacity()) / static_cast<double>(variant.block_n),
+               bytes = keys * reading_of(problem, variant, price.block_us).bytes,
+               places = core::hopper_sm_count * variant.resident;
+  const double memory_us = rounds * places * bytes / own_rate;
+  const double stream_us = own_stream_us + static_cast<double>(units_of_stream(problem, variant)) *
+                                               price.block_us * own_block[variant.resident - 2];
+  const auto cube = [](double x) { return x * x * x; };
+  const double us = std::cbrt(cube(memory_us) + cube(std::ceil(rounds) * stream_us));
+  return (own_launch_us + us) / own_us_of_model;
+}
+
 }  // namespace
 
 std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
                          const EvenShare& share) {
   if (problem.split_size > 0 || !variant.knows_streams() || grid.blocks() == 0) return 0;
+  if (share.of_own_blocks) return 1;
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const bool alone = streams_in_turn(problem, variant, grid.usual) == 1;
   const std::int64_t parts = cut.whole ? 1 : alone ? cut.blocks / grid.usual.team_blocks : cut.in_parts;
@@ -280,6 +324,7 @@ std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& vari
 double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
                const EvenShare& share) {
   if (grid.blocks() == 0) return 0;
+  if (share.of_own_blocks) return own_blocks_us(problem, variant);
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const TilePrice price = price_of(variant);
   const double streams = variant.turns == 1 ? cut.streams_begun() : 1;  // others begin beside them
@@ -322,6 +367,7 @@ EvenShare best_share(const DecodeProblem& problem, const DecodeVariant& variant,
   }
   const std::int64_t parts = std::min(units, grid.usual.teams / in_turn);
   if (parts > 1) consider({core::ceil_div(units, parts), true});
+  if (may_have_own_blocks(problem, variant)) consider({units, false, true});
   return best;
 }
 

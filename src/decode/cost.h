@@ -11,6 +11,9 @@ namespace tandem::decode {
 struct EvenShare {
   std::int64_t units;
   bool ends_with_streams = false;  ///< shares are parts of a stream; none begins in one and ends in another
+  /// Each stream is the share of a block of its own. There are more of them than there is room for: some
+  /// begin when others end, so that fast multiprocessors get more.
+  bool of_own_blocks = false;
 };
 
 /// In how many parts each stream is cut where with such shares every block has a part that it knows without

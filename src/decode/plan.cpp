@@ -420,6 +420,11 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   return args;
 }
 
+/// Blocks that have a part of a stream, which they know.
+int known_blocks(const DecodeArguments& args) {
+  return args.batch * args.streams.value() * args.known_parts.value();
+}
+
 launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVariant& variant, int sm_count,
                                    void* workspace) {
   const GridShape grid = grid_shape(problem, variant, sm_count);
@@ -427,6 +432,7 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
   launch::Record<Family> record{variant, grid.blocks(), {}};
   if (record.blocks == 0) return record;
   record.arguments = make_arguments(problem, variant, grid, workspace);
+  if (record.arguments.known_streams) record.blocks = std::max(record.blocks, known_blocks(record.arguments));
   using Args = DecodeArguments;
   if (problem.pages() == 0) {  // nothing will be loaded, but maps have to be valid
     record.request({"q", problem.q, {1}, &Args::k});

@@ -278,6 +278,28 @@ TEST_F(HopperDecode, RaggedBatchesMatchTheOracle) {
   expect_all_match(by_every_kernel(c));
 }
 
+// Each has a block of its own there, of which some begin when others end.
+TEST_F(HopperDecode, MoreStreamsThanThereIsRoomForMatchTheOracle) {
+  struct Step {
+    std::int64_t head_dim, group, q_len, batch;
+  };
+  for (const Step& step : {Step{64, 8, 1, 120},
+                           {64, 5, 2, 41},
+                           {64, 8, 4, 83},
+                           {128, 4, 1, 59},
+                           {128, 5, 2, 49},
+                           {128, 8, 4, 111},
+                           {256, 4, 1, 100},
+                           {40, 1, 1, 100}}) {
+    DecodeCase c{.q_len = step.q_len, .q_heads = 8 * step.group, .kv_heads = 8, .head_dim = step.head_dim};
+    c.capacity = 320, c.page_size = step.batch % 2 == 0 ? 64 : 0, c.new_len = step.q_len;
+    c.mask = core::Mask::causal();
+    for (std::int64_t b = 0; b < step.batch; ++b)
+      c.lengths.push_back(static_cast<std::int32_t>(b % 9 == 4 ? 0 : 37 * b % 310));
+    expect_all_match({c});
+  }
+}
+
 // ---- What users rely on
 
 /// A step with all features, whose streams are split over blocks.
