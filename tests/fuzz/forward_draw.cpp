@@ -122,7 +122,9 @@ void change(ForwardCall& call, Draws& draws) {
     case 0:
       return change_mask(call.mask, draws);
     case 1:
-      return change_factor(args, draws);
+      change_factor(args, draws);
+      if (args.scale > 1e30f) shrink(args.q, call.arena, static_cast<int>(draws.between(40, 125)));
+      break;
     case 2:  // keys that are all one row, as many as one likes
       args.k.shape[1] = args.v.shape[1] = odd_number(draws);
       args.k.stride[1] = args.v.stride[1] = 0;

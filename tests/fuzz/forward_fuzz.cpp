@@ -77,9 +77,6 @@ Sequence sequence_of(const ForwardCall& call, std::int64_t b) {
   return all;
 }
 
-/// Whether the scores are of a size that fp32 sums get right.
-bool is_comparable(const tandem_forward_args& args) { return args.scale <= 4; }
-
 void count_features_of_eight_bit(const ForwardCall& call) {
   const bool rows = call.eight_bit() && has_elements(call.args.q) && has_elements(call.args.k),
              scaled = rows && call.args.scales != nullptr;
@@ -127,8 +124,7 @@ void count_features(const ForwardCall& call) {
 void compare(const ForwardCall& call) {
   const tandem_forward_args& args = call.args;
   const Compared compared{args.o, args.lse};
-  const bool any = has_elements(args.o) && is_comparable(args);
-  for (std::int64_t b = 0; any && b < args.o.shape[0]; ++b) {
+  for (std::int64_t b = 0; has_elements(args.o) && b < args.o.shape[0]; ++b) {
     const Sequence sequence = sequence_of(call, b);
     for (std::int64_t i = 0; i < args.o.shape[1]; ++i)
       for (std::int64_t h = 0; h < args.o.shape[2]; ++h) {

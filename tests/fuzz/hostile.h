@@ -106,8 +106,23 @@ inline void change_mask(tandem_mask& mask, Draws& draws) {
 }
 template <typename Args>
 void change_factor(Args& args, Draws& draws) {
-  static constexpr float factors[] = {-1, 1e-45f, 1e-30f, 1e38f, 3e38f, HUGE_VALF, NAN, 1};
+  static constexpr float factors[] = {-1, 1e-45f, 1e-30f, 1e38f, 2e38f, 3e38f, HUGE_VALF, NAN, 1};
   (draws.below(2) == 0 ? args.scale : args.softcap) = draws.one_of(factors);
+}
+/// Makes elements of fp32 and bf16 so much smaller that beside such a factor scores fit.
+inline void shrink(const tandem_tensor& t, const Arena& arena, int exponent) {
+  const int dtype = number(t.dtype);
+  if ((dtype != TANDEM_FP32 && dtype != TANDEM_BF16) || !lies_within(arena, t)) return;
+  for_each_row(t, [&](std::int64_t, std::int64_t, std::int64_t, std::byte* row) {
+    for (std::int64_t e = 0; e < t.shape[3]; ++e) {
+      const std::size_t bytes = size_of(dtype), upper = sizeof(float) - bytes;
+      std::byte* const at = row + e * static_cast<std::int64_t>(bytes);
+      float value = 0;
+      std::memcpy(reinterpret_cast<std::byte*>(&value) + upper, at, bytes);
+      value = std::ldexp(value, -exponent);
+      std::memcpy(at, reinterpret_cast<const std::byte*>(&value) + upper, bytes);
+    }
+  });
 }
 /// Of a struct: to one that no header has or will have had, or where `older`, to one that some had.
 inline void change_size(std::size_t& struct_size, Draws& draws, bool older) {
