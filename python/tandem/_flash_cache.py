@@ -105,18 +105,35 @@ def _rotate(queries, cache, new, rotary, options):
     return queries, new
 
 
+def _among_own_rows(new, sequence, positions):
+    """Sequence and position of each packed row, those of no sequence at the first new row's, whose value they are to write
+    again; at 0 where there is none. Also which rows are own, that first row's number, and whether there is one."""
+    row, begin, end = torch.arange(len(new.k), device=new.k.device), new.cu_seqlens[:1].long(), new.cu_seqlens[-1:]
+    own, first, any_new = (row >= begin) & (row < end), begin.clamp(max=len(row) - 1), end > begin
+    sequence, positions = (torch.where(own, x, x[first] * any_new) for x in (sequence, positions))
+    return sequence, positions, own[:, None, None], first, any_new
+
+
 def _append(cache, new):
-    """The cache with the new rows in it, written in place."""
+    """The cache with the new rows in it, written in place. Rows of no sequence change nothing."""
     sequence, positions = _positions(cache.lengths, new.k, new.cu_seqlens)
+    has_others = new.cu_seqlens is not None and len(new.k) > 0
+    if has_others:
+        sequence, positions, own, first, any_new = _among_own_rows(new, sequence, positions)
     if cache.page_table is None:
         entry = sequence if cache.batch_index is None else cache.batch_index[sequence].long()
         place = entry, positions
     else:
         page_size = cache.k.shape[1]
         place = cache.pages()[sequence, positions // page_size].long(), positions % page_size
+    if has_others:  # a page table without new rows may name no page
+        place = tuple(x * any_new for x in place)
     for pool, rows in ((cache.k, new.k), (cache.v, new.v)):
         if is_eight_bit(pool):  # PyTorch does not index these everywhere
             pool, rows = pool.view(torch.uint8), rows.to(pool.dtype).view(torch.uint8)
+        if has_others:
+            standing = pool[tuple(x[first] for x in place)]
+            rows = torch.where(own, rows, torch.where(any_new, rows[first], standing))
         pool[place] = rows
     return cache._replace(lengths=(cache.lengths + new.lengths()).to(torch.int32))
 

@@ -242,6 +242,26 @@ class CacheTest(FlashTest):
             slopes = self.slopes if self.slopes is None or self.slopes.dim() == 1 else self.slopes[i]
             self.assert_near(out[i], plain(own_q, keys, values, seen, slopes))
 
+    def test_rows_of_no_sequence_are_not_appended(self):
+        """As CUDA graphs have them behind the last sequence. Head dim 20 is appended by PyTorch, and 16 by the library."""
+        starts, used = torch.tensor([0, 1, 3], dtype=torch.int32), torch.tensor([6, 2], dtype=torch.int32)
+        table = torch.tensor([[0, 1, 0], [2, 0, 0]], dtype=torch.int32)  # slots out of use name page 0
+        for cu_new in (starts, torch.zeros_like(starts), starts[:1].expand(3) + 8):
+            for d, paged, dtype in ((16, True, torch.float32), (20, True, torch.float32), (20, False, torch.float32),
+                                    (16, True, torch.float8_e4m3fn)):
+                caches = [torch.randn(*((6, 4) if paged else (2, 9)), 1, d).to(dtype) for _ in "kv"]
+                q, *new = (torch.randn(8, 1, d).to(dtype) for _ in "qkv")
+                expected = [x.float() for x in caches]
+                for x, rows in zip(expected, new):
+                    for row, place in enumerate(((1, 2), (2, 2), (2, 3)) if paged else ((0, 6), (1, 2), (1, 3))):
+                        if cu_new is starts:
+                            x[place] = rows[row].float()
+                with self.subTest(d=d, paged=paged, dtype=dtype, cu_new=cu_new.tolist()):
+                    flash.flash_attn_with_kvcache(q, *caches, *new, cache_seqlens=used, cu_seqlens_q=starts, max_seqlen_q=2,
+                                                  page_table=table if paged else None, cu_seqlens_k_new=cu_new, causal=True)
+                    for x, wanted in zip(caches, expected):
+                        self.assertTrue(torch.equal(x.float(), wanted))
+
     def test_a_second_part_of_queries_meets_the_values(self):
         for sq, rotary, paged in ((1, False, True), (4, True, False), (8, True, True)):
             k_all, v_all = torch.randn(3, 32, 1, 16), torch.randn(3, 32, 1, 48)
