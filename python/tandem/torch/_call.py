@@ -107,6 +107,11 @@ def _check(tensors):
             raise invalid(f"{model_name} is on {model.device}, {name} on {x.device}")
 
 
+def _kind(x):
+    """What of a tensor, or of None, decides whether prepared arguments serve: all but its memory."""
+    return None if x is None else (x.dtype, x.device, x.shape, x.stride())
+
+
 def _fields(x):
     """The C interface's tensor, its address still open."""
     return (0, CODES[x.dtype], *x.shape, *x.stride())
@@ -346,10 +351,10 @@ def decode(tensors, numbers, rotary, extras, options, scratch):
     as in forward, k_descale, v_descale, alibi_slopes and tree, each or None. options: mask, scale, softcap as in forward,
     split_size, chunk, the seed of a Hadamard matrix or None. scratch: makes memory that was zero before its first use.
     """
-    layout = tuple((name, x.dtype, x.device, x.shape, x.stride()) for name, x in (tensors | numbers).items())
-    turning = rotary and (rotary[0].shape, rotary[0].dtype, rotary[2])
+    layout = tuple((name, *_kind(x)) for name, x in (tensors | numbers).items())
+    turning = rotary and (*map(_kind, rotary[:2]), rotary[2])
     sinks, *descales, slopes, tree = extras
-    scaling = tuple(x if x is None else (x.dtype, x.device, x.shape, x.stride()) for x in extras[1:])
+    scaling = tuple(map(_kind, extras[1:]))
     in_keys = [tensors[k].data_ptr() == tensors[v].data_ptr()
                for k, v in (("k_cache", "v_cache"), ("k_new", "v_new")) if v in tensors]
     key = layout, turning, sinks is None, scaling, options, *in_keys
