@@ -10,7 +10,7 @@ from with_torch import DEVICES, SEED  # ends here without PyTorch
 import torch
 
 import tandem
-from tandem.torch import _call, _native, decode
+from tandem.torch import _call, _native, attention, decode
 
 
 class Prepared(unittest.TestCase):
@@ -42,6 +42,23 @@ class Prepared(unittest.TestCase):
                      lambda: call(cos, sin[:, :16]), lambda: call(cos, sin.half())]
             with unittest.mock.patch.object(_native, "decode", None):
                 self.assert_refused_cold_and_warm(lambda: call(cos, sin), [("cosines and sines have to be of one shape", x) for x in wrong])
+
+    def test_gradients_look_at_the_log_sum_exp_and_its_gradient(self):
+        for device in DEVICES:
+            dtype = torch.float32 if device == "cpu" else torch.bfloat16
+            q, k, v, dout = (torch.randn(1, 32, 2, 64, dtype=dtype, device=device) for _ in "qkvo")
+            out, lse = attention(q, k, v, return_lse=True)
+            lse, dlse = lse.contiguous(), torch.randn(1, 32, 2, device=device)
+            call = lambda lse, dlse: torch.ops.tandem.backward(dout, dlse, q, k, v, out, lse, -1, -1, 0.0, 0.0, False)
+            wrong = []
+            for name, own in (("lse", lambda x: call(x, dlse)), ("dlse", lambda x: call(lse, x))):
+                right = lse if name == "lse" else dlse
+                wrong += [(f"{name} is int32 on .*; it has to be float32 on ", lambda own=own, x=right.int(): own(x)),
+                          (f"{name} is float16 on .*; it has to be float32 on ", lambda own=own, x=right.half(): own(x)),
+                          (f"{name} has 2 dimensions", lambda own=own, x=right[0]: own(x)),
+                          (rf"{name}.shape.1. ", lambda own=own, x=right[:, :1]: own(x))]
+            with unittest.mock.patch.object(_native, "backward", None):
+                self.assert_refused_cold_and_warm(lambda: call(lse, dlse), wrong)
 
 
 if __name__ == "__main__":

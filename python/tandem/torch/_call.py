@@ -117,9 +117,14 @@ def _fields(x):
     return (0, CODES[x.dtype], *x.shape, *x.stride())
 
 
-def _rows(x):
+def _rows(name, x, device):
     """The same of b, s, h numbers; whether there are any counts for the workspace."""
-    return ABSENT if x is None else (x.data_ptr(), CODES[x.dtype], *x.shape, 1, *x.stride(), 1)
+    if x is None:
+        return ABSENT
+    check_ranks({name: x}, (3,), "b, s, h")
+    if x.dtype != torch.float32 or x.device != device:
+        raise invalid(f"{name} is {torch_name(x.dtype)} on {x.device}; it has to be float32 on {device}")
+    return (x.data_ptr(), CODES[x.dtype], *x.shape, 1, *x.stride(), 1)
 
 
 def _check_sinks(q, sinks):
@@ -153,7 +158,7 @@ def _prepare_forward(tensors, lse, sinks, options):
     described = [field for x in tensors.values() for field in _fields(x)]
     device, address = tensors["q"].device, 0 if sinks is None else sinks.data_ptr()
     return _Prepared("forward", _FORWARD,
-                     (_backend(device), *described, *_rows(lse), 0, scale, softcap, 0, 0, 0, address),
+                     (_backend(device), *described, *_rows("lse", lse, device), 0, scale, softcap, 0, 0, 0, address),
                      _mask(ForwardArgs.mask, mask))
 
 
@@ -191,10 +196,12 @@ def _prepare_backward(tensors, rows, sinks, options):
     to be deterministic."""
     mask, scale, softcap, deterministic = options
     _check(tensors)
-    described = {name: _fields(x) for name, x in tensors.items()} | {name: _rows(x) for name, x in rows.items()}
+    device = tensors["q"].device
+    described = {name: _fields(x) for name, x in tensors.items()}
+    described |= {name: _rows(name, x, device) for name, x in rows.items()}
     fields = [field for name in _B for field in described[name]]
     return _Prepared("backward", _BACKWARD,
-                     (_backend(tensors["q"].device), int(deterministic), *fields, 0, scale, softcap, *sinks),
+                     (_backend(device), int(deterministic), *fields, 0, scale, softcap, *sinks),
                      _mask(BackwardArgs.mask, mask))
 
 
@@ -202,8 +209,7 @@ def backward(tensors, lse, dlse, options, sinks=None):
     """dq, dk and dv, and with sinks dsinks. tensors: q, k, v, o and dout by their names, whose last dimensions are
     contiguous; dlse: None where lse has no gradient. options: mask, scale and softcap as in forward, and whether the bits
     have to be the same in every run."""
-    key = (*((x.dtype, x.device, x.shape, x.stride()) for x in tensors.values()), lse.stride(),
-           None if dlse is None else dlse.stride(), options, sinks is None)
+    key = *map(_kind, tensors.values()), _kind(lse), _kind(dlse), options, sinks is None
     prepared = _prepared.pop(key, None)
     gradients = [torch.empty_like(tensors[name]) for name in ("q", "k", "v")]
     of_sinks, addresses = [], (0, 0)
