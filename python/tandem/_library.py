@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """libtandem and its C interface, as ctypes sees them. Mirrors include/tandem/tandem.h, types.h and study.h field by field."""
 
+import copyreg
 import ctypes
 import ctypes.util
 import functools
@@ -135,6 +136,10 @@ class TandemError(RuntimeError):
     def __init__(self, status, message):
         super().__init__(f"{status}: {message}")
         self.status = status
+
+    def __reduce__(self):
+        """A copy is made without __init__, which takes other arguments than the exception shows."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__
 
 
 class TandemTypeError(TandemError, TypeError):

@@ -2,6 +2,8 @@
 """Calls that are refused: each says which argument is wrong by the name that it has in Python, what it was and what is
 allowed. Over NumPy, and over PyTorch where it is installed."""
 
+import copy
+import pickle
 import re
 import unittest
 
@@ -106,6 +108,16 @@ class OfNumpy(Refusals):
         for options in ({"softcap": None}, {"window": 3}, {"window": (1.5, 3)}, {"block_list": (1, 2)}):
             with self.assertRaises(TypeError):
                 tandem.forward(self.q, self.k, self.k, **options)
+
+    def test_errors_can_be_copied_and_sent_to_another_process(self):
+        for options in ({"softcap": -1}, {"softcap": None}):
+            with self.assertRaises(tandem.TandemError) as caught:
+                tandem.forward(self.q, self.k, self.k, **options)
+            error = caught.exception
+            error.note = "mine"
+            for other in (copy.copy(error), copy.deepcopy(error), *(pickle.loads(pickle.dumps(error, n)) for n in range(6))):
+                self.assertEqual((type(other), str(other), other.status, other.note),
+                                 (type(error), str(error), "TANDEM_INVALID_ARGUMENT", "mine"))
 
     def test_numbers_that_64_bits_do_not_hold_are_not_taken_modulo(self):
         for name in ("max_seqlen_q", "max_seqlen_k", "split_size", "chunk"):
