@@ -2,8 +2,13 @@
 """The operators torch.ops.tandem.* where no gradients are recorded: they take a short way, and whoever looks on at PyTorch's
 dispatcher sees them all the same. And what calls remember of shapes."""
 
+import os
+import subprocess
+import sys
+import tempfile
 import unittest
 import unittest.mock
+from pathlib import Path
 
 from with_torch import DEVICES, SEED, Names  # ends here without PyTorch
 
@@ -165,6 +170,20 @@ class ArgumentsTest(OnEveryDevice):
         with unittest.mock.patch.object(_native, "ARGUMENTS", _native.ARGUMENTS + 1):
             with self.assertRaisesRegex(ImportError, "another version"):
                 _native._load()
+
+    def test_a_library_is_not_looked_for_in_the_current_folder(self):
+        """Where libtandem is found by the system, its name has no folder."""
+        library = Path(tandem._library.library_path()).resolve()
+        code = ("import ctypes.util; ctypes.util.find_library = lambda name: 'libtandem.so'; "
+                "from tandem.torch import _native; print(_native._find())")
+        own = {name: x for name, x in os.environ.items() if name not in ("TANDEM_LIBRARY", "TANDEM_PYTHON_LIBRARY")}
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "libtandem.so").symlink_to(library)
+            Path(folder, "elsewhere").mkdir()
+            Path(folder, "elsewhere", _native.NAME).write_text("no library")
+            found = subprocess.run([sys.executable, "-c", code], env=own | {"LD_LIBRARY_PATH": folder},
+                                   cwd=Path(folder, "elsewhere"), capture_output=True, text=True)
+        self.assertEqual(found.stdout.strip(), str(library.parent / _native.NAME), found.stderr)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from .._arrays import check_ranks
-from .._library import check, library, library_path
+from .._library import check, library
 
 NAME = "libtandem_python.so"
 METH_FASTCALL = 0x80
@@ -43,12 +43,24 @@ def _address(function):
     return ctypes.cast(function, ctypes.c_void_p).value
 
 
+class _Place(ctypes.Structure):
+    """The system's Dl_info."""
+    _fields_ = [("path", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+
+
+def _path_of(function):
+    """The path of the library that a function is from, as it was loaded: its name alone may be of the system's path."""
+    place = _Place()
+    ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(place))
+    return os.fsdecode(place.path)
+
+
 def _find():
     """The path of libtandem_python: $TANDEM_PYTHON_LIBRARY, beside the package or beside libtandem; None."""
     chosen = os.environ.get("TANDEM_PYTHON_LIBRARY")
     if chosen is not None:
         return chosen or None
-    places = (Path(__file__).resolve().parents[1], Path(library_path()).resolve().parent)
+    places = (Path(__file__).resolve().parents[1], Path(_path_of(library().tandem_version)).resolve().parent)
     return next((str(place / NAME) for place in places if (place / NAME).exists()), None)
 
 
