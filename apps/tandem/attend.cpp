@@ -1,7 +1,6 @@
 // tandem attend: attention over the tensors of a safetensors file, compared with what is expected.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -276,18 +275,12 @@ void check_attention_options(const AttendOptions& options) {
   PreparedCall(*place, call);
 }
 
-void check_files(const AttendOptions& options) {
-  std::error_code error;
-  if (!options.output.empty() && std::filesystem::equivalent(options.file, options.output, error))
-    throw Failure(Exit::usage, "-o " + options.output + " is the input file; choose another");
-}
-
 Exit run_attend(AttendOptions options) {
   if (options.o_name.empty()) options.o_name = sibling_of(options.names.q, "o");
   if (options.lse_name.empty()) options.lse_name = sibling_of(options.names.q, "lse");
   check_names(options);
   check_attention_options(options);
-  check_files(options);
+  if (!options.output.empty()) check_output(options.file, options.output);
   const SafetensorsFile file(options.file);
   const std::vector<std::string> layers = find_layers(file, options.names);
   std::optional<SafetensorsWriter> writer;

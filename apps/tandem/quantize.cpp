@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -113,9 +112,7 @@ HostTensor read_as(const SafetensorsFile& file, const std::string& name, const Q
 }
 
 Exit run_quantize(const QuantizeOptions& options) {
-  std::error_code error;
-  if (std::filesystem::equivalent(options.file, options.output, error))
-    throw Failure(Exit::usage, "-o " + options.output + " is the input file; choose another");
+  check_output(options.file, options.output);
   if (options.terms == 2 && !options.by_column)
     throw Failure(Exit::usage, "--terms 2 is for values by column; add --by-column");
   const SafetensorsFile file(options.file);

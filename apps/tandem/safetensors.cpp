@@ -188,6 +188,9 @@ std::string encoded_header(const std::vector<NamedTensor>& tensors, const Metada
   return text;
 }
 
+/// What a file is until all of it is written.
+std::string partial_of(const std::string& path) { return path + ".partial"; }
+
 Failure cannot_write(const std::string& path) {
   return {Exit::other, "can't write " + path + ": " + std::strerror(errno)};
 }
@@ -258,11 +261,21 @@ std::vector<std::byte> SafetensorsFile::read(const TensorEntry& entry) const {
   return bytes;
 }
 
+void check_output(const std::string& input, const std::string& output) {
+  std::error_code error;
+  if (std::filesystem::equivalent(input, output, error))
+    throw Failure(Exit::usage, "-o " + output + " is the input file; choose another");
+  if (std::filesystem::equivalent(input, partial_of(output), error)) {
+    throw Failure(Exit::usage, "-o " + output + " is written as " + partial_of(output) +
+                                   " first, which is the input file; choose another");
+  }
+}
+
 SafetensorsWriter::SafetensorsWriter(const std::string& path) : path_(path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   const bool replaceable = !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
-  if (replaceable) partial_ = path + ".partial";
+  if (replaceable) partial_ = partial_of(path);
   // What stands there is of a run that was interrupted, or a link that must not be followed.
   if (replaceable) ::unlink(partial_.c_str());
   const int how = O_WRONLY | O_CLOEXEC | (replaceable ? O_CREAT | O_EXCL | O_NOFOLLOW : 0);

@@ -52,6 +52,9 @@ struct NamedTensor {
   std::span<const std::byte> bytes;
 };
 
+/// An output that is the input, or for whose writing the input would be removed, is a usage Failure.
+void check_output(const std::string& input, const std::string& output);
+
 /// A file that appears only when all of it is written, in place of an older one. Until then it is
 /// PATH.partial, which is made at once: where nothing can be written that is known before the work.
 class SafetensorsWriter {

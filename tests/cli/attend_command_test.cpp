@@ -397,6 +397,16 @@ TEST_F(Attend, TheInputIsNotReplaced) {
   EXPECT_EQ(bytes(), before);
 }
 
+TEST_F(Attend, AnInputThatHasTheNameOfTheUnfinishedOutputIsNotRemoved) {
+  in = out + ".partial";
+  save(in, small());
+  const std::string before = bytes();
+  const Outcome outcome = attend({"-o", out});
+  EXPECT_EQ(outcome.exit_code, 2) << outcome;
+  EXPECT_THAT(outcome.err, HasSubstr("which is the input file; choose another"));
+  EXPECT_EQ(bytes(), before);
+}
+
 TEST_F(Attend, APartialFileThatIsALinkIsReplacedNotFollowed) {
   save(in, small());
   const std::string other = scratch.file("other");

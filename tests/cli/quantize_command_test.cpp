@@ -145,5 +145,13 @@ TEST_F(Quantize, NamesWhatIsMissing) {
   EXPECT_EQ(run_tool({"quantize", in, "-o", in}).exit_code, 2);
 }
 
+TEST_F(Quantize, AnInputThatHasTheNameOfTheUnfinishedOutputIsNotRemoved) {
+  in = out + ".partial";
+  save(in, {"q", "k", "v"});
+  const Outcome refused = quantize({});
+  EXPECT_EQ(refused.exit_code, 2) << refused;
+  EXPECT_EQ(SafetensorsFile(in).header().tensors.size(), 3u);
+}
+
 }  // namespace
 }  // namespace tandem::test
