@@ -263,6 +263,15 @@ void check_names(const AttendOptions& options) {
   }
 }
 
+std::vector<std::string> output_names(const AttendOptions& options, const std::vector<std::string>& layers) {
+  std::vector<std::string> names;
+  for (const std::string& layer : layers) {
+    names.push_back(name_in_layer(options.o_name, layer));
+    if (options.lse) names.push_back(name_in_layer(options.lse_name, layer));
+  }
+  return names;
+}
+
 /// What the command line asks for is right on the smallest problem; what is wrong later is the file's fault.
 void check_attention_options(const AttendOptions& options) {
   const HostTensor one = HostTensor::poisoned(TANDEM_BF16, {1, 1, 1, 8}, Layout::bshd());
@@ -283,6 +292,7 @@ Exit run_attend(AttendOptions options) {
   if (!options.output.empty()) check_output(options.file, options.output);
   const SafetensorsFile file(options.file);
   const std::vector<std::string> layers = find_layers(file, options.names);
+  if (!options.output.empty()) check_distinct(output_names(options, layers));
   std::optional<SafetensorsWriter> writer;
   if (!options.output.empty()) writer.emplace(options.output);
   print_metadata(file);

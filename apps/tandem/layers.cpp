@@ -81,6 +81,14 @@ std::vector<std::string> find_layers(const SafetensorsFile& file, const LayerNam
   return layers;
 }
 
+void check_distinct(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return;
+  throw Failure(Exit::usage,
+                "the output would have two tensors '" + *twice + "'; choose names that differ in all layers");
+}
+
 tandem_dtype stored_dtype(const SafetensorsFile& file, const std::string& name) {
   const std::string& dtype = entry_of(file, name).dtype;
   if (dtype == "BF16") return TANDEM_BF16;

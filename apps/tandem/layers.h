@@ -22,6 +22,9 @@ std::string name_in_layer(const std::string& pattern, const std::string& number)
 /// if only some names have {}, and Failure(Exit::bad_input) if a layer lacks one of the tensors.
 std::vector<std::string> find_layers(const SafetensorsFile& file, const LayerNames& names);
 
+/// Names of tensors that an output would have twice, which no reader takes, are a usage Failure.
+void check_distinct(std::vector<std::string> names);
+
 /// Element type of a tensor in the file. Throws Failure(Exit::bad_input) if it is not there, or not one of
 /// F32, F16 and BF16.
 tandem_dtype stored_dtype(const SafetensorsFile& file, const std::string& name);

@@ -111,12 +111,27 @@ HostTensor read_as(const SafetensorsFile& file, const std::string& name, const Q
   return HostTensor::from_dense(parse_dtype(options.dtype), tensor.shape, layout, tensor.to_dense());
 }
 
+/// What is written of each layer, as quantised() names it.
+std::vector<std::string> output_names(const QuantizeOptions& options,
+                                      const std::vector<std::string>& layers) {
+  std::vector<std::string> names;
+  for (const std::string& layer : layers) {
+    for (const std::string* pattern : {&options.names.q, &options.names.k, &options.names.v}) {
+      const std::string name = name_in_layer(*pattern, layer);
+      names.insert(names.end(), {name, name + "_scale"});
+      if (options.means) names.push_back(name + (pattern == &options.names.q ? "_dot_k_shift" : "_shift"));
+    }
+  }
+  return names;
+}
+
 Exit run_quantize(const QuantizeOptions& options) {
   check_output(options.file, options.output);
   if (options.terms == 2 && !options.by_column)
     throw Failure(Exit::usage, "--terms 2 is for values by column; add --by-column");
   const SafetensorsFile file(options.file);
   const std::vector<std::string> layers = find_layers(file, options.names);
+  check_distinct(output_names(options, layers));
   SafetensorsWriter writer(options.output);
   std::vector<StoredTensor> tensors;
   Table table({"tensor", "b x s x h x d", "scales"});

@@ -407,6 +407,22 @@ TEST_F(Attend, AnInputThatHasTheNameOfTheUnfinishedOutputIsNotRemoved) {
   EXPECT_EQ(bytes(), before);
 }
 
+TEST_F(Attend, RefusesToWriteTwoTensorsOfOneName) {
+  Tensors layers;
+  for (const std::string number : {"0", "10"})
+    for (const auto& [name, tensor] : small()) layers.emplace_back(name + number, tensor);
+  save(in, layers);
+  const std::vector<std::string> names{"--q", "q{}", "--k", "k{}",      "--v",
+                                       "v{}", "-o",  out,   "--o-name", "a{}"};
+  std::vector<std::string> with_lse = names;
+  with_lse.insert(with_lse.end(), {"--lse", "--lse-name", "a1{}"});
+  const Outcome outcome = attend(with_lse);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome;
+  EXPECT_THAT(outcome.err, HasSubstr("two tensors 'a10'"));
+  EXPECT_EQ(outcome.out, "") << "no layer was run";
+  EXPECT_EQ(attend(names).exit_code, 0);
+}
+
 TEST_F(Attend, APartialFileThatIsALinkIsReplacedNotFollowed) {
   save(in, small());
   const std::string other = scratch.file("other");

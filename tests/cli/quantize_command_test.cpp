@@ -145,6 +145,20 @@ TEST_F(Quantize, NamesWhatIsMissing) {
   EXPECT_EQ(run_tool({"quantize", in, "-o", in}).exit_code, 2);
 }
 
+TEST_F(Quantize, RefusesToWriteTwoTensorsOfOneName) {
+  save(in, {"q", "k", "v", "q_scale", "k_shift"});
+  for (const auto& [name, options] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"q", {"--k", "q"}},
+           {"q_scale", {"--v", "q_scale"}},
+           {"k_shift", {"--v", "k_shift", "--means"}}}) {
+    const Outcome refused = quantize(options);
+    EXPECT_EQ(refused.exit_code, 2) << refused;
+    EXPECT_THAT(refused.err, HasSubstr("two tensors '" + name + "'"));
+    EXPECT_EQ(refused.out, "") << "no layer was run";
+  }
+  EXPECT_EQ(quantize({"--v", "k_shift"}).exit_code, 0) << "without means there is no shift";
+}
+
 TEST_F(Quantize, AnInputThatHasTheNameOfTheUnfinishedOutputIsNotRemoved) {
   in = out + ".partial";
   save(in, {"q", "k", "v"});
