@@ -133,12 +133,14 @@ class Arguments {
     return value == -1 && table.error_occurred() != nullptr ? fail() : value;
   }
 
+  /// Not one that only rounding makes 0, which stands for a default.
   float real() {
     Object* object = next();
     if (object == nullptr) return 0;
     const double value = table.as_double(object);
-    return value == -1 && table.error_occurred() != nullptr ? static_cast<float>(fail())
-                                                            : static_cast<float>(value);
+    const bool is_number = value != -1 || table.error_occurred() == nullptr;
+    const auto rounded = static_cast<float>(value);
+    return is_number && (rounded != 0 || value == 0) ? rounded : static_cast<float>(fail());
   }
 
   bool at_end() const { return left_ == 0; }

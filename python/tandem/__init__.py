@@ -10,7 +10,7 @@ from ._decode import DecodeWorkspace, decode, decode_plan
 from ._eight_bit import as_scales, quantize, score_amplitude
 from ._library import EIGHT_BITS, ForwardArgs, Info, TandemError, check, library
 from ._merge import merge
-from ._options import (as_backend, as_mask, as_number, as_scale, as_sinks, as_slopes, as_study, as_tree, check_eight_bit,
+from ._options import (as_backend, as_mask, as_number, as_scale, as_sinks, as_slopes, as_softcap, as_study, as_tree, check_eight_bit,
                        check_together, pointer_to, sized)
 from ._varlen import forward_varlen
 
@@ -77,7 +77,7 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     lse = arrays.empty_float((*q.shape[:3], 1)) if return_lse else None
 
     args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window, chunk)), scale=as_scale(scale),
-                 softcap=as_number("softcap", softcap), study=pointer_to(as_study(study)),
+                 softcap=as_softcap(softcap), study=pointer_to(as_study(study)),
                  scales=pointer_to(as_scales(arrays, descales | shifts, descale_block, values_by_column, _terms_of(q, v, values_by_column),
                                              qk_amplitude)),
                  sinks=as_sinks(arrays, sinks, q.shape[2]),

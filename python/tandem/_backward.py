@@ -5,7 +5,7 @@ import ctypes
 
 from ._arrays import arrays_of, check_kinds, check_ranks, describe
 from ._library import FLOATS, BackwardArgs, check, invalid, library
-from ._options import as_backend, as_mask, as_number, as_scale, as_sinks, check_together, pointer_to, sized
+from ._options import as_backend, as_mask, as_scale, as_sinks, as_softcap, check_together, pointer_to, sized
 from ._varlen import as_varlen, packed
 
 
@@ -32,7 +32,7 @@ def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, s
     read = {"q": q, "k": k, "v": v, "out": out, "dout": dout, "lse": lse}
     options = sized(BackwardArgs, backend=as_backend(backend), deterministic=int(bool(deterministic)),
                     mask=pointer_to(as_mask(causal, window)), scale=as_scale(scale),
-                    softcap=as_number("softcap", softcap))
+                    softcap=as_softcap(softcap))
     return _differentiate(arrays, read, gradients, {"dlse": dlse, "sinks": sinks, "dsinks": dsinks}, options)
 
 
@@ -61,7 +61,7 @@ def backward_varlen(q, k, v, out, lse, dout, *, dlse=None, cu_seqlens_q=None, cu
     varlen = as_varlen(arrays, q, lengths, {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k})
     options = sized(BackwardArgs, backend=as_backend(backend), deterministic=int(bool(deterministic)),
                     mask=pointer_to(as_mask(causal, window)), scale=as_scale(scale),
-                    softcap=as_number("softcap", softcap), varlen=pointer_to(varlen))
+                    softcap=as_softcap(softcap), varlen=pointer_to(varlen))
     return _differentiate(arrays, read, gradients, {"dlse": dlse, "sinks": sinks, "dsinks": dsinks}, options)
 
 

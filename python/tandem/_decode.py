@@ -7,7 +7,7 @@ import inspect
 from ._arrays import arrays_of, check_kinds, check_ranks, describe, table
 from ._eight_bit import as_cache_scales
 from ._library import FLOATS, Cache, DecodeArgs, SharedPrefixes, TandemTypeError, check, invalid, library
-from ._options import (as_backend, as_int64, as_mask, as_number, as_rotary, as_scale, as_sinks, as_slopes, as_study, as_tables,
+from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_slopes, as_softcap, as_study, as_tables,
                        as_tree, check_eight_bit, check_new, check_together, pointer_to, sized)
 
 _OF_CACHES = "entries or pages, tokens, h, d"
@@ -77,7 +77,7 @@ class _Step:
                  k_descale=None, v_descale=None, alibi_slopes=None, tree=None, hadamard=None,
                  qv=None, cu_prefix_groups=None, prefix_lengths=None):
         args = sized(DecodeArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window, chunk)),
-                     scale=as_scale(scale), softcap=as_number("softcap", softcap),
+                     scale=as_scale(scale), softcap=as_softcap(softcap),
                      split_size=as_int64("split_size", split_size), study=pointer_to(as_study(study)))
         self.arrays = arrays = arrays_of(q)
         check_kinds(arrays, {"q": q, "k_cache": k_cache, "v_cache": v_cache})

@@ -67,6 +67,14 @@ def as_scale(scale):
     return number
 
 
+def as_softcap(softcap):
+    """The C interface's softcap, where 0 stands for none and so is not what a smaller number becomes."""
+    number = as_number("softcap", softcap)
+    if 0 < abs(number) <= _HALF_THE_LEAST:
+        raise invalid(f"softcap is {softcap}, which is 0 in float32; it has to be > 0 there, or 0 for none")
+    return number
+
+
 def as_pair(name, value, parts):
     """The two of an option that has two parts; what these are in words."""
     try:

@@ -6,7 +6,7 @@ import ctypes
 from ._arrays import arrays_of, check_kinds, check_ranks, describe, table
 from ._block_list import arrays_of_list, as_block_list
 from ._library import ForwardArgs, Varlen, check, invalid, library
-from ._options import (as_backend, as_int64, as_mask, as_number, as_rotary, as_scale, as_sinks, as_slopes, as_tables, as_tree,
+from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_slopes, as_softcap, as_tables, as_tree,
                        check_new, check_together, pointer_to, sized)
 
 
@@ -118,7 +118,7 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     if page_table is not None:
         _set_pages(arrays, varlen, page_table)
     args = sized(ForwardArgs, backend=as_backend(backend), mask=pointer_to(as_mask(causal, window, chunk)),
-                 scale=as_scale(scale), softcap=as_number("softcap", softcap), varlen=pointer_to(varlen),
+                 scale=as_scale(scale), softcap=as_softcap(softcap), varlen=pointer_to(varlen),
                  sinks=as_sinks(arrays, sinks, q.shape[-2]), tree=as_tree(arrays, tree, q.shape[:-2]),
                  block_list=pointer_to(as_block_list(arrays, block_list, (batch, _most_queries(varlen, q), q.shape[-2]))),
                  **as_slopes(arrays, alibi_slopes, batch, q.shape[-2]))

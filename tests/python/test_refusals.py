@@ -48,6 +48,8 @@ class Refusals(unittest.TestCase):
         call("softcap is None; it has to be a number", softcap=None)
         call("softcap is 'x'; it has to be a number", softcap="x")
         call("softcap is -1; it has to be finite and > 0, or 0", softcap=-1)
+        call("softcap is 1e-46, which is 0 in float32; it has to be > 0 there, or 0 for none", softcap=1e-46)
+        call("softcap is -1e-46, which is 0 in float32", softcap=-1e-46)
         call("scale is 'x'; it has to be a number, or None", scale="x")
         call("scale is inf; .* or None for 1 / sqrt", scale=float("inf"))
         call("scale is 1e-60; it has to be > 0, or None", scale=1e-60)
@@ -98,7 +100,9 @@ class OfNumpy(Refusals):
             call("study.block_m is 'x'; it has to be a whole number", study={"block_m": "x"})
             call("study.block_m is 4294967360; it has to fit in 32 bits", study={"block_m": 2**32 + 64})
             call("study is 3; it has to be a dict of overlap", study=3)
-        self.assert_refused("softcap is None", tandem.backward, *[self.k] * 4, zeros(2, 8, 2), self.k, softcap=None)
+        for words, softcap in (("softcap is None", None), ("softcap is 1e-46, which", 1e-46)):
+            for call in (tandem.backward, tandem.backward_varlen):
+                self.assert_refused(words, call, *[self.k] * 4, zeros(2, 8, 2), self.k, softcap=softcap)
         self.assert_refused("head_dim is 0; it has to be 1 or more", tandem.score_amplitude, 0)
         self.assert_refused("head_dim is 'x'; it has to be a whole", tandem.score_amplitude, "x")
         self.assert_refused("amplitude is None; it has to be a number", tandem.quantize, self.k, dtype="int8", amplitude=None)
@@ -234,6 +238,8 @@ class OfTorch(Refusals):
         self.assert_refused("block is 'x'", tt.quantize, self.k, block="x")
         self.assert_refused("amplitude is None", tt.quantize, self.k, amplitude=None)
         q8 = self.q.to(torch.float8_e4m3fn)
+        self.assert_refused("softcap is 1e-46, which", tt.attention_eight_bit, q8, q8, q8, softcap=1e-46)
+        self.assert_refused("softcap is 1e-46, which", flash.flash_attn_func, self.q, self.k, self.k, softcap=1e-46)
         self.assert_refused("qk_amplitude is 'x'", tt.attention_eight_bit, q8, q8, q8, qk_amplitude="x")
         self.assert_refused("dtype is torch.int8; allowed are bfloat16", tt.attention_eight_bit, q8, q8, q8, dtype=torch.int8)
 

@@ -13,7 +13,7 @@ import torch
 
 from .._arrays import TorchTensors, chosen_dtype, torch_name
 from .._library import EIGHT_BITS, FLOATS, UNLIMITED
-from .._options import as_int64, as_number, as_scale, as_sides, as_tables, check_eight_bit, check_new
+from .._options import as_int64, as_number, as_scale, as_sides, as_softcap, as_tables, check_eight_bit, check_new
 from . import _call, _native, _ops
 
 __all__ = ["attention", "attention_eight_bit", "attention_varlen", "decode", "merge", "quantize"]
@@ -116,7 +116,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, re
             return (out, lse) if return_lse else out
     if deterministic is None:
         deterministic = _is_deterministic()
-    options = left, right, scale, as_number("softcap", softcap), deterministic, sinks
+    options = left, right, scale, as_softcap(softcap), deterministic, sinks
     if plain and _transforms() is None and (q.is_cuda or q.is_cpu):
         out, lse = _eagerly((q, k, v), options, return_lse)
     else:
@@ -152,7 +152,7 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
             q, k, v, (*lengths, max_seqlen_q, max_seqlen_k, left, right, scale, softcap), extras, return_lse)
         if out is not None:
             return (out, lse) if return_lse else out
-    options = left, right, scale, as_number("softcap", softcap)
+    options = left, right, scale, as_softcap(softcap)
     max_seqlen_q, max_seqlen_k = as_int64("max_seqlen_q", max_seqlen_q), as_int64("max_seqlen_k", max_seqlen_k)
     if is_bare:
         if deterministic is None:
@@ -205,7 +205,7 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
         if out is not None:
             return (out, lse) if return_lse else out
     options = (lengths, page_table, batch_index, cos, sin, rotary_interleaved, left, right, scale,
-               as_number("softcap", softcap), as_int64("split_size", split_size), sinks, k_descale, v_descale,
+               as_softcap(softcap), as_int64("split_size", split_size), sinks, k_descale, v_descale,
                as_int64("chunk", chunk), alibi_slopes, tree, None if hadamard is None else as_int64("hadamard", hadamard), qv,
                cu_prefix_groups, prefix_lengths)
     if k_new is None:
@@ -246,7 +246,7 @@ def attention_eight_bit(q, k, v, *, q_descale=None, k_descale=None, v_descale=No
                                   values_by_column=True, causal=True)
     """
     left, right = as_sides(causal, window)
-    scores = left, right, as_scale(scale), as_number("softcap", softcap)
+    scores = left, right, as_scale(scale), as_softcap(softcap)
     out, lse = torch.ops.tandem.forward_eight_bit(
         q, k, v, q_descale, k_descale, v_descale, as_int64("descale_block", descale_block), values_by_column, *scores,
         _dtype_of(dtype, FLOATS), as_number("qk_amplitude", qk_amplitude), v_shift, q_dot_k_shift)
