@@ -142,6 +142,18 @@ class Forward(OnEveryDevice):
             meta = attention(*(x.to("meta") for x in (q, k, v)))
             self.assertEqual((meta.shape, meta.stride()), (out.shape, out.stride()))
 
+    def test_tensors_whose_columns_are_not_contiguous_are_copied(self):
+        for device in DEVICES:
+            q, k, v = self.tensor(device, 2, 6, 4, 64), self.tensor(device, 2, 9, 2, 64), self.tensor(device, 2, 9, 2, 64)
+            turned = [x.transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k, v)]
+            for options in ({"chunk": 4}, {"alibi_slopes": torch.rand(4, device=device)},
+                            {"tree": torch.ones(2, 6, dtype=torch.int64, device=device)}):
+                for call in (attention, lambda *x, **own: attention_varlen(*x, seqused_k=self.numbers(device, 9, 5), **own)):
+                    self.assertTrue(torch.equal(call(*turned, **options), call(q, k, v, **options)))
+            keys = self.tensor(device, 2, 1, 2, 64)
+            with self.assertRaisesRegex(tandem.TandemError, "k.stride"):  # nothing would be appended
+                attention_varlen(q, *turned[1:], seqused_k=self.numbers(device, 3, 5), k_new=keys, v_new=keys)
+
     def test_what_has_no_gradient_says_so(self):
         q, k, v = (self.tensor("cpu", 1, 6, 2, 16).requires_grad_() for _ in "qkv")
         for options in ({"chunk": 4}, {"alibi_slopes": torch.ones(2)}, {"tree": torch.ones(1, 6, dtype=torch.int64)}):

@@ -183,7 +183,9 @@ def _forward_cache(q, k, v, *rest, new=(None, None, None)):
         return here
     cu_seqlens_q, cu_seqlens_k, seqused_k, page_table = lengths
     k_new, v_new, cu_seqlens_k_new = new
-    if k_new is not None:
+    if k_new is None:
+        k, v = rows_contiguous(k), rows_contiguous(v)
+    else:
         torch.autograd.graph.increment_version((k, v))
     return tandem.forward_varlen(rows_contiguous(q), k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                                  seqused_k=seqused_k, page_table=page_table, max_seqlen_q=max_q, max_seqlen_k=max_k,
