@@ -131,6 +131,8 @@ def _chunked(q, k, v, options):
     chunk, sk = options.chunk, k.shape[1]
     shift = sk - q.shape[1]  # query i stands at position i + shift
     first = max(shift, 0)
+    if first == sk:  # there is no key or no query
+        return _plain(q, k, v, options)
     whole_begin = min(-(-first // chunk) * chunk, sk)
     whole_end = max(sk // chunk * chunk, whole_begin)
     pieces = [_blind(q, first - shift)] if first > shift else []
@@ -144,8 +146,6 @@ def _chunked(q, k, v, options):
             pieces.append((out.reshape(own[0].shape), lse.reshape(own[0].shape[:3])))
         else:
             pieces.append(_plain(*own, options))
-    if not pieces:
-        return _plain(q, k, v, options)  # nothing at all
     return tuple(torch.cat(parts, dim=1) for parts in zip(*pieces))
 
 

@@ -78,6 +78,15 @@ class FixedLengthTest(FlashTest):
                 for gradient, wanted in zip(ours, theirs):
                     self.assert_near(gradient, wanted)
 
+    def test_gradients_are_zeros_where_there_is_no_key(self):
+        starts = torch.tensor([0, 3, 5], dtype=torch.int32)
+        for chunk in (0, 4):
+            q, k = torch.randn(1, 5, 2, 16, requires_grad=True), torch.randn(1, 0, 2, 16, requires_grad=True)
+            for out in (flash.flash_attn_func(q, k, k, attention_chunk=chunk),
+                        flash.flash_attn_varlen_func(q[0], k[0], k[0], starts, torch.zeros_like(starts), 3, 0,
+                                                     attention_chunk=chunk)):
+                self.assertFalse(any(x.any() for x in (out, *torch.autograd.grad(out.sum(), (q, k)))))
+
     def test_slopes_of_heads_or_of_sequences_and_heads(self):
         q, k, v = torch.randn(2, 9, 4, 16), torch.randn(2, 21, 2, 16), torch.randn(2, 21, 2, 24)
         for slopes in (torch.rand(4), torch.rand(2, 4)):
