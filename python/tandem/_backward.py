@@ -27,6 +27,7 @@ def backward(q, k, v, out, lse, dout, *, dlse=None, causal=False, window=None, s
     """
     arrays = arrays_of(q)
     check_kinds(arrays, {"q": q, "k": k, "v": v})
+    check_ranks({"q": q, "k": k, "v": v})
     gradients = {name: arrays.empty(like.shape) if x is None else x
                  for name, x, like in (("dq", dq, q), ("dk", dk, k), ("dv", dv, v))}
     read = {"q": q, "k": k, "v": v, "out": out, "dout": dout, "lse": lse}
@@ -68,8 +69,7 @@ def backward_varlen(q, k, v, out, lse, dout, *, dlse=None, cu_seqlens_q=None, cu
 def _differentiate(arrays, read, gradients, extras, args):
     """gradients, filled, and those of sinks. extras: dlse, sinks and dsinks, each maybe None. args: the rest of the call."""
     dlse, sinks, dsinks = extras["dlse"], extras["sinks"], extras["dsinks"]
-    q, results = read["q"], dict(gradients)
-    heads = q.shape[-2] if q.ndim == 4 or args.varlen else 0
+    results, heads = dict(gradients), read["q"].shape[-2]
     if dlse is not None:
         read["dlse"] = dlse
     if dsinks is not None and sinks is None:

@@ -224,6 +224,7 @@ _ARGUMENTS = {r"\bscales\.(qk_amplitude|v_shift|q_dot_k_shift)\b": r"\1", r"\bsc
               r"\bprefixes\.groups\b": "the length of prefix_lengths", r"\bprefixes\.cu_sequences\b": "cu_prefix_groups",
               r"\bprefixes\.lengths\b": "prefix_lengths", r"\bblock_list\.slots\b": "block_list.blocks.shape[3]",
               r"\brotary\.cos\b": "rotary[0]", r"\brotary\.sin\b": "rotary[1]",
+              r"\brotary\.positions\b": "rotary[0].shape[0]",
               r"\b(\w+)\.data is NULL, but (\w+)\.data is not\b": r"\2 is given, but \1 is not",
               r"(?<=\w)\.data\b(?= is NULL)": "", r"(?<=[\w\]])\.data\b": "'s address",
               r"\bTANDEM_(BACKEND|OVERLAP|TURN|DECODE)_([A-Z0-9_]+)": _quoted_choice,

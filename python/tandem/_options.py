@@ -106,8 +106,11 @@ def both_or_neither(names, first, second, why):
         raise invalid(f"{given} is given, but {missing} is not; {why}")
 
 
-def check_new(k_new, v_new, names=("k_new", "v_new")):
+def check_new(k_new, v_new, names=("k_new", "v_new"), starts=None):
+    """starts: cu_seqlens_k_new, where a call has it."""
     both_or_neither(names, k_new, v_new, "append both keys and values, or neither")
+    if k_new is None and starts is not None:
+        raise invalid("cu_seqlens_k_new is given, but k_new is not; it says where k_new's sequences begin")
 
 
 def as_tables(rotary):

@@ -35,6 +35,7 @@ def _batch(cu_seqlens_q, cu_seqlens_k, seqused_k, q):
 def as_varlen(arrays, q, lengths, bounds, **own):
     """The C interface's struct. lengths: cu_seqlens_q, cu_seqlens_k and seqused_k by their names; bounds: the same of
     max_seqlen_q and max_seqlen_k, and own of what a call has besides."""
+    check_ranks({name: x for name, x in lengths.items() if x is not None}, (1,), "numbers")
     batch = _batch(**lengths, q=q)
     count = {"cu_seqlens_q": batch + 1, "cu_seqlens_k": batch + 1, "seqused_k": batch}
     return sized(Varlen, batch=batch, **{name: as_int64(name, x) for name, x in bounds.items()},
@@ -93,7 +94,7 @@ def forward_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=N
     arrays = arrays_of(q)
     check_kinds(arrays, {"q": q, "k": k, "v": v})
     check_ranks({"q": q, "k": k, "v": v}, (3, 4), "rows, h, d or b, s, h, d")
-    check_new(k_new, v_new)
+    check_new(k_new, v_new, starts=cu_seqlens_k_new)
     out = arrays.empty((*q.shape[:-1], v.shape[-1])) if out is None else out
     tensors = {"q": q, "k": k, "v": v, "out": out}
     lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_k": seqused_k}

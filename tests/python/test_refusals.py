@@ -66,10 +66,15 @@ class Refusals(unittest.TestCase):
             call(f"{given} is given, but {missing} is not; append both", **{given: new})
 
     @staticmethod
+    def refuse_starts_without_keys(call, starts):
+        call("cu_seqlens_k_new is given, but k_new is not; it says where k_new's", cu_seqlens_k_new=starts)
+
+    @staticmethod
     def refuse_tables(call, angles):
         call("rotary has 1 parts; it has to be .cos, sin.", rotary=(angles,))
         call("rotary has 3 parts; it has to be .cos, sin.", rotary=(angles,) * 3)
         call("rotary is .cos, None.; it has to be .cos, sin.", rotary=(angles, None))
+        call("rotary.0..shape.0. is 0; the tables need 1 row", rotary=(angles[:0], angles[:0]))
 
 
 class OfNumpy(Refusals):
@@ -134,6 +139,10 @@ class OfNumpy(Refusals):
         self.assert_refused("v has 0 dimensions; 4", tandem.forward, self.q, self.k, v)
         self.assert_refused("v has 0 dimensions; 3 or 4", tandem.forward_varlen, self.q, self.k, v)
         self.assert_refused("q has 0 dimensions; 3 or 4", tandem.forward_varlen, v, self.k, self.k)
+        for name in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k"):
+            self.varlen(f"{name} has 0 dimensions; 1 are needed", **{name: np.array(3, np.int32)})
+        rows = self.q[:, 0, 0]
+        self.assert_refused("q has 2 dimensions; 4", tandem.backward, *[rows] * 6, sinks=zeros(2))
         self.assert_refused("v_cache has 0 dimensions; 4", tandem.decode, self.q, self.k, v, self.lengths)
         self.assert_refused("q and v are arrays of different kinds", tandem.forward, self.q, self.k, [1])
         self.assert_refused("q and k_cache are arrays of different", tandem.decode, self.q, [1], self.k, self.lengths)
@@ -150,6 +159,7 @@ class OfNumpy(Refusals):
     def test_keys_without_values_are_not_appended(self):
         for call in (self.over_a_cache, self.decode):
             self.refuse_keys_without_values(call, self.k[:, :1])
+        self.refuse_starts_without_keys(self.over_a_cache, self.starts)
 
     def test_options_that_steps_do_not_have_are_named(self):
         self.decode("decode has no argument soft_cap; allowed are k_new, .*, and workspace$", soft_cap=1)
@@ -246,6 +256,7 @@ class OfTorch(Refusals):
     def test_keys_without_values_are_not_appended(self):
         for call in (self.over_a_cache, self.decode):
             self.refuse_keys_without_values(call, self.k[:, :1])
+        self.refuse_starts_without_keys(self.over_a_cache, self.starts)
         for given, missing in ("kv", "vk"):
             for heads in (4, 2):
                 self.assert_refused(f"{given} is given, but {missing} is not; append both", flash.flash_attn_with_kvcache,

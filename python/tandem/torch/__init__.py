@@ -142,7 +142,7 @@ def attention_varlen(q, k, v, *, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k
     is_bare = (k_new is None and v_new is None and cu_seqlens_k_new is None and leftpad_k is None and batch_index is None
                and rotary is None and alibi_slopes is None and tree is None and not chunk and not split_size)
     if not is_bare:
-        check_new(k_new, v_new)
+        check_new(k_new, v_new, starts=cu_seqlens_k_new)
     cos, sin = (None, None) if rotary is None else as_tables(rotary)
     new, cache = (k_new, v_new, cu_seqlens_k_new), (leftpad_k, batch_index, cos, sin, rotary_interleaved)
     extras = _native.NO_EXTRAS if is_bare and sinks is None else (*new, *cache, chunk, sinks, alibi_slopes, tree,
