@@ -63,6 +63,8 @@ class NumpyArrays(_Arrays):
         """Why the bytes of x are not its values; None where they are."""
         if not x.dtype.isnative:
             return "is of foreign byte order; pass {0}.astype({0}.dtype.newbyteorder('='))"
+        if isinstance(x, self._numpy.ma.MaskedArray):
+            return "has a mask, which Tandem does not see; pass {0}.filled(value)"
 
     def bounds(self, x):
         """The least and the greatest element, None of no elements or where asking would wait for a device."""

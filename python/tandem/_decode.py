@@ -113,9 +113,19 @@ class _Step:
         for name, value in as_slopes(arrays, alibi_slopes, q.shape[0], heads).items():
             setattr(args, name, value)
         args.prefixes = pointer_to(_prefixes(arrays, tensors))
-        if plan is not None:
-            args.plan = arrays.pointer(plan)
         self.args = args
+        if plan is not None:
+            self._take_plan(plan)
+
+    def _take_plan(self, plan):
+        """A shorter one would be read beyond its end."""
+        address, (given,), _ = table(self.arrays, "plan", plan, ("uint8",), ("bytes",))
+        needed = ctypes.c_size_t()
+        with self.arrays.stream():
+            check(library().tandem_decode_plan_size(ctypes.byref(self.args), ctypes.byref(needed)))
+        if given < needed.value:
+            raise invalid(f"plan has {given} bytes; this step's has {needed.value} or more: make it by decode_plan")
+        self.args.plan = address
 
     def call(self, query, run, memory):
         """Runs `run` with as much memory as `query` asks for, from memory(size)."""

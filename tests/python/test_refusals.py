@@ -6,6 +6,7 @@ import copy
 import pickle
 import re
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -165,6 +166,24 @@ class OfNumpy(Refusals):
         self.decode("decode has no argument soft_cap; allowed are k_new, .*, and workspace$", soft_cap=1)
         self.assert_refused("decode_plan has no argument workspace; allowed are k_new", tandem.decode_plan, self.q, self.k,
                             self.k, self.lengths, workspace=tandem.DecodeWorkspace())
+
+    def test_a_plan_is_what_decode_plan_makes(self):
+        def asks_for(_, size):
+            size._obj.value = 300
+            return 0
+        with unittest.mock.patch.object(tandem._library.library(), "tandem_decode_plan_size", asks_for):
+            self.decode("plan has 299 bytes; this step's has 300 or more: make it by decode_plan", plan=zeros(299, dtype=np.uint8))
+            self.decode("plan is int32; allowed are uint8", plan=zeros(300, dtype=np.int32))
+            self.decode("plan has 2 dimensions; 1 are needed .bytes", plan=zeros(300, 1, dtype=np.uint8))
+            self.decode(r"plan has strides \(2,\); the last one has to be 1", plan=zeros(600, dtype=np.uint8)[::2])
+
+    def test_masks_of_arrays_are_not_ignored(self):
+        masked = np.ma.array(self.k, mask=self.k == 0)
+        words = "has a mask, which Tandem does not see; pass"
+        self.assert_refused(f"k {words} k.filled.value.$", tandem.forward, self.q, masked, self.k)
+        self.assert_refused(f"q {words}", tandem.decode, np.ma.array(self.q), self.k, self.k, self.lengths)
+        self.assert_refused(f"lengths {words}", tandem.decode, self.q, self.k, self.k, np.ma.array(self.lengths))
+        self.assert_refused(f"o_parts {words}", tandem.merge, masked[None], zeros(1, 2, 8, 2))
 
     def test_what_only_8_bits_have_is_named(self):
         self.forward("values_by_column is given, but q is float32; it is for", values_by_column=True)
