@@ -2,6 +2,7 @@
 """tandem.torch's calls by ctypes, whose arguments stay prepared from call to call: what a first call refuses is refused
 behind a right call of almost the same arguments too."""
 
+import ctypes
 import unittest
 import unittest.mock
 
@@ -42,6 +43,15 @@ class Prepared(unittest.TestCase):
                      lambda: call(cos, sin[:, :16]), lambda: call(cos, sin.half())]
             with unittest.mock.patch.object(_native, "decode", None):
                 self.assert_refused_cold_and_warm(lambda: call(cos, sin), [("cosines and sines have to be of one shape", x) for x in wrong])
+
+    def test_calls_of_a_device_keep_the_interpreter_s_lock(self):
+        """Steps of one stream share scratch memory: two threads must not enqueue their kernels among one another."""
+        for backend, keeps in (("hopper", True), ("cpu", False)):
+            call, _ = _call._functions("decode", tandem._library.BACKENDS[backend])
+            self.assertEqual(bool(call._flags_ & ctypes._FUNCFLAG_PYTHONAPI), keeps)
+            self.assertNotEqual(call(None, None, 0, None), 0)
+            with self.assertRaisesRegex(tandem.TandemError, "args is None"):
+                tandem._library.check(call(None, None, 0, None))
 
     def test_gradients_look_at_the_log_sum_exp_and_its_gradient(self):
         for device in DEVICES:

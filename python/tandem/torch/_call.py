@@ -54,7 +54,7 @@ class _Prepared:
             self.words[field.offset // 8] = self.address + at
             self.groups[field] = at // 8
             at += _aligned(group.size)
-        self.call, query = _functions(function)
+        self.call, query = _functions(function, backend=fields[0])
         size = ctypes.c_size_t()
         check(query(self.address, ctypes.byref(size)))
         self.workspace_bytes = size.value
@@ -78,10 +78,13 @@ class _Prepared:
         check(self.call(self.address, address, size, stream))
 
 
-def _functions(name):
-    """tandem_`name` and tandem_`name`_workspace, which take addresses."""
+def _functions(name, backend):
+    """tandem_`name` and tandem_`name`_workspace, which take addresses. Where the first only enqueues it keeps the
+    interpreter's lock, as libtandem_python does: steps of one stream share scratch memory, also those of two threads, so
+    the kernels of one must not come between those of the other."""
     lib = library()
-    run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    make = ctypes.CFUNCTYPE if backend == BACKENDS["cpu"] else ctypes.PYFUNCTYPE
+    run = make(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
     query = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     return run((f"tandem_{name}", lib)), query((f"tandem_{name}_workspace", lib))
 
