@@ -264,7 +264,7 @@ TEST(DecodeCost, WarpgroupsInTurnsServeStepsThatTheyMakeFaster) {
   expect_served_where_faster(rows, [](const DecodeVariant& v) { return v.turns > 1; });
 }
 
-// bench/results/h100/2026-11-27/decode-three.csv and .txt, but for steps whose streams have blocks of their own.
+// bench/results/h100/2026-11-27/decode-three.csv and .txt, but for steps whose streams now have own blocks.
 TEST(DecodeCost, ThreeBlocksOfAMultiprocessorServeStepsThatTheyMakeFaster) {
   const std::vector<TimedChoice> rows{
       {{.batch = 42, .group = 6, .kv_heads = 8, .head_dim = 64, .capacity = 210}, 11.67, 10.27},
