@@ -266,7 +266,8 @@ typedef struct tandem_decode_args {
   int64_t split_size; /* 0: keys are split for speed. A multiple of 64: fixed splits of that many keys, so
                          that a sequence's result is the same to the bit in any batch. The CPU's always is */
   const void* plan; /* what tandem_decode_plan made for the same shapes and lengths; NULL: this call balances
-                       for itself */
+                       for itself. With other lengths o and lse may hold anything, and the workspace has to be
+                       zeroed again */
   const tandem_study* study; /* NULL: the kernel that measures best */
   const float* sinks; /* q_heads numbers in the memory of the backend, NULL: none. As in tandem_forward_args;
                          a query that sees no other key gets o = 0 and lse = the sink */

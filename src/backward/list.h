@@ -75,13 +75,19 @@ struct ListCounts {
             blocks_of_rows(s.unseen, part_rows),
             empty ? 0 : blocks_of_rows(s.seeing.q_len, args.visit_rows) * args.parts_of_visit};
   }
-  /// Adds those whose condition holds.
+  /// Adds those whose condition holds. Sequences that overlap may have more entries than an int counts: a
+  /// lane stops at more than any list has room for (has_room).
   TANDEM_DEVICE void add(const ListCounts& other, bool of_keys, bool of_queries, bool of_rows) {
-    key_tiles += of_keys ? other.key_tiles : 0;
-    query_tiles += of_queries ? other.query_tiles : 0;
-    seeing += of_rows ? other.seeing : 0;
-    unseeing += of_rows ? other.unseeing : 0;
-    unseen += of_rows ? other.unseen : 0;
+    const auto count = [](int& of_list, bool counts, int more) {
+      constexpr int most = (1 << 30) / static_cast<int>(hw::warp_size);
+      const int sum = of_list + (counts ? more : 0);
+      of_list = sum < most ? sum : most;
+    };
+    count(key_tiles, of_keys, other.key_tiles);
+    count(query_tiles, of_queries, other.query_tiles);
+    count(seeing, of_rows, other.seeing);
+    count(unseeing, of_rows, other.unseeing);
+    count(unseen, of_rows, other.unseen);
     parts += of_keys ? other.parts : 0;
   }
   /// Warp: of all lanes.

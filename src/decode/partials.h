@@ -60,7 +60,9 @@ TANDEM_DEVICE StreamParts parts_of(const DecodeArguments& args, const Scheduler&
                                    const WorkTile& work, int block) {
   const core::Shares& shares = scheduler.shares();
   const int team_blocks = scheduler.team_blocks(), member = scheduler.member();
-  const int first_team = shares.owner(work.stream_begin), last_team = shares.owner(work.stream_end - 1);
+  // Behind a plan of shorter sequences there are no teams.
+  const int first_team = shares.owner(work.stream_begin), end_team = shares.owner(work.stream_end - 1),
+            last_team = end_team < shares.blocks() ? end_team : shares.blocks() - 1;
   const int first_block = first_team * team_blocks + member, teams = last_team - first_team + 1;
   if (args.fixed_splits) {
     const auto place = [&](int unit) { return unit * team_blocks + member; };

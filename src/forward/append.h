@@ -31,7 +31,7 @@ TANDEM_DEVICE int count_begun(const std::int32_t* cu_seqlens, int first, int ste
 }
 
 /// Warp: whose the row of packed ones is, of the last sequence that begins at it or before. 32 numbers are
-/// looked at at a time.
+/// looked at at a time. Where they do not ascend it is one that has the row, or nobody's.
 TANDEM_DEVICE SequenceRow find_row(const std::int32_t* cu_seqlens, int sequences, int row) {
   int first = 0, past = sequences, step = 1;
   while (step * static_cast<int>(hw::warp_size) < past) step *= hw::warp_size;
@@ -42,7 +42,8 @@ TANDEM_DEVICE SequenceRow find_row(const std::int32_t* cu_seqlens, int sequences
     past = first + step < past ? first + step : past;
   }
   const int begin = hw::load_global(cu_seqlens + first), end = hw::load_global(cu_seqlens + first + 1);
-  return {row < end ? first : SequenceRow::none, row - (begin < 0 ? 0 : begin)};
+  const bool has_row = begin <= row && row < end;
+  return {has_row ? first : SequenceRow::none, row - (begin < 0 ? 0 : begin)};
 }
 
 /// A token of a tensor, and which piece of it a warp has.

@@ -103,6 +103,21 @@ TEST(AppendOnSim, WildNumbersLeadNowhere) {
   }
 }
 
+TEST(AppendOnSim, NewTokensOfListsThatDoNotAscendStayInTheCache) {
+  for (const KeyLayout keys : {KeyLayout::entries, KeyLayout::paged}) {
+    VarlenCase c;
+    c.q_lens = {4, 4, 4, 4}, c.k_lens = {64, 64, 64, 64}, c.new_lens = {10, 10, 10, 10};
+    c.new_packed = true, c.keys = keys;
+    SCOPED_TRACE(testing::Message() << c);
+    VarlenTensors tensors(c);
+    for (std::int32_t& page : tensors.page_table)
+      if (page < 0) page = -1;
+    tensors.cu_seqlens_new = {0, 100, 200, 5, 43}, tensors.seqused_k = {0, 0, 0, 0};
+    const hw::sim::Report report = simulate(tensors.problem());
+    EXPECT_TRUE(report.ok()) << report.text();
+  }
+}
+
 // Queries beyond their bound are left out, and so is what their rotation would write.
 TEST(AppendOnSim, BoundsOfQueriesHold) {
   VarlenCase c = many_sequences(KeyLayout::entries);

@@ -229,6 +229,18 @@ TEST(VarlenBackwardOnHopper, TouchesNothingElseWhereSequencesOverlap) {
   }
 }
 
+// As many as that are of no list's room, and no lists of an int's.
+TEST(VarlenBackwardOnHopper, CountsOfSequencesThatOverlapStopShortOfAnInt) {
+  constexpr int many = 1 << 22, lanes = 32;
+  backward::ListCounts counts{};
+  for (int i = 0; i < 1 << 12; ++i) counts.add({many, many, many, many, many, 0}, true, true, true);
+  for (const int count :
+       {counts.key_tiles, counts.query_tiles, counts.seeing, counts.unseeing, counts.unseen}) {
+    EXPECT_GE(std::int64_t{lanes} * count, std::int64_t{1} << 30);
+    EXPECT_LE(std::int64_t{lanes} * count, INT32_MAX);
+  }
+}
+
 TEST(VarlenBackwardOnHopper, EntriesOfOneRowMayHaveAnyStrideOfRows) {
   VarlenBackwardCase c = draw_case(narrow_variant(), 5);
   c.q_packed = c.k_packed = false;

@@ -10,7 +10,7 @@
 #include "tests/sim/decode_plan_cases.h"
 #include "tests/sim/decode_runs.h"
 #include "tests/sim/runs.h"
-#include "tests/support/random.h"
+#include "tests/support/host_tensor.h"
 
 namespace tandem::test {
 namespace {
@@ -98,7 +98,7 @@ DecodeCase case_for(std::int64_t head_dim, std::int64_t group) {
 
 TEST(DecodeOwnBlocks, EqualTheOracleWhereFewRunAtATime) {
   Workspace workspace;
-  for (const auto [head_dim, group] : {std::pair{64, 4}, {128, 16}}) {
+  for (const auto& [head_dim, group] : {std::pair{64, 4}, {128, 16}}) {
     const DecodeCase c = case_for(head_dim, group);
     SCOPED_TRACE(testing::PrintToString(c));
     const DecodeTensors before(c);

@@ -282,10 +282,12 @@ void expect_even_share(const decode::EvenShare& share, const DecodeProblem& p, c
   }
   if (const std::int64_t parts = std::min(units, grid.usual.teams / in_turn); parts > 1)
     others.push_back({ceil_div(units, parts), true});
+  if (share.of_own_blocks) others.push_back({units, false, true});
   bool found = false;
   for (const decode::EvenShare& other : others) {
     if (other.units < usual) continue;
-    found = found || (other.units == share.units && other.ends_with_streams == share.ends_with_streams);
+    found = found || (other.units == share.units && other.ends_with_streams == share.ends_with_streams &&
+                      other.of_own_blocks == share.of_own_blocks);
     EXPECT_LE(decode::step_us(p, v, grid, share), decode::step_us(p, v, grid, other)) << other.units;
   }
   EXPECT_TRUE(found) << share.units;
@@ -323,10 +325,11 @@ void expect_numbers(const decode::DecodeArguments& args, const DecodeProblem& p,
   EXPECT_EQ(args.fixed_splits, p.split_size > 0);
   EXPECT_EQ(args.overhead, p.split_size > 0 ? 0 : (64 * 1024 + block_bytes / 2) / block_bytes);
   EXPECT_EQ(args.min_share.value(), fewest_units(p, v));
-  expect_even_share({args.even_share.value(), args.shares_end_with_streams}, p, v, args);
   EXPECT_EQ(args.streams.value(), streams);
   const bool wide = v.query_rows > 16 || v.value_dim == 512;
   const bool known = decode::make_arguments(p, v, grid, nullptr).known_streams;  // also where a plan is made
+  const bool of_own_blocks = known && p.batch() * streams > grid.blocks();
+  expect_even_share({args.even_share.value(), args.shares_end_with_streams, of_own_blocks}, p, v, args);
   EXPECT_EQ(args.merges_apart, !known && p.split_size == 0 && wide && v.algorithm != Algorithm::plain &&
                                    p.capacity() > v.block_n);
   EXPECT_EQ(args.policy,
@@ -349,7 +352,9 @@ TEST(DecodePlans, AKernelIsToldWhatTheProblemSays) {
     const decode::GridShape grid = decode::grid_shape(p, v, 132);
     const auto record = decode::make_record(p, v, 132, workspace);
     EXPECT_EQ(record.variant, v);
-    EXPECT_EQ(record.blocks, grid.blocks());
+    const std::int64_t streams = p.batch() * Model{p}.streams(v);  // each may have a block
+    EXPECT_EQ(record.blocks,
+              record.arguments.known_streams && streams > grid.blocks() ? streams : grid.blocks());
     expect_tensors(record.arguments, p);
     expect_numbers(record.arguments, p, v, grid);
     EXPECT_EQ(static_cast<const void*>(record.arguments.plan), p.plan);

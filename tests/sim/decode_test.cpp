@@ -164,17 +164,6 @@ DecodeCase step_of(const DecodeVariant& variant, std::vector<std::int32_t> lengt
   return c;
 }
 
-// What it writes is nobody's business, but it ends, and stays in its tensors.
-TEST_P(DecodeSharesOnSim, AStepOfAPlanOfLongerSequencesEnds) {
-  DecodeCase c = step_of(GetParam(), std::vector<std::int32_t>(24, 100));
-  sim::Machine machine;
-  machine.multiprocessors = 3;
-  c.lengths.back() = 900;
-  std::vector<std::int32_t> plan = plan_of(GetParam(), DecodeTensors(c), workspace_, machine);
-  c.lengths.back() = 1;
-  run(GetParam(), c, workspace_, machine, plan);
-}
-
 TEST_P(DecodeSharesOnSim, AStreamsOverheadIsDealtOutWhereLengthsDiffer) {
   const int block = GetParam().block_n, overhead = GetParam().stream_overhead();
   const DecodeTensors ragged(step_of(GetParam(), {4 * block, 1, 0, block}));

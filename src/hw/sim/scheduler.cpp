@@ -424,6 +424,8 @@ Report launch(const LaunchConfig& config, const std::function<void()>& body) {
     record(Rule::unfinished, &machine.block.threads.front(),
            "ends, and nobody of the grid has waited for the one that it ran beside");
   for (Thread& thread : machine.block.threads) disown_registers(thread);
+  for (Block& block : machine.parked)  // of a launch that a fault has ended
+    for (Thread& thread : block.threads) disown_registers(thread);
   forget_block();
   machine.parked.clear();
   machine.config = nullptr;
