@@ -113,6 +113,9 @@ void change_factor(Args& args, Draws& draws) {
 inline void shrink(const tandem_tensor& t, const Arena& arena, int exponent) {
   const int dtype = number(t.dtype);
   if ((dtype != TANDEM_FP32 && dtype != TANDEM_BF16) || !lies_within(arena, t)) return;
+  const double rows =
+      static_cast<double>(t.shape[0]) * static_cast<double>(t.shape[1]) * static_cast<double>(t.shape[2]);
+  if (rows > static_cast<double>(arena.size())) return;  // they lie on one another, as many as one likes
   for_each_row(t, [&](std::int64_t, std::int64_t, std::int64_t, std::byte* row) {
     for (std::int64_t e = 0; e < t.shape[3]; ++e) {
       const std::size_t bytes = size_of(dtype), upper = sizeof(float) - bytes;
