@@ -403,7 +403,10 @@ TEST(Varlen, MistakesAreNamedAndLeaveOutputsUntouched) {
       {"varlen.v_new.data is NULL", [](Call& c) { c.varlen.k_new = c.args.k; }},
       {"varlen.cu_seqlens_k too", [](Call& c) { c.varlen.k_new = c.varlen.v_new = c.args.k; }},
       {"rotary.cos is NULL",
-       [](Call& c) { c.rotary.cos = nullptr, c.rotary.dim = 16, c.varlen.rotary = &c.rotary; }},
+       [](Call& c) {
+         c.rotary = {sizeof(tandem_rotary), nullptr, numbers, TANDEM_FP32, 1, 16, 0};
+         c.varlen.rotary = &c.rotary;
+       }},
       {"varlen.rotary.dim is 24",
        [](Call& c) {
          c.rotary = {sizeof(tandem_rotary), numbers, numbers, TANDEM_FP32, 1, 24, 0};
