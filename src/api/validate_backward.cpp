@@ -66,8 +66,7 @@ Status check_options_of_varlen(const tandem_varlen& varlen) {
 
 Status check_options(const Args& args) {
   if (Status s = check_backend(args.backend); !s.ok()) return s;
-  if (args.deterministic != 0 && args.deterministic != 1)
-    return invalid("deterministic is ", args.deterministic, "; it has to be 0 or 1");
+  if (Status s = check_switch("deterministic", args.deterministic); !s.ok()) return s;
   if (Status s = check_mask(args.own_mask); !s.ok()) return s;
   if (args.own_mask.chunk != 0)
     return {TANDEM_UNSUPPORTED,

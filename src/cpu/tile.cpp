@@ -287,11 +287,11 @@ BlockStep block_step(const core::ForwardProblem& p, const RowRange& rows, const 
 }
 
 /// The slopes of a panel that begins at `row_begin`, and where its rows stand.
-void take_slopes(const core::ForwardProblem& p, const Tile& tile, std::int64_t row_begin, std::int64_t block,
-                 BlockStep& step) {
+void take_slopes(const core::ForwardProblem& p, const Tile& tile, const ScoreRule& rule,
+                 std::int64_t row_begin, std::int64_t block, BlockStep& step) {
   step.biased = p.slopes.given();
   if (!step.biased) return;
-  const float unit = (ScoreRule(p).doubled ? 2 : 1) / (p.softcap > 0 ? p.softcap : p.scale);
+  const float unit = (rule.doubled ? 2 : 1) / (p.softcap > 0 ? p.softcap : p.scale);
   for (std::int64_t lane = 0; lane < static_cast<std::int64_t>(panel_rows); ++lane) {
     const std::int64_t row = std::min(row_begin + lane, tile.row_end - 1),
                        head = tile.kv_head * p.group() + row % p.group();
@@ -403,7 +403,7 @@ void compute_tile_of(const core::ForwardProblem& p, const Tile& tile, const Scra
           std::min<std::int64_t>(begin + static_cast<std::int64_t>(panel_rows), tile.row_end);
       BlockStep step = block_step(p, {tile.batch, begin, end}, block);
       step.finite = finite;
-      take_slopes(p, tile, begin, block.begin, step);
+      take_slopes(p, tile, work.rule, begin, block.begin, step);
       if (step.key_begin < step.key_end) {
         attend_block(work, panel_of(work, row), step);
       }

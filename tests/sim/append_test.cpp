@@ -84,6 +84,12 @@ void make_wild(VarlenTensors& t) {
   t.batch_index[9] = static_cast<std::int32_t>(t.k.view().shape[0]);
 }
 
+/// Slots of unused pages are read where lengths are wild.
+void name_unused_pages(VarlenTensors& t) {
+  for (std::int32_t& page : t.page_table)
+    if (page < 0) page = -1;
+}
+
 // The same goes to the same places as on the CPU, and nowhere else.
 TEST(AppendOnSim, WildNumbersLeadNowhere) {
   for (const KeyLayout keys : {KeyLayout::entries, KeyLayout::paged}) {
@@ -91,10 +97,7 @@ TEST(AppendOnSim, WildNumbersLeadNowhere) {
     SCOPED_TRACE(testing::Message() << c);
     VarlenTensors on_sim(c), on_cpu(c);
     make_wild(on_sim), make_wild(on_cpu);
-    for (VarlenTensors* tensors :
-         {&on_sim, &on_cpu})  // slots of unused pages are read where lengths are wild
-      for (std::int32_t& page : tensors->page_table)
-        if (page < 0) page = -1;
+    name_unused_pages(on_sim), name_unused_pages(on_cpu);
     const hw::sim::Report report = simulate(on_sim.problem());
     ASSERT_TRUE(report.ok()) << report.text();
     cpu::append(on_cpu.problem());
@@ -110,8 +113,7 @@ TEST(AppendOnSim, NewTokensOfListsThatDoNotAscendStayInTheCache) {
     c.new_packed = true, c.keys = keys;
     SCOPED_TRACE(testing::Message() << c);
     VarlenTensors tensors(c);
-    for (std::int32_t& page : tensors.page_table)
-      if (page < 0) page = -1;
+    name_unused_pages(tensors);
     tensors.cu_seqlens_new = {0, 100, 200, 5, 43}, tensors.seqused_k = {0, 0, 0, 0};
     const hw::sim::Report report = simulate(tensors.problem());
     EXPECT_TRUE(report.ok()) << report.text();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <span>
+#include <vector>
 
 #include "apps/sim/decode_sim.h"
 #include "decode/plan.h"
@@ -30,6 +31,18 @@ inline DecodeTensors run(const decode::DecodeVariant& variant, const DecodeCase&
   DecodeTensors tensors(c);
   run(variant, tensors, workspace, machine, plan);
   return tensors;
+}
+
+/// The plan of a step on the machine.
+inline std::vector<std::int32_t> plan_of(const decode::DecodeVariant& variant, const DecodeTensors& tensors,
+                                         Workspace& workspace, const sim::Machine& machine) {
+  const core::DecodeProblem problem = tensors.problem();
+  std::vector<std::int32_t> plan(decode::any_plan_bytes / sizeof(std::int32_t), -1);
+  const sim::DecodeMemory memory{workspace.of(decode::workspace_bytes(problem, variant)), tensors.page_table,
+                                 plan};
+  const hw::sim::Report report = sim::simulate_plan(problem, variant, memory, machine);
+  EXPECT_TRUE(report.ok()) << report.text();
+  return plan;
 }
 
 inline void expect_correct(const DecodeTensors& after, const DecodeTensors& before) {

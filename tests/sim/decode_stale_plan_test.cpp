@@ -23,14 +23,7 @@ struct PlannedStep {
   std::vector<std::int32_t> plan_of(const DecodeCase& c, Workspace& workspace,
                                     const sim::Machine& machine) const {
     const DecodeTensors tensors(c);
-    const core::DecodeProblem problem = tensors.problem();
-    const decode::DecodeVariant& variant = *decode::choose_variant(problem);
-    std::vector<std::int32_t> plan(decode::any_plan_bytes / sizeof(std::int32_t), -1);
-    const sim::DecodeMemory memory{workspace.of(decode::workspace_bytes(problem, variant)),
-                                   tensors.page_table, plan};
-    const hw::sim::Report report = sim::simulate_plan(problem, variant, memory, machine);
-    EXPECT_TRUE(report.ok()) << report.text();
-    return plan;
+    return test::plan_of(*decode::choose_variant(tensors.problem()), tensors, workspace, machine);
   }
 };
 

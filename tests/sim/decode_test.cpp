@@ -126,18 +126,6 @@ TEST_P(DecodeOnSim, EqualsTheOracleUnderEveryPolicy) {
   });
 }
 
-/// The plan of a step on the machine.
-std::vector<std::int32_t> plan_of(const DecodeVariant& variant, const DecodeTensors& tensors,
-                                  Workspace& workspace, const sim::Machine& machine) {
-  const core::DecodeProblem problem = tensors.problem();
-  std::vector<std::int32_t> plan(decode::any_plan_bytes / sizeof(std::int32_t), -1);
-  const sim::DecodeMemory memory{workspace.of(decode::workspace_bytes(problem, variant)), tensors.page_table,
-                                 plan};
-  const hw::sim::Report report = sim::simulate_plan(problem, variant, memory, machine);
-  EXPECT_TRUE(report.ok()) << report.text();
-  return plan;
-}
-
 TEST_P(DecodeSharesOnSim, APlanIsWhatEveryBlockFindsForItself) {
   DecodeCase c = test::draw_case(GetParam(), seed_for(GetParam(), 1));
   if (takes_second(GetParam())) {  // of three windows, with a sequence of several units
