@@ -47,12 +47,15 @@ Status check_scales(const QuantizeProblem& problem) {
 }
 
 QuantizeVariant variant_of(const QuantizeProblem& problem) {
+  const bool turns = problem.rotary.cos != nullptr;
+  const bool shifts = problem.shift.given() || problem.k_shift.given();
   return {hw::operand_of(problem.x.dtype),
           static_cast<int>(problem.head_dim()),
           problem.by_column,
           problem.to_integers() ? hw::Operand::int8 : hw::Operand::e4m3,
           problem.terms,
-          problem.rotary.cos != nullptr};
+          turns,
+          problem.hadamard && !problem.by_column && !turns && !shifts};
 }
 
 QuantizeArguments make_arguments(const QuantizeProblem& problem) {

@@ -42,14 +42,19 @@ struct alignas(16) PackedRows {
     return (rows / core::key_group * group_words + further_columns / 4) / 2;
   }
 };
-struct NoRows {};
+/// The matrix as the B operand of a panel's product: row n has what column product_column(n) of the output
+/// takes of the panel's columns, with their signs.
+using Matrix = tile::SharedTile<panel_columns, panel_columns>;
+
+struct None {};
 
 template <QuantizeVariant V>
 struct QuantizeShared {
   static constexpr int warps = V.threads() / hw::warp_size;
 
   Tile<V> x[V.stages()];
-  std::conditional_t<V.by_column, PackedRows<V.head_dim>, NoRows> packed[V.terms];
+  std::conditional_t<V.by_column, PackedRows<V.head_dim>, None> packed[V.terms];
+  std::conditional_t<V.products, Matrix, None> matrix[V.panels()];
   /// Of each warp. Tiles take turns, so that nobody waits before the next one's are written.
   float of_warp[2][warps];
   std::uint32_t signs[V.head_dim / chunk_columns];  ///< tile::chunk_signs

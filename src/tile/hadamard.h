@@ -10,14 +10,17 @@
 
 namespace tandem::tile {
 
-/// A chunk's signs, all positive where there is no matrix: those of word i of 16-bit elements at their upper
-/// bits, i bits lower.
-TANDEM_DEVICE std::uint32_t chunk_signs(const core::HadamardView& matrix, int column) {
-  const std::uint32_t signs = matrix.signs[column / 32] >> (column % 32);
+/// A chunk's signs, a bit for each column, where flip_packed_signs takes them: those of word i of 16-bit
+/// elements at their upper bits, i bits lower.
+TANDEM_DEVICE std::uint32_t spread_signs(std::uint32_t signs) {
   std::uint32_t spread = 0;
   TANDEM_UNROLL
   for (int i = 0; i < chunk_columns; ++i) spread |= (signs >> i & 1u) << ((i % 2 == 0 ? 15 : 31) - i / 2);
   return spread;
+}
+/// Those of the matrix, all positive where there is none.
+TANDEM_DEVICE std::uint32_t chunk_signs(const core::HadamardView& matrix, int column) {
+  return spread_signs(matrix.signs[column / 32] >> (column % 32));
 }
 TANDEM_DEVICE void flip_packed_signs(Chunk& chunk, std::uint32_t spread) {
   TANDEM_UNROLL
@@ -47,6 +50,20 @@ TANDEM_DEVICE void transform_chunk(float (&row)[chunk_columns]) {
   }
 }
 
+/// The butterflies between a thread's parts of a row, which lie as far apart as a power of two.
+template <int parts, int count>
+TANDEM_DEVICE void transform_parts(float (&row)[parts][count]) {
+  TANDEM_UNROLL
+  for (int distance = 1; distance < parts; distance *= 2) {
+    TANDEM_UNROLL
+    for (int part = 0; part < parts; ++part) {
+      TANDEM_UNROLL
+      for (int i = 0; i < count; ++i)
+        if ((part & distance) == 0) butterfly(row[part][i], row[part + distance][i]);
+    }
+  }
+}
+
 /// Warp: the butterflies between lanes of that distance. An fma, since of a choice between sum and difference
 /// ptxas makes branches, where lanes wait for one another at each shuffle.
 TANDEM_DEVICE void exchange_hadamard(float (&row)[chunk_columns], int column, int distance) {
@@ -71,15 +88,7 @@ TANDEM_DEVICE void transform_row(float (&row)[chunks][chunk_columns], const core
     TANDEM_UNROLL
     for (int distance = 1; distance < lanes; distance *= 2) exchange_hadamard(chunk, column, distance);
   }
-  TANDEM_UNROLL
-  for (int distance = 1; distance < chunks; distance *= 2) {
-    TANDEM_UNROLL
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      TANDEM_UNROLL
-      for (int i = 0; i < chunk_columns; ++i)
-        if ((chunk & distance) == 0) butterfly(row[chunk][i], row[chunk + distance][i]);
-    }
-  }
+  transform_parts(row);
   TANDEM_UNROLL
   for (auto& chunk : row) finish_hadamard(chunk, matrix);
 }

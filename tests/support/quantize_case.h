@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/quantize_problem.h"
+#include "quantize/variant.h"
 #include "tests/support/forward_case.h"
 #include "tests/support/host_tensor.h"
 
@@ -35,6 +36,8 @@ std::ostream& operator<<(std::ostream& out, const QuantizeCase& c);
 
 /// What every backend can do: a scale for each entry, head and block of 128 tokens, or given ones.
 QuantizeCase random_quantize_case(std::uint64_t seed);
+/// That of a kernel.
+QuantizeCase random_quantize_case(const quantize::QuantizeVariant& variant, std::uint64_t seed);
 
 /// Tensors of a case: inputs filled, with some outliers and blocks of zeros; outputs poisoned.
 struct QuantizeTensors {
@@ -61,6 +64,8 @@ struct QuantizeTensors {
 tandem_quantize_args to_c(const core::QuantizeProblem& problem, tandem_rotary* rotary = nullptr);
 
 /// Where outputs differ in any bit from `expected`, or cells outside of them were written; "" if nowhere.
+/// Where rows are only multiplied by the matrix, WGMMA adds up in another order: an element in a thousand may
+/// be its neighbour, and scales of integers may differ by a millionth.
 std::string quantize_failure(const QuantizeTensors& after, const QuantizeTensors& expected);
 
 }  // namespace tandem::test
