@@ -275,18 +275,22 @@ std::int64_t most_known(const DecodeProblem& problem, const DecodeVariant& varia
                   parts == 1 ? most_known_bytes * variant.block_n / variant.block_bytes() : 0);
 }
 
+std::int64_t all_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return problem.batch() * streams_of(problem, variant);
+}
+
 /// Streams for each thread block that there is room for.
 double rounds_of_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
-  const std::int64_t streams = problem.batch() * streams_of(problem, variant);
-  return static_cast<double>(streams) / static_cast<double>(core::hopper_sm_count * variant.resident);
+  return static_cast<double>(all_streams(problem, variant)) /
+         static_cast<double>(core::hopper_sm_count * variant.resident);
 }
 
 /// Whether each stream may have a block of its own where there are more than there is room for. A block alone
-/// on its multiprocessor would not hide how others begin.
+/// on its multiprocessor would not hide how others begin. Of other algorithms, and of values that lie in the
+/// keys, nothing was measured.
 bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& variant) {
-  const bool measured = variant.algorithm == Algorithm::shared_p && !variant.paired() &&
-                        !variant.eight_bit() && !variant.values_in_keys();
-  return measured && variant.knows_streams() && variant.resident > 1 && problem.split_size == 0 &&
+  return variant.algorithm == Algorithm::shared_p && !variant.values_in_keys() && variant.knows_streams() &&
+         variant.resident > 1 && problem.split_size == 0 &&
          streams_of(problem, variant) == problem.kv_heads() &&
          rounds_of_streams(problem, variant) >= fewest_own_rounds &&
          problem.capacity() > most_keys_in_shares && problem.capacity() <= most_known(problem, variant, 1);
@@ -295,15 +299,14 @@ bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& vari
 /// What the step takes then. Thread blocks of a multiprocessor wait for memory, or each for itself.
 double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant) {
   const TilePrice price = price_of(variant);
-  const double rounds = rounds_of_streams(problem, variant),
-               keys = static_cast<double>(problem.capacity()) / static_cast<double>(variant.block_n),
-               bytes = keys * reading_of(problem, variant, price.block_us).bytes,
-               places = core::hopper_sm_count * variant.resident;
-  const double memory_us = rounds * places * bytes / own_rate;
+  const double keys = static_cast<double>(problem.capacity()) / static_cast<double>(variant.block_n),
+               bytes = keys * reading_of(problem, variant, price.block_us).bytes;
+  const double memory_us = static_cast<double>(all_streams(problem, variant)) * bytes / own_rate;
   const double stream_us = own_stream_us + static_cast<double>(units_of_stream(problem, variant)) *
                                                price.block_us * own_block[variant.resident - 2];
   const auto cube = [](double x) { return x * x * x; };
-  const double us = std::cbrt(cube(memory_us) + cube(std::ceil(rounds) * stream_us));
+  const double us =
+      std::cbrt(cube(memory_us) + cube(std::ceil(rounds_of_streams(problem, variant)) * stream_us));
   return (own_launch_us + us) / own_us_of_model;
 }
 
@@ -318,7 +321,7 @@ std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& vari
   const std::int64_t parts = cut.whole ? 1 : alone ? cut.blocks / grid.usual.team_blocks : cut.in_parts;
   if (parts == 0 || (parts == 1 && cut.share != cut.units) || (parts > 1 && variant.merges_apart())) return 0;
   if (cut.share * variant.block_n > most_known(problem, variant, parts)) return 0;
-  return problem.batch() * streams_of(problem, variant) * parts <= grid.blocks() ? parts : 0;
+  return all_streams(problem, variant) * parts <= grid.blocks() ? parts : 0;
 }
 
 double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,

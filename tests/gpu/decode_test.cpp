@@ -278,24 +278,30 @@ TEST_F(HopperDecode, RaggedBatchesMatchTheOracle) {
   expect_all_match(by_every_kernel(c));
 }
 
-// Each has a block of its own there, of which some begin when others end.
+// Each has a block of its own there, of which some begin when others end: of tiles of 8, 16 and 32 rows, with
+// two and three blocks of a multiprocessor.
 TEST_F(HopperDecode, MoreStreamsThanThereIsRoomForMatchTheOracle) {
   struct Step {
     std::int64_t head_dim, group, q_len, batch;
   };
-  for (const Step& step : {Step{64, 8, 1, 120},
-                           {64, 5, 2, 41},
-                           {64, 8, 4, 83},
-                           {128, 4, 1, 59},
-                           {128, 5, 2, 49},
-                           {128, 8, 4, 111},
-                           {256, 4, 1, 100},
-                           {40, 1, 1, 100}}) {
+  for (const Step& step : {Step{64, 1, 1, 60},
+                           {64, 4, 4, 41},
+                           {64, 5, 4, 41},
+                           {128, 4, 1, 83},
+                           {128, 5, 2, 41},
+                           {128, 8, 4, 41},
+                           {256, 1, 1, 41},
+                           {40, 1, 1, 83}}) {
     DecodeCase c{.q_len = step.q_len, .q_heads = 8 * step.group, .kv_heads = 8, .head_dim = step.head_dim};
-    c.capacity = 320, c.page_size = step.batch % 2 == 0 ? 64 : 0, c.new_len = step.q_len;
+    c.capacity = 320, c.page_size = step.head_dim % 128 == 0 ? 64 : 0, c.new_len = step.q_len;
     c.mask = core::Mask::causal();
     for (std::int64_t b = 0; b < step.batch; ++b)
       c.lengths.push_back(static_cast<std::int32_t>(b % 9 == 4 ? 0 : 37 * b % 310));
+    const core::DecodeProblem problem = DecodeTensors(c).problem();
+    const DecodeVariant& variant = *decode::choose_variant(problem);
+    const int blocks = decode::make_record(problem, variant, core::hopper_sm_count, nullptr).blocks;
+    EXPECT_EQ(blocks, 8 * step.batch) << c;
+    EXPECT_GT(blocks, core::hopper_sm_count * variant.resident) << c;
     expect_all_match({c});
   }
 }

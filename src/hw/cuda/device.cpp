@@ -166,8 +166,7 @@ const char* next_step(cudaError_t error) {
     case cudaErrorLaunchFailure:
     case cudaErrorLaunchTimeout:
       return "a kernel that was enqueued before, of any library, has failed: start the process anew, and "
-             "look "
-             "for it with compute-sanitizer";
+             "look for it with compute-sanitizer";
     default:
       return "what the call writes may be partly written";
   }
@@ -217,6 +216,11 @@ bool is_reachable(const void* address) {
 
 Status check_memory(const char* name, const void* address) {
   if (address == nullptr || is_reachable(address)) return {};
+  const cudaPointerAttributes own = pointer_attributes(address);
+  if (own.type == cudaMemoryTypeDevice)
+    return {TANDEM_INVALID_ARGUMENT, std::string(name) + " is memory of GPU " + std::to_string(own.device) +
+                                         ", which the current GPU can't reach; make that one current, or "
+                                         "enable access between them (cudaDeviceEnablePeerAccess)"};
   return {TANDEM_INVALID_ARGUMENT, std::string(name) +
                                        " is host memory, which the GPU can't reach; pass device memory or "
                                        "choose TANDEM_BACKEND_CPU"};
