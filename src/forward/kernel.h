@@ -73,7 +73,7 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   state.pingpong.init();
 
   int round = 0;
-  Work work = find_work<V>(args, state.rows(), round);
+  Work work = find_first_work<V>(args, state.rows(), round);
   while (work.exists()) {
     state.begin(work);  // line 13
     state.clear_output();
@@ -91,10 +91,12 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   finish_storing_output<V>();
 }
 
-/// Waits for all that the kernel reads. What runs beside it has ended by its end.
+/// Waits for all that the kernel reads, but where roles do (find_first_work). What runs beside it has ended
+/// by its end.
 template <ForwardVariant V>
 TANDEM_DEVICE void wait_at_start(const ForwardArguments& args) {
   hw::release_next_grid();  // its blocks may take the places of those that end, and wait there
+  if (V.finds_work_early()) return;
   if (V.lengths == Lengths::varlen && args.varlen.beside_step) return;
   hw::wait_for_prior_grid();
 }

@@ -148,17 +148,21 @@ TANDEM_DEVICE void produce_tiles(const ForwardArguments& args, ForwardShared<V>&
   Producer<V, narrow> producer{args, shared, {}, {}, {}, {}};
   constexpr TileRows all_rows{0, V.block_m};
   int round = 0;
-  Work work = find_work<V>(args, all_rows, round);
+  Work work = find_first_work<V>(args, all_rows, round);
   while (work.exists()) {
-    const Work next = find_work<V>(args, all_rows, ++round);
+    Work next;
     // K's first stage is free before the queries' are: those are in use until the last block of the tile
     // before.
     if (work.loop.count > 0) producer.load_k(work, 0);
     producer.load_queries(work);
-    for (int i = 0; i < work.loop.count; ++i) {  // line 6
+    for (int i = 0; i == 0 || i < work.loop.count; ++i) {  // line 6
       if (i > 0) producer.load_k(work, i);
-      if (i == work.loop.count - 1 && next.exists()) producer.prefetch(next);
-      producer.load_v(work, i);
+      if (i >=
+          work.loop.count - 1) {  // late, for nothing waits here; nothing should ahead of the first loads
+        next = find_work<V>(args, all_rows, ++round);
+        if (work.loop.count > 0 && next.exists()) producer.prefetch(next);
+      }
+      if (work.loop.count > 0) producer.load_v(work, i);
     }
     work = next;
   }

@@ -131,6 +131,8 @@ struct ForwardVariant {
   /// Whether o and lse get what shifts of 8-bit values and keys have taken off. Of wide heads ptxas
   /// serialises the products then (C7511).
   constexpr bool adds_shifts() const { return is_8_bit() && head_dim <= 128; }
+  /// Whether a role finds its first tile by arguments alone, so that it need not wait for other grids.
+  constexpr bool finds_work_early() const { return lengths == Lengths::uniform && !block_sparse; }
   constexpr bool transposes() const { return values == ValueLayout::rows_transposed; }
   /// Of the pipeline of rows in front of the transposition.
   constexpr int row_stages() const { return value_dim > 128 ? 1 : 2; }

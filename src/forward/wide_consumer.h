@@ -189,7 +189,8 @@ TANDEM_DEVICE void consume_wide(const ForwardArguments& args, ForwardShared<V>& 
 
   constexpr TileRows rows{0, V.block_m};
   int round = 0;
-  for (Work work = find_work<V>(args, rows, round); work.exists(); work = find_work<V>(args, rows, ++round)) {
+  for (Work work = find_first_work<V>(args, rows, round); work.exists();
+       work = find_work<V>(args, rows, ++round)) {
     own.begin(work);                                                                     // line 13
     tile::consumer_wait(shared.q_pipeline[0], tile::PipelineState<1>{0, own.q_parity});  // line 14
     if (own.loop.count == 0) {

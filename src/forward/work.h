@@ -125,6 +125,15 @@ TANDEM_DEVICE Work find_work(const ForwardArguments& args, TileRows rows, int& r
   return work;
 }
 
+/// A role's first, behind which it may read what the grids before have written. Fixed lengths are arguments:
+/// so it is found while these end.
+template <ForwardVariant V>
+TANDEM_DEVICE Work find_first_work(const ForwardArguments& args, TileRows rows, int& round) {
+  const Work work = find_work<V>(args, rows, round);
+  if constexpr (V.finds_work_early()) hw::wait_for_prior_grid();
+  return work;
+}
+
 /// Where the box of the tile's rows from `row` on begins. In maps of packs the heads come before the queries
 /// (hw::BoxRows).
 TANDEM_DEVICE hw::BoxOrigin box_of_rows(const ForwardArguments& args, const TileQueries& queries, int row) {
