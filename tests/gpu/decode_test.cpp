@@ -295,6 +295,7 @@ TEST_F(HopperDecode, MoreStreamsThanThereIsRoomForMatchTheOracle) {
     DecodeCase c{.q_len = step.q_len, .q_heads = 8 * step.group, .kv_heads = 8, .head_dim = step.head_dim};
     c.capacity = 320, c.page_size = step.head_dim % 128 == 0 ? 64 : 0, c.new_len = step.q_len;
     c.mask = core::Mask::causal();
+    c.lengths.clear();
     for (std::int64_t b = 0; b < step.batch; ++b)
       c.lengths.push_back(static_cast<std::int32_t>(b % 9 == 4 ? 0 : 37 * b % 310));
     const core::DecodeProblem problem = DecodeTensors(c).problem();
