@@ -181,7 +181,9 @@ class ArgumentsTest(OnEveryDevice):
             Path(folder, "libtandem.so").symlink_to(library)
             Path(folder, "elsewhere").mkdir()
             Path(folder, "elsewhere", _native.NAME).write_text("no library")
-            found = subprocess.run([sys.executable, "-c", code], env=own | {"LD_LIBRARY_PATH": folder},
+            others = os.environ.get("LD_LIBRARY_PATH", "")  # where libtandem's own libraries may be
+            folders = os.pathsep.join(filter(None, [folder, others]))
+            found = subprocess.run([sys.executable, "-c", code], env=own | {"LD_LIBRARY_PATH": folders},
                                    cwd=Path(folder, "elsewhere"), capture_output=True, text=True)
         self.assertEqual(found.stdout.strip(), str(library.parent / _native.NAME), found.stderr)
 
