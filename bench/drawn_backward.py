@@ -70,7 +70,8 @@ def run_case(case, arguments, telemetry, results):
     from timing import interleave
     import torch
     inputs = make_inputs(as_backward_case(case), case.seed)
-    inputs.append(torch.randn(inputs[0].shape, device="cuda", dtype=inputs[0].dtype))
+    generator = torch.Generator("cuda").manual_seed(case.seed + 1_000_000)  # not the numbers of q
+    inputs.append(torch.randn(inputs[0].shape, device="cuda", dtype=inputs[0].dtype, generator=generator))
     calls, reasons = usable_calls(case, inputs, arguments.peers)
     begin = time.monotonic()
     times = interleave(calls, arguments.seconds_per_case, pause_each=True) if calls else {}

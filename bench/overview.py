@@ -38,10 +38,11 @@ BENCHMARKS = [
     Benchmark(STEPS, "h200/decode.csv", {"kind": "grid", "dtype": "bf16"}, day="2026-11-22"),
     Benchmark(STEPS, "h100/2026-11-27/decode-3.csv", {"kind": "grid", "dtype": "bf16"}, commit="ea89374"),
     Benchmark("random shapes, forward and decode, fresh seeds", "h100/2026-11-27/drawn-9601.csv", commit="ea89374"),
-    Benchmark("the same, seeds drawn before on an H200", "h100/2026-11-27/drawn-9701.csv", commit="ea89374"),
+    Benchmark("the same, other fresh seeds", "h100/2026-11-28/drawn-12001.csv", commit="3958792"),
     Benchmark("random decoding steps, fresh seeds", "h100/2026-11-28/drawn-decode-9811.csv", commit="daee7c4"),
     Benchmark("random shapes, backward, fresh seeds", "h200/2026-11-26/drawn-backward-2003.csv"),
     Benchmark("the same", "h100/2026-11-28/drawn-backward-3101.csv", commit="560f2e1"),
+    Benchmark("the same", "h100/2026-11-28/drawn-backward-3301.csv", commit="3958792"),
 ]
 
 
