@@ -157,8 +157,8 @@ TANDEM_DEVICE void produce_tiles(const ForwardArguments& args, ForwardShared<V>&
     producer.load_queries(work);
     for (int i = 0; i == 0 || i < work.loop.count; ++i) {  // line 6
       if (i > 0) producer.load_k(work, i);
-      if (i >=
-          work.loop.count - 1) {  // late, for nothing waits here; nothing should ahead of the first loads
+      // Late, where the ring is full; ahead of the tile's first loads they would wait for it.
+      if (i >= work.loop.count - 1) {
         next = find_work<V>(args, all_rows, ++round);
         if (work.loop.count > 0 && next.exists()) producer.prefetch(next);
       }
