@@ -36,6 +36,11 @@ void fill(HostTensor& x, std::uint64_t seed) {
       }
 }
 
+/// Whether Hopper multiplies by WGMMA (quantize/variant.h).
+bool is_by_products(const QuantizeCase& c) {
+  return c.hadamard && !c.by_column && c.rotary_dim == 0 && c.shift_heads == 0 && c.k_shift_heads == 0;
+}
+
 /// Angles of position p and pair i.
 void fill_tables(QuantizeTensors& t) {
   const std::int64_t half = t.setup.rotary_dim / 2;
@@ -108,8 +113,7 @@ QuantizeCase random_quantize_case(const quantize::QuantizeVariant& variant, std:
   c.rotary_dim = variant.turns ? 16 * (1 + static_cast<std::int64_t>(seed % 4)) : 0;
   if (c.by_column || variant.products) c.k_shift_heads = 0;
   if (variant.products) c.hadamard = true, c.shift_heads = 0;
-  const bool is_only_multiplied = c.hadamard && c.shift_heads == 0 && c.k_shift_heads == 0;
-  if (is_only_multiplied && !c.by_column && !variant.turns && !variant.products) c.k_shift_heads = 1;
+  if (is_by_products(c) && !variant.products) c.k_shift_heads = 1;
   return c;
 }
 
@@ -198,11 +202,6 @@ tandem_quantize_args to_c(const core::QuantizeProblem& problem, tandem_rotary* r
 }
 
 namespace {
-
-/// Whether Hopper multiplies by WGMMA (quantize/variant.h).
-bool is_by_products(const QuantizeCase& c) {
-  return c.hadamard && !c.by_column && c.rotary_dim == 0 && c.shift_heads == 0 && c.k_shift_heads == 0;
-}
 
 /// What lies how many of the format's numbers away from 0.
 int place_of(tandem_dtype dtype, std::uint8_t element) {
