@@ -13,7 +13,7 @@ import tandem
 MODES = ("free", "deterministic")
 GRADIENTS = ("dq", "dk", "dv")
 QUERIES_AT_ONCE = 2048
-CHECKED_ROWS = 2048  # of queries, about, where heads are short: of one short head the largest of a few rounding errors is chance
+CHECKED_ROWS = 8192  # of queries, about, where heads are short: of one short head the largest of a few rounding errors is chance
 
 
 @contextlib.contextmanager

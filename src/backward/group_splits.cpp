@@ -12,14 +12,14 @@ namespace {
 constexpr double flops_per_us = 4.2e6, tile_us = 4;
 /// Of the kernel that adds what splits kept: its launch; and of all multiprocessors, bytes that are kept in
 /// the kernel before and read in this one. Of the first ones nothing hides how long they take.
-constexpr double combine_us = 3, kept_bytes_per_us = 2.2e6, first_kept_bytes_per_us = 0.55e6,
-                 first_kept_bytes = 32 << 20;
+constexpr double combine_us = 2, kept_bytes_per_us = 2.2e6, first_kept_bytes_per_us = 0.75e6,
+                 first_kept_bytes = 16 << 20;
 /// Visits take longer where a tile that adds dQ has many heads in turn: by so much for each head of more than
 /// two, up to eight (docs/performance/backward.md, Splits of groups).
 constexpr double price_of_turn = 0.01;
 constexpr int heads_with_price = 6;
 /// More splits have to gain so much, since the model is one.
-constexpr double least_gain = 0.97;
+constexpr double least_gain = 0.98;
 /// What splits may keep. More of them would gain part of the grid's last round and take gigabytes.
 constexpr std::int64_t most_kept_bytes = std::int64_t{256} << 20;
 

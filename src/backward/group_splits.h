@@ -18,13 +18,14 @@ TANDEM_DEVICE float* kept_at(float* all, const GroupSplits& splits, int split, i
   return all + (static_cast<std::int64_t>(split) * splits.key_blocks + key_block) * kept_elements(head_dim);
 }
 
-/// Keeps a gradient of 64 keys.
+/// Keeps a gradient of 64 keys, if there are such keys: a tile may have more.
 template <BackwardVariant V>
 TANDEM_DEVICE void keep_gradient(const BackwardArguments& args, const GradientRows& at, float* kept,
                                  const float (&gradient)[V.head_dim / 2]) {
-  const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size);
-  float* to =
-      kept_at(kept, args.splits, at.batch * args.splits.heads + at.head, at.row / kept_keys, V.head_dim);
+  const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size),
+            key_block = at.row / kept_keys;
+  if (key_block >= args.splits.key_blocks) return;
+  float* to = kept_at(kept, args.splits, at.batch * args.splits.heads + at.head, key_block, V.head_dim);
   TANDEM_UNROLL
   for (int quad = 0; quad < V.head_dim / 8; ++quad) {
     AccumulatorQuad own = AccumulatorQuad::of(gradient, quad);

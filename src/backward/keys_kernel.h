@@ -70,8 +70,6 @@ TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& sh
   const int warp = static_cast<int>(hw::warp_index());
   if (!hw::elect_one()) return;
   if (warp == 0) {
-    hw::prefetch_map(args.q);
-    hw::prefetch_map(args.dout);
     KeysProducer<V, KeysShared<V>> producer{args, shared};
     for_each_taken_tile<V>(args, shared.dq_pipelines.taken,
                            [&](const KeyWork& work, const auto& tell) { producer.produce_tile(work, tell); });
@@ -96,6 +94,7 @@ TANDEM_DEVICE void keys_kernel(const BackwardArguments& args) {
   auto& shared = hw::shared_memory<KeysShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes);
   init_barriers(shared);
+  prefetch_maps(args);
   hw::release_next_grid();
   hw::wait_for_prior_grid();
   const int warpgroup = static_cast<int>(hw::warpgroup_index());

@@ -15,6 +15,15 @@ TANDEM_DEVICE void for_each_step(const BackwardArguments& args, const KeyWork& w
   }
 }
 
+/// Of what the producer loads, ahead of the wait for the grids before.
+TANDEM_DEVICE void prefetch_maps(const BackwardArguments& args) {
+  if (hw::thread_index() != 0) return;
+  hw::prefetch_map(args.k);
+  hw::prefetch_map(args.q);
+  hw::prefetch_map(args.v);
+  hw::prefetch_map(args.dout);
+}
+
 /// One thread. Tiles of the same head read the same queries at the same time, so L2 is to keep those.
 template <BackwardVariant V, typename Shared>
 struct KeysProducer {

@@ -234,7 +234,7 @@ RingPlan ring_plan(const Cropped& cropped, const Choice& choice) {
 KeptPlan kept_plan(const Cropped& cropped, const Choice& choice) {
   const core::BackwardProblem& p = cropped.problem;
   if (choice.splits == 1 || cropped.empty()) return {};
-  const std::int64_t blocks = core::round_up(p.k_len(), choice.keys.block_n) / kept_keys,
+  const std::int64_t blocks = core::ceil_div(p.k_len(), kept_keys),
                      splits = p.batch() * p.kv_heads() * choice.splits;
   return {splits, static_cast<int>(blocks), splits * blocks * kept_elements(choice.keys.head_dim)};
 }
@@ -352,14 +352,13 @@ GradientOutput Call::dv() const { return {core::TensorView::of(cropped_.problem.
 
 Step<CombineFamily> Call::combine() const {
   const core::BackwardProblem& p = cropped_.problem;
-  const auto key_blocks = static_cast<int>(core::ceil_div(p.k_len(), kept_keys)),
-             heads = static_cast<int>(p.kv_heads()), all_heads = heads * static_cast<int>(p.batch());
+  const int heads = static_cast<int>(p.kv_heads()), all_heads = heads * static_cast<int>(p.batch());
   Step<CombineFamily> step{{{choice_.keys.operand, choice_.keys.head_dim},
-                            2 * all_heads * key_blocks * (choice_.keys.head_dim / kept_columns),
+                            2 * all_heads * kept_.key_blocks * (choice_.keys.head_dim / kept_columns),
                             {dk(),
                              dv(),
                              {core::Divisor(choice_.splits), choice_.splits * heads, kept_.key_blocks},
-                             core::Divisor(key_blocks),
+                             core::Divisor(kept_.key_blocks),
                              core::Divisor(heads),
                              core::Divisor(all_heads),
                              static_cast<int>(p.k_len()),

@@ -14,20 +14,23 @@
 namespace tandem::backward {
 
 /// 64 rows of the statistics of a head: of queries of a batch entry, from `first` on, of which `count` exist.
+/// Blocks of the grid that follow one another have the same queries of different heads, for these lie
+/// together.
 struct RowBlock {
   int head, batch, first, count;
   std::int64_t row;  ///< the first of the statistics
 
   /// Of all lengths the same: block `block` of the grid.
   TANDEM_DEVICE static RowBlock of(const PrepareArguments& args, int block) {
-    const auto [rest, number] = args.row_blocks.divide(block);
-    const auto [batch, head] = args.q_heads.divide(rest);
+    const auto [rest, head] = args.q_heads.divide(block);
+    const auto [batch, number] = args.row_blocks.divide(rest);
     const int first = number * part_rows, left = args.extent.q_len - first;
-    return {head, batch, first, left < part_rows ? left : part_rows, row_of(args, rest) + first};
+    return {head, batch, first, left < part_rows ? left : part_rows,
+            row_of(args, batch * args.extent.q_heads + head) + first};
   }
   /// Of the list.
   TANDEM_DEVICE static RowBlock of_list(const PrepareArguments& args, int block) {
-    const auto [head, number] = args.row_blocks.divide(block);
+    const auto [number, head] = args.q_heads.divide(block);
     const ListedRows rows = read_rows(args.lists.seeing, number);
     return {head, 0, rows.first, rows.count, row_of(args, head) + number * part_rows};
   }
@@ -56,34 +59,81 @@ inline constexpr int lanes_of_row = head_dim <= 64    ? 8
                                     : head_dim <= 128 ? 16
                                                       : 32;
 
-/// Line 1: D and L of the block's queries. Rows that have no part in the result are not read.
+/// What D and L of a row come from: eight columns of it, as a lane has them.
+struct RowColumns {
+  float lse;
+  std::uint32_t o[4], dout[4];
+};
+
+/// The rows of a block, as a lane reads them.
+struct RowReader {
+  const std::uint16_t *o, *dout;
+  const float* lse;
+  std::int64_t o_stride, dout_stride, lse_stride;
+
+  TANDEM_DEVICE static RowReader of(const PrepareArguments& args, const RowBlock& block, int column) {
+    const auto [head, batch, first, count, row] = block;
+    return {args.o.row<const std::uint16_t>(batch, first, head) + column,
+            args.dout.row<const std::uint16_t>(batch, first, head) + column,
+            args.lse.row<const float>(batch, first, head),
+            args.o.row_stride,
+            args.dout.row_stride,
+            args.lse.row_stride};
+  }
+  TANDEM_DEVICE RowColumns read(int row) const {
+    RowColumns own;
+    hw::load_global(own.o, o + row * o_stride);
+    hw::load_global(own.dout, dout + row * dout_stride);
+    own.lse = hw::load_global(lse + row * lse_stride);
+    return own;
+  }
+};
+
+/// What stands for 64 rows of which none has a part in the result.
+TANDEM_DEVICE void store_no_statistics(const Statistics& statistics, std::int64_t row) {
+  const auto thread = static_cast<int>(hw::thread_index());
+  if (thread >= part_rows) return;
+  hw::store_global(statistics.lse_log2 + row + thread, std::numeric_limits<float>::infinity());
+  hw::store_global(statistics.delta + row + thread, 0.f);
+}
+
+/// Line 1: D and L of the block's queries. Some rows are read at once, for nothing else hides how long that
+/// takes, and without conditions, or the compiler finds each one's address anew: behind the last row that one
+/// again. A row that sees no key has no part in the result, whatever its o and dO are.
 template <hw::Operand operand, int head_dim>
 TANDEM_DEVICE void prepare_statistics(const PrepareArguments& args, const Statistics& statistics,
                                       const RowBlock& block) {
-  constexpr int lanes = lanes_of_row<head_dim>, rows_at_once = small_threads / lanes;
-  const int lane = static_cast<int>(hw::thread_index()) % lanes, column = 8 * lane;
-  for (int row = static_cast<int>(hw::thread_index()) / lanes; row < part_rows; row += rows_at_once) {
-    const int query = block.first + row;
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    const bool exists = row < block.count;
-    const float lse =
-        exists ? hw::load_global(args.lse.row<const float>(block.batch, query, block.head)) : -infinity;
-    const bool counts = lse != -infinity;
-    float sum = 0.f;
-    if (counts && column < args.extent.head_dim) {
-      std::uint32_t o[4], dout[4];
-      hw::load_global(o, args.o.row<std::uint16_t>(block.batch, query, block.head) + column);
-      hw::load_global(dout, args.dout.row<std::uint16_t>(block.batch, query, block.head) + column);
-      sum = dot<operand>(o, dout);
+  if (block.count <= 0) return store_no_statistics(statistics, block.row);
+  constexpr int lanes = lanes_of_row<head_dim>, rows_apart = small_threads / lanes, at_once = 4;
+  const int lane = static_cast<int>(hw::thread_index() % lanes),
+            own_row = static_cast<int>(hw::thread_index() / lanes), last_row = block.count - 1;
+  const bool has_columns = 8 * lane < args.extent.head_dim;
+  const auto reader = RowReader::of(args, block, has_columns ? 8 * lane : 0);
+  const std::int64_t own_place = block.row + place_of_row(own_row);
+  for (int first = 0; first < part_rows; first += at_once * rows_apart) {
+    RowColumns columns[at_once];
+    float sums[at_once];
+    TANDEM_UNROLL
+    for (int i = 0; i < at_once; ++i) {
+      const int row = own_row + first + i * rows_apart;
+      columns[i] = reader.read(row < last_row ? row : last_row);
     }
-    sum = tile::warp_sum<lanes>(sum);
+    TANDEM_UNROLL
+    for (int i = 0; i < at_once; ++i)
+      sums[i] = tile::warp_sum<lanes>(has_columns ? dot<operand>(columns[i].o, columns[i].dout) : 0.f);
     if (lane != 0) continue;
-    if (counts && args.dlse.data != nullptr)
-      sum -= hw::load_global(args.dlse.row<const float>(block.batch, query, block.head));
-    const std::int64_t at =
-        block.row + row / statistics_group * statistics_group + place_of_query(row % statistics_group);
-    hw::store_global(statistics.lse_log2 + at, counts ? lse * std::numbers::log2e_v<float> : infinity);
-    hw::store_global(statistics.delta + at, sum);
+    TANDEM_UNROLL
+    for (int i = 0; i < at_once; ++i) {
+      constexpr float infinity = std::numeric_limits<float>::infinity();
+      const int ahead = first + i * rows_apart, row = own_row + ahead;
+      const float lse = columns[i].lse;
+      const bool counts = row <= last_row && lse != -infinity;
+      if (counts && args.dlse.data != nullptr)
+        sums[i] -= hw::load_global(args.dlse.row<const float>(block.batch, block.first + row, block.head));
+      const std::int64_t at = own_place + place_of_row(ahead);
+      hw::store_global(statistics.lse_log2 + at, counts ? lse * std::numbers::log2e_v<float> : infinity);
+      hw::store_global(statistics.delta + at, counts ? sums[i] : 0.f);
+    }
   }
 }
 
@@ -135,12 +185,13 @@ TANDEM_DEVICE void prepare_listed(const PrepareArguments& args) {
 template <RowsVariant V>
 TANDEM_DEVICE void prepare_kernel(const PrepareArguments& args) {
   hw::release_next_grid();
-  hw::wait_for_prior_grid();
   if constexpr (V.lengths == Lengths::varlen) {
+    hw::wait_for_prior_grid();
     prepare_listed<V>(args);
   } else {
-    prepare_statistics<V.operand, V.head_dim>(args, args.statistics,
-                                              RowBlock::of(args, static_cast<int>(hw::block_index())));
+    const RowBlock block = RowBlock::of(args, static_cast<int>(hw::block_index()));
+    hw::wait_for_prior_grid();
+    prepare_statistics<V.operand, V.head_dim>(args, args.statistics, block);
   }
   const int threads = static_cast<int>(hw::grid_size()) * small_threads;
   for (int i = static_cast<int>(hw::block_index()) * small_threads + static_cast<int>(hw::thread_index());

@@ -166,20 +166,42 @@ TANDEM_DEVICE void init_role_barriers(RolesShared<V>& shared) {
   hw::sync_block();
 }
 
+/// What the block works on, if anything.
+template <BackwardVariant V>
+TANDEM_DEVICE KeyWork work_of_block(const BackwardArguments& args) {
+  KeyWork none{};
+  none.tile = KeyWork::none;
+  const auto position = static_cast<int>(hw::block_index());
+  if (position >= key_positions<V>(args)) return none;
+  const ScheduledTile scheduled = key_tile<V>(args, position);
+  return scheduled.tile.exists() ? key_work<V>(args, scheduled) : none;
+}
+
+/// Behind it the block may read what the grids before have written. Fixed lengths are arguments: so what it
+/// works on is found while these end.
+template <BackwardVariant V>
+TANDEM_DEVICE KeyWork find_work_and_wait(const BackwardArguments& args) {
+  if constexpr (V.is_varlen()) {
+    hw::wait_for_prior_grid();
+    return work_of_block<V>(args);
+  } else {
+    const KeyWork work = work_of_block<V>(args);
+    hw::wait_for_prior_grid();
+    return work;
+  }
+}
+
 /// The body of the kernel.
 template <BackwardVariant V>
 TANDEM_DEVICE void roles_kernel(const BackwardArguments& args) {
   auto& shared = hw::shared_memory<RolesShared<V>>();
   static_assert(sizeof(shared) <= hw::max_shared_bytes && V.block_n == tile::warpgroup_rows);
   init_role_barriers(shared);
-  hw::wait_for_prior_grid();
+  prefetch_maps(args);
+  const KeyWork work = find_work_and_wait<V>(args);
   hw::release_next_grid();  // not ahead of that: it may run beside this one, and waits for nobody
                             // (queries_kernel.h)
-  const auto position = static_cast<int>(hw::block_index());
-  if (position >= key_positions<V>(args)) return;
-  const ScheduledTile scheduled = key_tile<V>(args, position);
-  if (!scheduled.tile.exists()) return;
-  const KeyWork work = key_work<V>(args, scheduled);
+  if (work.tile == KeyWork::none) return;
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());
   if (warpgroup == 0) {

@@ -13,6 +13,12 @@ inline constexpr int statistics_group = 16;
 /// of query `query` in its group.
 constexpr int place_of_query(int query) { return query % 8 / 2 * 4 + query / 8 * 2 + query % 2; }
 
+/// And among the statistics of all groups. The places of two rows without a common bit add up to that of the
+/// sum.
+constexpr int place_of_row(int row) {
+  return row / statistics_group * statistics_group + place_of_query(row % statistics_group);
+}
+
 /// Lengths up to which statistics and sums are padded.
 inline constexpr int query_padding = 128;
 

@@ -192,6 +192,7 @@ Step<PrepareFamily> VarlenCall::prepare() const {
   args.counter_count = static_cast<int>(counters_of(bounds_));
   const std::int64_t row_blocks = bounds_.seeing_rows / part_rows;
   args.row_blocks = core::Divisor(static_cast<int>(std::max<std::int64_t>(row_blocks, 1)));
+  args.q_heads = core::Divisor(args.extent.q_heads);
   args.extent.padded_q_len = static_cast<int>(bounds_.seeing_rows);
   args.lists = lists_;
   args.dq = core::TensorView::of(p.dq);
