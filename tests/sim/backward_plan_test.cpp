@@ -76,11 +76,10 @@ TEST(BackwardPlan, AWorkspaceHasStatisticsOfEachRowAndSumsOfSomeHeads) {
       next(layout.dq_sums, parts * 64 * 64 * 4);
       next(layout.counters, layout.counter_count * 4);
     }
-    const std::int64_t block_n = choice.keys.block_n, keys = p.k_len() - unseen_keys(p),
-                       kept = choice.splits == 1
-                                  ? 0
-                                  : p.batch() * p.kv_heads() * choice.splits *
-                                        ((keys + block_n - 1) / block_n * block_n) * choice.keys.head_dim;
+    const std::int64_t keys = p.k_len() - unseen_keys(p),
+                       kept = choice.splits == 1 ? 0
+                                                 : p.batch() * p.kv_heads() * choice.splits *
+                                                       ((keys + 63) / 64 * 64) * choice.keys.head_dim;
     next(layout.kept_dk, kept * 4);
     next(layout.kept_dv, kept * 4);
     next(layout.unseeing_lse_log2, heads * unseeing * 4);
