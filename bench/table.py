@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tables of measured rates into the documents, between two marks each: from 2026-11-26/forward.csv and
-2026-11-28/backward.csv of bench/results/h200 the README's figures and rates, from the files that overview.py names its first table, from
-ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of docs/performance/forward.md.
+2026-11-28/backward.csv of bench/results/h200 the README's figures and rates, from the files that overview.py names its
+first table, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
+docs/performance/forward.md.
 
 With --check it writes nothing and sees that the documents already say so: exit code 1 if not, 77 if nothing was measured.
 """
