@@ -62,7 +62,6 @@ std::string name_of(const DecodeVariant& v) {
          (v.resident == 2   ? " by two"
           : v.resident == 3 ? " by three"
                             : "") +
-         (v.turns > 1 ? " in turns" : "") +
          (v.shares_prefixes() ? " sharing"
           : v.lists_queries() ? " listed"
                               : "") +

@@ -17,9 +17,9 @@ namespace {
 constexpr double clearing_us = 1.5;
 /// Where a head has one tile of so many rows, parts of the keys take longer than their price, by up to so
 /// much and once twice as long; where it has several they take less (docs/performance/forward.md, Steps of
-/// several tiles). Weighed against a step only.
+/// several tiles). So they are weighed against one kernel, and against a step.
 constexpr std::int64_t rows_of_tile = 128;
-constexpr double lone_tile_over_price = 1.15;
+constexpr double lone_over_one_kernel = 1.05, lone_over_step = 1.25;
 /// Where a call is that short, there is nothing to gain.
 constexpr std::int64_t fewest_keys = 256;
 /// Of a sequence. Of more, tiles fill the chip or the products are what counts.
@@ -49,8 +49,10 @@ Route find_route(const core::ForwardProblem& problem) {
     route.splits = split.splits;
     route.parts_us = split.us;
     const bool lone_tile = problem.q_len() * problem.group() <= rows_of_tile;
-    const double weighed_us = route.parts_us * (lone_tile ? lone_tile_over_price : 1);
-    if (route.parts_us < least) least = std::min(least, weighed_us), route.way = Way::parts;
+    if (route.parts_us * (lone_tile ? lone_over_one_kernel : 1) < least) {
+      least = std::min(least, route.parts_us * (lone_tile ? lone_over_step : 1));
+      route.way = Way::parts;
+    }
   }
   if (const auto step = decode::step_of(problem)) {
     route.step_us = decode::estimated_us(*step, *decode::choose_variant(*step)) + clearing_us;

@@ -72,10 +72,9 @@ struct RowReader {
   std::int64_t o_stride, dout_stride, lse_stride;
 
   TANDEM_DEVICE static RowReader of(const PrepareArguments& args, const RowBlock& block, int column) {
-    const auto [head, batch, first, count, row] = block;
-    return {args.o.row<const std::uint16_t>(batch, first, head) + column,
-            args.dout.row<const std::uint16_t>(batch, first, head) + column,
-            args.lse.row<const float>(batch, first, head),
+    return {args.o.row<const std::uint16_t>(block.batch, block.first, block.head) + column,
+            args.dout.row<const std::uint16_t>(block.batch, block.first, block.head) + column,
+            args.lse.row<const float>(block.batch, block.first, block.head),
             args.o.row_stride,
             args.dout.row_stride,
             args.lse.row_stride};

@@ -141,12 +141,11 @@ TANDEM_DEVICE void consume_for_queries(const BackwardArguments& args, QueriesSha
   QueriesState<V> state{args, shared, consumer, {}, {}, {}, {}, 0, {}};
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {
-    const int query = row + 8 * i, group = query / statistics_group * statistics_group;
+    const int query = row + 8 * i;
     const auto keys = extent.mask.visible_keys(query, extent.q_len, extent.k_len);
     state.key_begin[i] = keys.begin;
     state.key_end[i] = keys.end;
-    const std::int64_t at =
-        statistics_at<V>(extent, work, work.head, group) + place_of_query(query % statistics_group);
+    const std::int64_t at = statistics_at<V>(extent, work, work.head, 0) + place_of_row(query);
     state.lse_log2[i] = hw::load_global(args.statistics.lse_log2 + at);
     state.delta[i] = hw::load_global(args.statistics.delta + at);
   }

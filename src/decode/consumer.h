@@ -14,35 +14,20 @@
 
 namespace tandem::decode {
 
-/// Named barriers of a decode kernel; 0 is the block barrier. Of each turn's consumers one, or one and each
-/// warpgroup's; all_consumers is behind them.
-enum class NamedBarrier : std::uint32_t { consumers = 1, first_warpgroup = 2, all_consumers = 4 };
+/// Named barriers of a decode kernel; 0 is the block barrier. Of all consumers, and of each of two
+/// warpgroups.
+enum class NamedBarrier : std::uint32_t { consumers = 1, first_warpgroup = 2 };
 
-/// Of warpgroups that take streams in turns, the thread's.
-template <auto V>
-TANDEM_DEVICE int own_turn() {
-  return V.turns > 1 ? static_cast<int>(hw::warp_index()) / warps : 0;
-}
-
-/// Of those that are at work on a tile, the thread's number.
-template <auto V>
-TANDEM_DEVICE int tile_thread() {
-  const auto thread = static_cast<int>(hw::thread_index());
-  return V.turns > 1 ? thread % V.tile_threads() : thread;
-}
-
-/// The same, asked for anew, where the compiler would keep what it finds by it over the whole share.
-template <auto V>
-TANDEM_DEVICE int tile_thread_anew() {
-  return static_cast<int>(hw::thread_index_anew()) % V.tile_threads();
-}
-
-/// All that are at work on the tile.
 template <DecodeVariant V>
 TANDEM_DEVICE void sync_consumers() {
-  hw::sync_named(
-      static_cast<std::uint32_t>(NamedBarrier::consumers) + static_cast<std::uint32_t>(own_turn<V>()),
-      V.tile_threads());
+  hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::consumers), V.consumer_threads());
+}
+
+/// The same, and whether the predicate holds for one of them.
+template <DecodeVariant V>
+TANDEM_DEVICE bool any_consumer(bool predicate) {
+  return hw::sync_named_any(static_cast<std::uint32_t>(NamedBarrier::consumers), V.consumer_threads(),
+                            predicate);
 }
 
 /// Of two warpgroups, the thread's.
@@ -51,18 +36,8 @@ TANDEM_DEVICE int own_warpgroup() {
   return V.paired() ? static_cast<int>(hw::warp_index()) / warps : 0;
 }
 
-/// Its warp, which the compiler sees as warp-uniform.
-template <auto V>
-TANDEM_DEVICE int tile_warp() {
-  const auto warp = static_cast<int>(hw::warp_index());
-  return V.turns > 1 ? warp % warps : warp;
-}
-
-/// The consumer's warp, of those of its tile. Unlike warp_index it may be asked for where lanes differ.
-template <auto V>
-TANDEM_DEVICE int own_warp() {
-  return tile_thread<V>() / hw::warp_size;
-}
+/// The consumer's warp. Unlike warp_index it may be asked for where lanes differ.
+TANDEM_DEVICE int own_warp() { return static_cast<int>(hw::thread_index()) / hw::warp_size; }
 
 /// What becomes of a row when all its keys have been visited.
 struct FinishedRow {
@@ -105,14 +80,12 @@ struct Consumer {
 
   const DecodeArguments& args;
   DecodeShared<V>& shared;
-  tile::PipelineState<V.stages> k_at, v_at;         ///< paired: both are where k_at is
-  int turn = own_turn<V>();                         ///< asked for once: not all lanes may be there later
-  std::uint32_t turn_parity = turn == 0 ? 1u : 0u;  ///< the first one does not wait
-  int passed = 0;                                   ///< blocks of keys of others' turns, up to the next work
+  tile::PipelineState<V.stages> k_at, v_at;  ///< paired: both are where k_at is
   int first_visitor = 0;  ///< where blocks of keys are split: the warpgroup that the next tile's first is of
 
   /// What a thread has of a row tile's queries, as they lie in memory; zeros for rows that don't exist.
-  static constexpr int query_chunks = (V.query_rows * row_chunks + V.tile_threads() - 1) / V.tile_threads();
+  static constexpr int query_chunks =
+      (V.query_rows * row_chunks + V.consumer_threads() - 1) / V.consumer_threads();
   struct Queries {
     tile::Chunk chunk[query_chunks];
   };
@@ -120,52 +93,22 @@ struct Consumer {
   static constexpr bool fetches_ahead = query_chunks <= (V.paired() && V.head_dim == 64 ? 4 : 2) &&
                                         !((V.eight_bit() || V.lists_queries()) && V.resident > 1);
 
-  /// What is the turn's own in shared memory.
-  TANDEM_DEVICE auto& q() const { return shared.q[V.turns > 1 ? turn : 0]; }
-  TANDEM_DEVICE auto& own() const { return shared.own[V.turns > 1 ? turn : 0]; }
-  TANDEM_DEVICE std::uint32_t& last_arriver() const { return shared.last_arriver[V.turns > 1 ? turn : 0]; }
-
   /// Of a row of queries or keys.
   TANDEM_DEVICE int key_columns() const {
     if constexpr (V.two_part_keys) return V.head_dim;
     return V.values_in_keys() ? args.head_dim : args.value_dim;
   }
 
-  /// Waits until all blocks of keys before the work's own have come. Who waited for a stage earlier could
-  /// take the round before for its own: a parity tells only neighbouring rounds apart.
-  TANDEM_DEVICE void await_turn() {
-    hw::barrier_wait(shared.turns[turn], turn_parity);
-    turn_parity ^= 1u;
-  }
-  /// By each warp for itself, or the turn could come back before its last threads have seen it come.
-  TANDEM_DEVICE void pass_turn() {
-    hw::sync_warp();
-    if (hw::lane_index() == 0) hw::barrier_arrive(shared.turns[turn + 1 == V.turns ? 0 : turn + 1]);
-  }
-
-  /// Another turn's work: its blocks of keys are passed over.
-  TANDEM_DEVICE void pass(const WorkTile& work) {
-    if (work.end > work.begin) passed += (work.end - work.begin + V.block_n - 1) / V.block_n;
-  }
-  /// Of the blocks that are passed over so far, to the stages behind them.
-  TANDEM_DEVICE void advance_past_others() {
-    const auto behind = [this](const tile::PipelineState<V.stages>& at) {
-      return at.of(at.stage + static_cast<int>(at.parity) * V.stages + passed);
-    };
-    k_at = behind(k_at), v_at = behind(v_at);
-    passed = 0;
-  }
-
   /// Starts the loads of the work tile's queries.
   TANDEM_DEVICE void fetch_queries(const WorkTile& work, Queries& queries) const {
-    const int first = tile_thread_anew<V>();
+    const int first = static_cast<int>(hw::thread_index_anew());
     TANDEM_UNROLL
     for (int i = 0; i < query_chunks; ++i) queries.chunk[i] = fetch_chunk(query_place(work, first, i));
   }
   /// The queries that were fetched for the work, rotated, to shared memory.
   TANDEM_DEVICE void place_queries(const WorkTile& work, const Queries& queries) {
     sync_consumers<V>();  // nobody multiplies with the queries before
-    const int first = tile_thread_anew<V>();
+    const int first = static_cast<int>(hw::thread_index_anew());
     TANDEM_UNROLL
     for (int i = 0; i < query_chunks; ++i) place_chunk(query_place(work, first, i), queries.chunk[i]);
     publish_queries();
@@ -177,8 +120,8 @@ struct Consumer {
                                               : 4;  // on their way together: what registers allow
     constexpr int batch = largest_divisor(query_chunks, most);
     sync_consumers<V>();
-    for (int first = tile_thread_anew<V>(); first < V.query_rows * row_chunks;
-         first += batch * V.tile_threads()) {
+    for (int first = static_cast<int>(hw::thread_index_anew()); first < V.query_rows * row_chunks;
+         first += batch * V.consumer_threads()) {
       tile::Chunk fetched[batch];
       TANDEM_UNROLL
       for (int i = 0; i < batch; ++i) fetched[i] = fetch_chunk(query_place(work, first, i));
@@ -192,10 +135,7 @@ struct Consumer {
   /// and puts right what TMA has brought of those rows.
   TANDEM_DEVICE void wait_keys(const WorkTile& work, int key) {
     tile::consumer_wait(shared.k_pipeline, k_at);
-    if constexpr (V.turns > 1) {
-      if (key + V.block_n >= work.end) pass_turn();
-    }
-    if (key + V.block_n <= work.length) return;
+    if (past_brought_rows(key) <= work.length) return;
     wait_values();
     hw::sync_warp();
     if constexpr (V.eight_bit()) {
@@ -271,7 +211,7 @@ struct Consumer {
 
   /// Of those that visit the same block of keys: the thread's number, and their barrier.
   TANDEM_DEVICE static int visitor() {
-    const int thread = tile_thread<V>();
+    const int thread = static_cast<int>(hw::thread_index());
     return V.splits_keys() ? thread % V.threads_of_block() : thread;
   }
   TANDEM_DEVICE static void sync_visitors() {
@@ -312,7 +252,7 @@ struct Consumer {
   };
   /// Of chunk `i` of those that the thread has from `first` on.
   TANDEM_DEVICE QueryPlace query_place(const WorkTile& work, int first, int i) const {
-    return QueryPlace(*this, work, first + i * V.tile_threads());
+    return QueryPlace(*this, work, first + i * V.consumer_threads());
   }
   TANDEM_DEVICE static tile::Chunk fetch_chunk(const QueryPlace& at) {
     tile::Chunk chunk{};
@@ -326,7 +266,7 @@ struct Consumer {
     if constexpr (V.eight_bit()) {
       place_permuted(*this, at.tile_row, at.column, chunk);
     } else {
-      if (at.tile_row < V.query_rows) q().chunk(at.tile_row, at.column) = chunk;
+      if (at.tile_row < V.query_rows) shared.q.chunk(at.tile_row, at.column) = chunk;
     }
   }
   TANDEM_DEVICE static void publish_queries() {
@@ -334,12 +274,20 @@ struct Consumer {
     sync_consumers<V>();
   }
 
-  /// Rows of the block from the cache's end on: those of new tokens come from k_new and v_new (and go to the
-  /// cache); beyond them values become 0, since a probability of 0 times what lies there may be NaN. Scores
-  /// of keys beyond are masked, whatever they are.
+  /// Behind the rows of the block at `key` that TMA may have brought from memory: past a cache's capacity it
+  /// brings zeros. Listed sequences lie behind one another.
+  TANDEM_DEVICE int past_brought_rows(int key) const {
+    const int past = key + V.block_n;
+    if constexpr (V.lists_queries()) return past;
+    return past < args.units.capacity ? past : args.units.capacity;
+  }
+
+  /// Rows of the block from the sequence's end on: those of new tokens come from k_new and v_new (and go to
+  /// the cache); beyond them values become 0, since a probability of 0 times what lies there may be NaN.
+  /// Scores of keys beyond are masked, whatever they are.
   TANDEM_DEVICE void replace_rows(const WorkTile& work, int key) {
     const int first = key > work.length ? key : work.length;
-    const int chunks = (key + V.block_n - first) * row_chunks;
+    const int chunks = (past_brought_rows(key) - first) * row_chunks;
     for (int i = visitor(); i < chunks; i += V.threads_of_block()) {
       const int own_key = first + i / row_chunks, column = i % row_chunks * tile::chunk_columns;
       tile::Chunk& v = chunk_of(values(), own_key - key, column);

@@ -69,21 +69,14 @@ constexpr double known_stream_us = 0.97, known_keys_us = 0.67;
 constexpr std::int64_t most_known_keys = 1024;
 /// The same of a whole stream, in bytes of keys and values: as long as those of 1280 keys of head dim 128.
 constexpr std::int64_t most_known_bytes = 640 * 1024;
-/// Of warpgroups that take streams in turns: what is left of memory's rate and L2's; and of a stream, however
-/// short it is, since each finds all of them.
-constexpr double turns_rate = 0.95, turn_us = 1.0;
-/// Of multiprocessors that have three thread blocks: what is left of the rates, and what it takes to begin.
-constexpr double thirds_rate = 0.85, thirds_us = 0.6;
-/// Of blocks with a stream of their own, more than there is room for, fitted to steps of an H100 that were
-/// measured so (docs/performance/decode.md, More streams than blocks): of the launch; of a stream; of a block
-/// of keys in what its products take alone, of two and of three thread blocks of a multiprocessor; and bytes
-/// that all read in a microsecond.
-constexpr double own_launch_us = 3.0, own_stream_us = 2.96, own_block[] = {1.46, 1.52}, own_rate = 2.98e6;
-/// Of these microseconds so many are one of the model, whose other prices are too low for as many streams.
-constexpr double own_us_of_model = 1.26;
-/// It pays from so many rounds on, and for streams with more keys than that.
-constexpr double fewest_own_rounds = 1.15;
-constexpr std::int64_t most_keys_in_shares = 128;
+/// What it takes to begin where multiprocessors have three thread blocks.
+constexpr double thirds_us = 0.3;
+/// Of blocks with a stream of their own, more than there is room for, fitted to steps that were measured so
+/// (docs/performance/decode.md, More streams than blocks): of the launch; of a stream, besides its products;
+/// and bytes that all read in a microsecond.
+constexpr double own_launch_us = 2.0, own_stream_us = 3.6, own_rate = 5.0e6;
+/// It pays from about one round on, and for streams of more than a block of keys.
+constexpr double fewest_own_rounds = 0.9;
 /// Of a merge in the kernel: at all, and for each round of loads.
 constexpr double merge_us = 0.33, round_us = 0.73;
 /// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
@@ -159,15 +152,6 @@ Cut cut_of(const DecodeProblem& problem, const DecodeVariant& variant, const Tea
   return cut;
 }
 
-/// What a block of keys takes of warpgroups that take streams in turns: they begin streams and visit blocks
-/// beside one another, as far as the ring has room for several streams.
-double block_us_in_turns(const DecodeVariant& variant, const TilePrice& price, const Cut& cut) {
-  if (variant.turns == 1) return price.block_us;
-  const auto units = static_cast<double>(std::min(cut.units, cut.share));
-  const double together = std::clamp(variant.stages / units, 1., static_cast<double>(variant.turns));
-  return std::max((price.block_us + price.stream_us / units) / together, turn_us / units);
-}
-
 /// What it takes to bring the parts of cut streams together.
 double merging_us(const DecodeVariant& variant, const Cut& cut) {
   constexpr int parts_in_flight = 16;
@@ -192,12 +176,6 @@ double stream_rate_of(const DecodeVariant& variant) {
   return wide_stream_rates[variant.query_rows <= 8 ? 0 : variant.query_rows <= 16 ? 1 : 2];
 }
 
-/// What is left of memory's rate and L2's, by how warpgroups and thread blocks share a multiprocessor.
-double rate_of(const DecodeVariant& variant) {
-  if (variant.turns > 1) return turns_rate;
-  return variant.resident > 2 ? thirds_rate : 1;
-}
-
 /// Of a step's blocks of keys: what one takes a thread block, by what it waits for.
 struct Reading {
   double block_us;          ///< products and softmax
@@ -216,12 +194,11 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
   const double bytes = static_cast<double>(row_bytes * variant.block_n) * (variant.values_in_keys() ? 1 : 2) *
                        (padded ? 1.35 : 1);
   const auto row_tiles = static_cast<double>(streams_of(problem, variant) / problem.kv_heads());
-  const double rate = rate_of(variant);
   return {block_us,
           bytes,
           row_tiles,
-          rate * memory_rate,
-          rate * (odd_rows ? odd_row_rate : (variant.splits_keys() ? split_keys_rate : l2_rate)),
+          memory_rate,
+          odd_rows ? odd_row_rate : (variant.splits_keys() ? split_keys_rate : l2_rate),
           bytes / row_tiles / stream_rate_of(variant),
           variant.values_in_keys()};
 }
@@ -292,8 +269,8 @@ bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& vari
   return variant.algorithm == Algorithm::shared_p && !variant.values_in_keys() && variant.knows_streams() &&
          variant.resident > 1 && problem.split_size == 0 &&
          streams_of(problem, variant) == problem.kv_heads() &&
-         rounds_of_streams(problem, variant) >= fewest_own_rounds &&
-         problem.capacity() > most_keys_in_shares && problem.capacity() <= most_known(problem, variant, 1);
+         rounds_of_streams(problem, variant) >= fewest_own_rounds && problem.capacity() > variant.block_n &&
+         problem.capacity() <= most_known(problem, variant, 1);
 }
 
 /// What the step takes then. Thread blocks of a multiprocessor wait for memory, or each for itself.
@@ -302,12 +279,11 @@ double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant)
   const double keys = static_cast<double>(problem.capacity()) / static_cast<double>(variant.block_n),
                bytes = keys * reading_of(problem, variant, price.block_us).bytes;
   const double memory_us = static_cast<double>(all_streams(problem, variant)) * bytes / own_rate;
-  const double stream_us = own_stream_us + static_cast<double>(units_of_stream(problem, variant)) *
-                                               price.block_us * own_block[variant.resident - 2];
+  const double stream_us =
+      own_stream_us + static_cast<double>(units_of_stream(problem, variant)) * price.block_us;
   const auto cube = [](double x) { return x * x * x; };
-  const double us =
-      std::cbrt(cube(memory_us) + cube(std::ceil(rounds_of_streams(problem, variant)) * stream_us));
-  return (own_launch_us + us) / own_us_of_model;
+  const double rounds = std::ceil(rounds_of_streams(problem, variant));
+  return own_launch_us + std::cbrt(cube(memory_us) + cube(rounds * stream_us));
 }
 
 }  // namespace
@@ -330,10 +306,9 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
   if (share.of_own_blocks) return own_blocks_us(problem, variant);
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const TilePrice price = price_of(variant);
-  const double streams = variant.turns == 1 ? cut.streams_begun() : 1;  // others begin beside them
-  const Reading reading = reading_of(problem, variant, block_us_in_turns(variant, price, cut));
-  const double us = launch_us + (variant.resident > 2 ? thirds_us : 0) + price.stream_us * streams +
-                    share_us(cut, reading, variant.resident);
+  const Reading reading = reading_of(problem, variant, price.block_us);
+  const double us = launch_us + (variant.resident > 2 ? thirds_us : 0) +
+                    price.stream_us * cut.streams_begun() + share_us(cut, reading, variant.resident);
   const std::int64_t parts = known_parts(problem, variant, grid, share);
   if (parts == 1) return us - known_stream_us - known_keys_us;
   return us + merging_us(variant, cut) - (parts > 1 ? known_stream_us : 0);

@@ -54,11 +54,11 @@ TANDEM_DEVICE void place_permuted(Consumer<V>& consumer, int row, int column, co
   const int group = column / 16 * 16, first = column % 16 / 4;
   TANDEM_UNROLL
   for (int half = 0; half < 2; ++half) {
-    tile::Chunk& to = consumer.q().chunk(row, group + half * tile::chunk_columns);
+    tile::Chunk& to = consumer.shared.q.chunk(row, group + half * tile::chunk_columns);
     to.words[first] = words[half];
     to.words[first + 1] = words[2 + half];
   }
-  if (column == 0) consumer.own().query_scale[row] = scale;
+  if (column == 0) consumer.shared.own.query_scale[row] = scale;
 }
 
 /// Four elements of the cache.
@@ -150,7 +150,7 @@ TANDEM_DEVICE void quantise_block(const Consumer<V>& consumer, const WorkTile& w
   const int first = key > work.length ? key : work.length, chunks = (key + V.block_n - first) * lanes;
   const float given = V.token_scales ? 0.f : scale_of(rows.scales, work);
   TANDEM_DONT_UNROLL
-  for (int base = own_warp<V>() * hw::warp_size; base < chunks; base += V.tile_threads()) {
+  for (int base = own_warp() * hw::warp_size; base < chunks; base += V.consumer_threads()) {
     const int i = base + static_cast<int>(hw::lane_index());
     const int own_key = first + i / lanes, column = i % lanes * tile::chunk_columns;
     const bool is_new = i < chunks && own_key < work.keys && column < consumer.key_columns();
@@ -186,11 +186,11 @@ TANDEM_DEVICE void quantise_rows(Consumer<V>& consumer, const WorkTile& work, in
   auto& shared = consumer.shared;
   quantise_block(consumer, work, key, {args.k_new, args.k_cache, args.k_scale, args.rotary, true},
                  shared.k[consumer.k_at.stage], [&](int row, float scale) {
-                   if constexpr (V.token_scales) consumer.own().tokens.k[row] = scale;
+                   if constexpr (V.token_scales) consumer.shared.own.tokens.k[row] = scale;
                  });
   quantise_block(consumer, work, key, {args.v_new, args.v_cache, args.v_scale, {}, false}, consumer.values(),
                  [&](int row, float scale) {
-                   if constexpr (V.token_scales) consumer.own().tokens.v[row] = scale;
+                   if constexpr (V.token_scales) consumer.shared.own.tokens.v[row] = scale;
                  });
 }
 
@@ -207,7 +207,7 @@ class OwnTokens {
 
   /// Those of the block at `key` to shared memory. Tokens that the step appends write theirs themselves.
   TANDEM_DEVICE void publish(int key) {
-    auto& tokens = consumer_.own().tokens;
+    auto& tokens = consumer_.shared.own.tokens;
     const int token = static_cast<int>(hw::thread_index()), own = key + token;
     if (token < V.block_n && (own < work_.length || own >= work_.keys))
       tokens.k[token] = k_, tokens.v[token] = v_;
@@ -246,7 +246,7 @@ struct RowScales {
 
   /// All scales of the block are in shared memory. `unit` grows; returned is old / new.
   TANDEM_DEVICE float take(DecodeShared<V>& shared, float& unit) {
-    const auto& tokens = shared.own[0].tokens;
+    const auto& tokens = shared.own.tokens;
     float largest = 0.f;
     TANDEM_UNROLL
     for (int i = 0; i < V.block_n / hw::warp_size; ++i)
@@ -288,8 +288,8 @@ struct EightBitResult : TransposedResult<V> {
       for (int j = 0; j < V.query_rows / 2; j += 4) {
         TANDEM_UNROLL
         for (int c = 0; c < 2; ++c)
-          visit(2 * j + 2 * (lane % 4) + c, 64 * m + 16 * own_warp<V>() + lane / 4 * 2,
-                this->output[m][j + c], this->output[m][j + 2 + c]);
+          visit(2 * j + 2 * (lane % 4) + c, 64 * m + 16 * own_warp() + lane / 4 * 2, this->output[m][j + c],
+                this->output[m][j + 2 + c]);
       }
     }
   }
@@ -305,7 +305,7 @@ TANDEM_DEVICE void load_keys(Consumer<V>& consumer, Fragments& a, int tile, int 
   auto& keys = consumer.shared.k[consumer.k_at.stage].tile[tile];
   const int lane = static_cast<int>(hw::lane_index());
   // Matrices: upper and lower rows of a chunk of 16 bytes, and of the next.
-  const int row = 16 * own_warp<V>() + lane % 16, word = lane / 16 * tile::chunk_columns;
+  const int row = 16 * own_warp() + lane % 16, word = lane / 16 * tile::chunk_columns;
   TANDEM_UNROLL
   for (int step = 0; step < 4; step += 2) {
     std::uint32_t bytes[4];
@@ -329,7 +329,7 @@ TANDEM_DEVICE void load_values(Consumer<V>& consumer, Fragments& a, int tile, in
   for (int step = 0; step < 4; step += 2) {
     // Matrices: eight keys each, of the warp's columns in pairs.
     std::uint32_t bytes[4];
-    hw::load_matrices_transposed(bytes, &values.chunk(16 * step + lane, 32 * m + 8 * own_warp<V>()));
+    hw::load_matrices_transposed(bytes, &values.chunk(16 * step + lane, 32 * m + 8 * own_warp()));
     TANDEM_UNROLL
     for (int q = 0; q < 4; ++q) {  // two keys of an even column, and of the odd one beside it
       std::uint32_t pairs[2];
@@ -353,7 +353,7 @@ TANDEM_DEVICE void multiply_keys(Consumer<V>& consumer, TransposedScores<V>& sco
     TANDEM_UNROLL
     for (int step = 0; step < 4; ++step)
       hw::wgmma_rs<hw::Operand::fp16, V.query_rows, hw::Major::k>(
-          scores[tile], a[i % 2][step], consumer.q().k_major(first + step),
+          scores[tile], a[i % 2][step], consumer.shared.q.k_major(first + step),
           first + step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
     hw::wgmma_commit();
     hw::wgmma_wait<1>();
@@ -376,7 +376,7 @@ TANDEM_DEVICE void multiply_values(Consumer<V>& consumer, EightBitResult<V>& res
     TANDEM_UNROLL
     for (int step = 0; step < 4; ++step)
       hw::wgmma_rs<hw::Operand::fp16, V.query_rows, hw::Major::k>(
-          result.output[m], a[i % 2][step], consumer.own().p[tile].k_major(step), hw::Accumulate::add);
+          result.output[m], a[i % 2][step], consumer.shared.own.p[tile].k_major(step), hw::Accumulate::add);
     hw::wgmma_commit();
     hw::wgmma_wait<1>();
   }
@@ -408,24 +408,19 @@ TANDEM_DEVICE void multiply_rows(TransposedScores<V>& scores, const float (&fact
 template <DecodeVariant V>
 TANDEM_DEVICE void make_probabilities(Consumer<V>& consumer, const WorkTile& work, int key,
                                       TransposedScores<V>& scores, EightBitResult<V>& result, float& unit) {
-  float maxima[result.own], correction[result.own], unit_factor = 1.f;
   RowScales<V> rows;
   if constexpr (V.token_scales) {
     sync_consumers<V>();
-    unit_factor = rows.take(consumer.shared, unit);
+    result.scale_all(rows.take(consumer.shared, unit));
     multiply_rows<V>(scores, rows.k);
   }
-  mask_and_reduce(consumer, work, key, scores, maxima);
-  exchange_maxima(consumer, maxima);
-  result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);  // P = exp(S - col_max)
-  if constexpr (V.token_scales) {
-    multiply_rows<V>(scores, rows.v);
-    TANDEM_UNROLL
-    for (float& factor : correction) factor *= unit_factor;
-  }
+  cap_and_mask(consumer, work, key, scores);
+  agree_on_references(consumer, key == work.begin, scores, result);  // col_max, O = exp(...) * O
+  result.softmax.template exponentiate<V.products()>(scores,
+                                                     consumer.args.scale_log2);  // P = exp(S - col_max)
+  if constexpr (V.token_scales) multiply_rows<V>(scores, rows.v);
   store_probabilities(consumer, scores);
   hw::fence_async_proxy();
-  result.scale(correction);  // O = exp(old_col_max - col_max) * O
   sync_consumers<V>();
 }
 
@@ -435,7 +430,7 @@ TANDEM_DEVICE void attend_eight_bit(Consumer<V>& consumer, const WorkTile& work,
   const float k_scale = V.token_scales ? 1.f : scale_of(consumer.args.k_scale, work);
   if constexpr (!V.token_scales) unit = scale_of(consumer.args.v_scale, work);
   TANDEM_UNROLL
-  for (int k = 0; k < result.own; ++k) by_column[k] = consumer.own().query_scale[column_of(k)] * k_scale;
+  for (int k = 0; k < result.own; ++k) by_column[k] = consumer.shared.own.query_scale[column_of(k)] * k_scale;
 
   const auto visit_block = [&](int key) {
     float scores[V.subtiles()][V.query_rows / 2];
@@ -455,10 +450,7 @@ TANDEM_DEVICE void attend_eight_bit(Consumer<V>& consumer, const WorkTile& work,
   } else {
     for (int key = work.begin; key < work.end; key += V.block_n) visit_block(key);
   }
-  float factor[result.own];
-  TANDEM_UNROLL
-  for (float& x : factor) x = unit;
-  result.scale(factor);
+  result.scale_all(unit);
 }
 
 }  // namespace tandem::decode

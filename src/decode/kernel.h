@@ -64,21 +64,6 @@ TANDEM_DEVICE void clear_columns(const DecodeArguments& args, DecodeShared<V>& s
   for (auto& block : shared.v.block)
     for (auto& tile : block.tile)
       tile::clear_columns_beyond(args.v_panels(), tile, thread, V.consumer_threads());
-  if constexpr (V.turns > 1) {  // each has cleared for all
-    hw::fence_async_proxy();
-    hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::all_consumers), V.consumer_threads());
-  }
-}
-
-/// The own turn's next work, from the one that the scheduler has given on.
-template <DecodeVariant V>
-TANDEM_DEVICE WorkTile to_own_turn(Consumer<V>& consumer, SplitSchedulerOf<V>& scheduler, WorkTile work,
-                                   int turns_before) {
-  for (; turns_before > 0 && work.exists(); --turns_before) {
-    consumer.pass(work);
-    work = scheduler.next();
-  }
-  return work;
 }
 
 template <DecodeVariant V>
@@ -93,17 +78,15 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
     if (early && scheduler.known_stream().exists()) consumer.fetch_queries(scheduler.known_stream(), queries);
     WorkTile work{.sequence = -1};
     // In each round the work's keys, behind the loads of the next one's queries.
-    for (int turns_before = own_turn<V>();; turns_before = V.turns - 1) {
-      const WorkTile next = to_own_turn(consumer, scheduler, scheduler.next(), turns_before);
+    for (;;) {
+      const WorkTile next = scheduler.next();
       if (!early && next.exists()) consumer.fetch_queries(next, queries);
       if (work.exists()) attend_and_finish(consumer, scheduler, work);
       if (!next.exists()) break;
       work = next;
       consumer.place_queries(work, queries);
-      if constexpr (V.turns > 1) consumer.advance_past_others();
     }
   } else {
-    static_assert(V.turns == 1);
     for (;;) {
       const WorkTile work = scheduler.next();
       if (!work.exists()) break;
@@ -140,8 +123,6 @@ TANDEM_DEVICE void decode_kernel(const DecodeArguments& args) {
   if (hw::thread_index() == 0) {
     shared.k_pipeline.init(V.threads_of_block() / hw::warp_size);
     shared.v_pipeline.init(V.threads_of_block() / hw::warp_size);
-    if constexpr (V.turns > 1)
-      for (hw::Barrier& turn : shared.turns) hw::barrier_init(turn, warps);
     hw::fence_barrier_init();
   }
   const bool producer = hw::warp_index() == V.consumer_threads() / hw::warp_size;

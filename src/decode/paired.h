@@ -24,7 +24,7 @@ struct PairedResult {
 
   TANDEM_DEVICE static int upper_row() { return PlainResult<V>::upper_row(); }
   /// May be asked for where lanes differ.
-  TANDEM_DEVICE static int first_column() { return V.shares_rows() ? columns * (own_warp<V>() / warps) : 0; }
+  TANDEM_DEVICE static int first_column() { return V.shares_rows() ? columns * (own_warp() / warps) : 0; }
   /// first_column() and the warp's first row, by the index that all its lanes ask for together: no register
   /// holds them, or addresses with them, while keys are visited.
   TANDEM_DEVICE static int columns_before() { return columns * own_warpgroup<V>(); }
@@ -87,7 +87,7 @@ TANDEM_DEVICE void start_paired_scores(Consumer<V>& consumer, float (&scores)[V.
   TANDEM_UNROLL
   for (int step = 0; step < V.head_dim / tile::k_step; ++step) {
     hw::wgmma_ss<V.operand, V.block_n, hw::Major::k>(
-        scores, consumer.q().k_major(step).advanced(first_byte), keys.k_major(step),
+        scores, consumer.shared.q.k_major(step).advanced(first_byte), keys.k_major(step),
         step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
   }
   hw::wgmma_commit();
@@ -131,7 +131,7 @@ TANDEM_DEVICE void attend_paired(Consumer<V>& consumer, const WorkTile& work, Pl
 template <DecodeVariant V>
 TANDEM_DEVICE void exchange_halves(Consumer<V>& consumer, const PlainResult<V>& own,
                                    PairedResult<V>& result) {
-  auto& exchange = consumer.own().exchange;
+  auto& exchange = consumer.shared.own.exchange;
   constexpr int count = V.head_dim / 4;
   const int warpgroup = own_warpgroup<V>(),
             thread = static_cast<int>(hw::thread_index()) % hw::warpgroup_size;

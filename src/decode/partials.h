@@ -164,11 +164,12 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Resu
     return;
   }
   // Free: warps have met since the last product with the queries, or write only rows that they multiplied.
-  auto& rounded = consumer.q();
+  auto& rounded = consumer.shared.q;
   result.round_to(rounded);
   sync_consumers<V>();
   constexpr int row_chunks = V.value_dim / tile::chunk_columns;
-  for (int chunk = tile_thread_anew<V>(); chunk < out.rows * row_chunks; chunk += V.tile_threads()) {
+  for (int chunk = static_cast<int>(hw::thread_index_anew()); chunk < out.rows * row_chunks;
+       chunk += V.consumer_threads()) {
     const int row = chunk / row_chunks;
     const int column = chunk % row_chunks * tile::chunk_columns;
     out.store(row, column, rounded.chunk(row, column).words);
@@ -198,17 +199,17 @@ TANDEM_DEVICE void store_partial(const DecodeArguments& args, const WorkTile& wo
 template <DecodeVariant V>
 TANDEM_DEVICE bool arrive_last(Consumer<V>& consumer, const StreamParts& parts) {
   sync_consumers<V>();
-  if (tile_thread<V>() == 0) {
+  if (hw::thread_index() == 0) {
     bool last = true;
     if (parts.blocks > 1) {
       std::uint32_t* counter = consumer.args.counters + parts.first_block;
       last = hw::atomic_add(counter, 1u) + 1 == static_cast<std::uint32_t>(parts.blocks);
       if (last) hw::store_global(counter, 0u);
     }
-    consumer.last_arriver() = last ? 1u : 0u;
+    consumer.shared.last_arriver = last ? 1u : 0u;
   }
   sync_consumers<V>();
-  return consumer.last_arriver() != 0;
+  return consumer.shared.last_arriver != 0;
 }
 
 /// What a group of parts counts for. Lane l looks after part l % group of the row of its chunk; `lanes`, a
@@ -275,7 +276,7 @@ struct Merge {
   TANDEM_DEVICE int chunks() const { return out.rows * row_chunks; }
   /// Whether the warp whose first lane has this chunk, which exists, has any in round r from there.
   TANDEM_DEVICE bool has_round(int first_chunk, int r) const {
-    return r == 0 || first_chunk + r * V.tile_threads() < chunks();
+    return r == 0 || first_chunk + r * V.consumer_threads() < chunks();
   }
 
   TANDEM_DEVICE const float* partial(int part) const {
@@ -297,7 +298,7 @@ struct Merge {
     TANDEM_UNROLL
     for (int r = 0; r < rounds; ++r) {
       // A warp's later rounds may not exist: it reads the first one's again then, and does not use it.
-      const int row = (chunk + (has_round(first_chunk, r) ? r * V.tile_threads() : 0)) / row_chunks;
+      const int row = (chunk + (has_round(first_chunk, r) ? r * V.consumer_threads() : 0)) / row_chunks;
       reference[r] = hw::load_global(statistics + layout.statistics(row));
       sum[r] = hw::load_global(statistics + layout.statistics(row) + 1);
     }
@@ -306,7 +307,7 @@ struct Merge {
       TANDEM_UNROLL
       for (int r = 0; r < rounds; ++r) {
         if (p < count && has_round(first_chunk, r))
-          hw::load_global(words[r][p], words_at + 4 * r * V.tile_threads());
+          hw::load_global(words[r][p], words_at + 4 * r * V.consumer_threads());
       }
       words_at = p == 0 ? next_at : words_at + stride;
     }
@@ -359,15 +360,15 @@ TANDEM_DEVICE void merge(const DecodeArguments& args, const WorkTile& work, cons
                          int into, const Slice& slice = {}) {
   const OutputRows<V> out(args, work);
   const Merge<V> merge{args, parts, out, into};
-  constexpr int stride = merge.rounds * V.tile_threads();
-  for (int chunk = slice.index * stride + tile_warp<V>() * hw::warp_size; chunk < merge.chunks();
-       chunk += slice.count * stride) {
+  constexpr int stride = merge.rounds * V.consumer_threads();
+  for (int chunk = slice.index * stride + static_cast<int>(hw::warp_index()) * hw::warp_size;
+       chunk < merge.chunks(); chunk += slice.count * stride) {
     MergedChunk merged[merge.rounds];
     for (int first = 0; first < parts.parts; first += merge.group) merge.add_group(merged, chunk, first);
     TANDEM_UNROLL
     for (int r = 0; r < merge.rounds; ++r) {
       if (!merge.has_round(chunk, r)) continue;
-      merge.store(merged[r], chunk + r * V.tile_threads() + static_cast<int>(hw::lane_index()));
+      merge.store(merged[r], chunk + r * V.consumer_threads() + static_cast<int>(hw::lane_index()));
     }
   }
 }

@@ -12,7 +12,7 @@ namespace tandem::decode {
 /// Which 16 rows of the tile the warp has.
 template <DecodeVariant V>
 TANDEM_DEVICE int warp_of_rows() {
-  return V.shares_rows() ? own_warp<V>() % warps : own_warp<V>();
+  return V.shares_rows() ? own_warp() % warps : own_warp();
 }
 /// The first of them.
 template <DecodeVariant V>
@@ -104,7 +104,8 @@ TANDEM_DEVICE void attend_plain(Consumer<V>& consumer, const WorkTile& work, Pla
 
     consumer.wait_keys(work, key);
     hw::wgmma_fence();
-    tile::issue_scores<V.operand>(scores, consumer.q(), shared.k[consumer.k_at.stage].tile[0]);  // S = Q @ K'
+    tile::issue_scores<V.operand>(scores, consumer.shared.q,
+                                  shared.k[consumer.k_at.stage].tile[0]);  // S = Q @ K'
     hw::wgmma_commit();
     hw::wgmma_wait<0>();  // S.wait()
     consumer.release_keys();

@@ -63,8 +63,7 @@ tandem_decode_kernel resolve(const DecodeProblem& problem) {
   return problem.kernel == TANDEM_DECODE_AUTO ? TANDEM_DECODE_SHARED_P : problem.kernel;
 }
 
-/// What serves only where there is much to read, or streams are short; wide tiles are always two to a
-/// multiprocessor where they fit.
+/// What serves only where there is much to read, or streams are short; of wide tiles there are always two.
 bool is_narrow_twin(const DecodeVariant& variant) { return !variant.is_alone() && variant.query_rows <= 16; }
 
 /// Whether values have as many columns as keys; those that have fewer lie in the keys.
@@ -223,29 +222,30 @@ bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
          variant.values_in_keys() != values_are_as_wide(problem) && variant.two_part_keys == problem.has_qv();
 }
 
-/// Whether its blocks are so many that they have hardly a ring: three of a multiprocessor, or two of one
-/// stage.
+/// Whether its blocks have hardly a ring: three of a multiprocessor, or two of one stage.
 bool is_for_short_streams(const DecodeVariant& variant) {
   return variant.resident == 3 || (variant.resident == 2 && variant.stages == 1);
 }
 
 /// Whether there is a stream for each multiprocessor, and no stream takes such a tile's only stage often.
+/// With one to two for each, three blocks took up to 1.35 times as long as two: some have three streams then.
 bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
-  constexpr std::int64_t most_keys = 1024;
-  return problem.batch() * streams_of(problem, variant) > core::hopper_sm_count &&
-         (variant.stages > 1 || problem.capacity() <= most_keys);
+  constexpr std::int64_t most_keys = 1024, all = core::hopper_sm_count;
+  const std::int64_t streams = problem.batch() * streams_of(problem, variant);
+  if (variant.resident == 3 && 10 * streams > 13 * all && streams <= 2 * all) return false;
+  return streams > all && (variant.stages > 1 || problem.capacity() <= most_keys);
 }
 
-/// Tiles that were measured: those of which up to four, in turns one, have room for all rows, or for 64 of
-/// them; if positions can be counted. One whose warpgroups split the keys may be three quarters empty:
-/// its products take no longer for that.
+/// Tiles that were measured: those of which up to four have room for all rows, or for 64 of them; if
+/// positions can be counted. Of one whose warpgroups split the keys three quarters may be empty: that takes
+/// no longer.
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
   if (!can_count_positions(problem, variant)) return false;
   if (problem.block_m > 0) return true;  // for study
   if (is_for_short_streams(variant) && !has_short_streams(problem, variant)) return false;
   constexpr std::int64_t narrowest = 8, widest = 64;
   const std::int64_t rows = rows_of(problem);
-  return (variant.turns > 1 ? 1 : 4) * variant.query_rows >= std::min(rows, widest) &&
+  return 4 * variant.query_rows >= std::min(rows, widest) &&
          (variant.query_rows < (variant.splits_keys() ? 4 : 2) * rows || variant.query_rows == narrowest);
 }
 

@@ -38,7 +38,7 @@ TANDEM_DEVICE void add_output(Consumer<V>& consumer, const TransposedScores<V>& 
   auto& values = consumer.values();
   const int lane = static_cast<int>(hw::lane_index());
   // Matrices of V^T: keys 0-7 and 8-15 of the warp's 16, each with output columns 0-7 and 8-15 of 16.
-  const int key = 16 * own_warp<V>() + lane / 16 * 8 + lane % 8;
+  const int key = 16 * own_warp() + lane / 16 * 8 + lane % 8;
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
     std::uint32_t b[V.query_rows / 8][2];
@@ -77,8 +77,10 @@ TANDEM_DEVICE void attend_register_p(Consumer<V>& consumer, const WorkTile& work
     hw::wgmma_wait<0>();
     consumer.release_keys();
 
-    mask_and_reduce(consumer, work, key, scores, maxima);
-    softmax.update(scores, maxima, correction, consumer.args.scale_log2);
+    cap_and_mask(consumer, work, key, scores);
+    reduce_maxima<V>(scores, maxima);
+    softmax.raise(maxima, correction, consumer.args.scale_log2, 0.f);
+    softmax.template exponentiate<V.operand>(scores, consumer.args.scale_log2);
     scale_columns(output, correction);
 
     consumer.wait_values();
@@ -95,14 +97,14 @@ template <DecodeVariant V>
 TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.query_rows>& softmax,
                                  WarpOutput<V>& output, TransposedResult<V>& result) {
   constexpr int own = own_columns<V.query_rows>;
-  auto& shared = consumer.own();
-  const int warp = own_warp<V>(), lane = static_cast<int>(hw::lane_index());
+  auto& shared = consumer.shared.own;
+  const int warp = own_warp(), lane = static_cast<int>(hw::lane_index());
   TANDEM_UNROLL
   for (int k = 0; k < own; ++k) {
-    softmax.sum[k] = column_sum(softmax.sum[k]);
+    softmax.exact_sum[k] = column_sum(softmax.exact_sum[k]);
     if (lane < 4) {
       shared.exchange.maxima[warp][column_of(k)] = softmax.reference[k];
-      shared.exchange.sums[warp][column_of(k)] = softmax.sum[k];
+      shared.exchange.sums[warp][column_of(k)] = softmax.exact_sum[k];
     }
   }
   sync_consumers<V>();

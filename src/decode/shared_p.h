@@ -13,10 +13,10 @@ namespace tandem::decode {
 template <DecodeVariant V>
 TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, float (&maxima)[own_columns<V.query_rows>]) {
   constexpr int own = own_columns<V.query_rows>;
-  auto& shared = consumer.own().exchange.maxima;
+  auto& shared = consumer.shared.own.exchange.maxima;
   if (hw::lane_index() < 4) {
     TANDEM_UNROLL
-    for (int k = 0; k < own; ++k) shared[own_warp<V>()][column_of(k)] = maxima[k];
+    for (int k = 0; k < own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
   }
   sync_consumers<V>();
   TANDEM_UNROLL
@@ -26,12 +26,27 @@ TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, float (&maxima)[own_co
   }
 }
 
+/// Brings the references of columns up where a score of this block is far above them, as the first block's
+/// are, and O to the new ones; else warps only agree that none is.
+template <DecodeVariant V>
+TANDEM_DEVICE void agree_on_references(Consumer<V>& consumer, bool is_first,
+                                       const TransposedScores<V>& scores, TransposedResult<V>& result) {
+  constexpr float room = ColumnSoftmax<V.query_rows>::head_room;
+  const float scale = consumer.args.scale_log2;
+  if (room > 0.f && !is_first && !any_consumer<V>(result.softmax.exceeds(scores, scale))) return;
+  float maxima[result.own], correction[result.own];
+  reduce_maxima<V>(scores, maxima);
+  exchange_maxima(consumer, maxima);  // col_max = colmax(S)
+  result.softmax.raise(maxima, correction, scale, room);
+  result.scale(correction);  // O = exp(old_col_max - col_max) * O
+}
+
 /// P^T to shared memory: query rows by keys.
 template <DecodeVariant V>
 TANDEM_DEVICE void store_probabilities(Consumer<V>& consumer, const TransposedScores<V>& scores) {
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
-    store_transposed<V>(consumer.own().p[tile], 0, scores[tile]);
+    store_transposed<V>(consumer.shared.own.p[tile], 0, scores[tile]);
   }
 }
 
@@ -48,7 +63,7 @@ TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& resu
       const auto& tile = values.tile[step / steps];
       hw::wgmma_ss<V.operand, V.query_rows, hw::Major::k, hw::Major::mn>(
           result.output[m], tile.mn_major(step % steps).advanced(m * tile.panel_bytes),
-          consumer.own().p[step / steps].k_major(step % steps), hw::Accumulate::add);
+          consumer.shared.own.p[step / steps].k_major(step % steps), hw::Accumulate::add);
     }
   }
   hw::wgmma_commit();
@@ -56,53 +71,60 @@ TANDEM_DEVICE void start_output(Consumer<V>& consumer, TransposedResult<V>& resu
 
 template <DecodeVariant V>
 TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const WorkTile& work, TransposedResult<V>& result) {
-  if constexpr (V.turns > 1) {
-    consumer.await_turn();
-    if (work.begin >= work.end) consumer.pass_turn();
-  }
   for (int key = work.begin; key < work.end; key += V.block_n) {
-    float scores[V.subtiles()][V.query_rows / 2], maxima[result.own], correction[result.own];
+    float scores[V.subtiles()][V.query_rows / 2];
 
     consumer.wait_keys(work, key);
     start_scores(consumer, scores);  // S = K[range(kv_start, kv_start+BN),:] @ Q'
     hw::wgmma_wait<0>();
-    if constexpr (V.turns == 1) consumer.release_keys();
+    consumer.release_keys();
 
-    mask_and_reduce(consumer, work, key, scores, maxima);
-    exchange_maxima(consumer, maxima);                                            // col_max = colmax(S)
-    result.softmax.update(scores, maxima, correction, consumer.args.scale_log2);  // P = exp(S - col_max)
+    cap_and_mask(consumer, work, key, scores);
+    agree_on_references(consumer, key == work.begin, scores, result);  // col_max, O = exp(...) * O
+    result.softmax.template exponentiate<V.operand>(scores,
+                                                    consumer.args.scale_log2);  // P = exp(S - col_max)
     store_probabilities(consumer, scores);
     hw::fence_async_proxy();
-    result.scale(correction);  // O = exp(old_col_max - col_max) * O
     sync_consumers<V>();
 
     consumer.wait_values();
-    // Not before: keys that have come tell who waits for the values beside them that those a round before
-    // have.
-    if constexpr (V.turns > 1) consumer.release_keys();
     start_output(consumer, result);  // O += (V[range(kv_start, kv_start+BN), :])' @ P
     hw::wgmma_wait<0>();
     consumer.release_values();
   }
 }
 
-/// Sums of columns over the keys of all threads.
+/// Sums of columns over the keys of all threads; exact ones where somebody wants lse.
 template <DecodeVariant V>
 TANDEM_DEVICE void complete_shared_p(Consumer<V>& consumer, TransposedResult<V>& result) {
-  auto& sums = consumer.own().exchange.sums;
-  TANDEM_UNROLL
-  for (float& sum : result.softmax.sum) sum = column_sum(sum);
-  if (hw::lane_index() < 4) {
+  using Softmax = ColumnSoftmax<V.query_rows>;
+  using Sums = float[Softmax::own];
+  using Shared = float[warps][V.query_rows];
+  auto& exchange = consumer.shared.own.exchange;
+  Softmax& softmax = result.softmax;
+  const bool wants_exact = Softmax::sums_are_rounded && consumer.args.lse.data != nullptr;
+  const auto give = [](Sums& own, Shared& shared) {
     TANDEM_UNROLL
-    for (int k = 0; k < result.own; ++k) sums[own_warp<V>()][column_of(k)] = result.softmax.sum[k];
-  }
+    for (int k = 0; k < Softmax::own; ++k) {
+      const float of_warp = column_sum(own[k]);
+      if (hw::lane_index() < 4) shared[own_warp()][column_of(k)] = of_warp;
+    }
+  };
+  const auto take = [](Sums& own, const Shared& shared) {
+    TANDEM_UNROLL
+    for (int k = 0; k < Softmax::own; ++k) {
+      own[k] = 0.f;
+      TANDEM_UNROLL
+      for (int warp = 0; warp < warps; ++warp) own[k] += shared[warp][column_of(k)];
+    }
+  };
+  give(softmax.sum, exchange.sums);
+  if (wants_exact) give(softmax.exact_sum, exchange.exact_sums);
   sync_consumers<V>();
-  TANDEM_UNROLL
-  for (int k = 0; k < result.own; ++k) {
-    result.softmax.sum[k] = 0.f;
-    TANDEM_UNROLL
-    for (int warp = 0; warp < warps; ++warp) result.softmax.sum[k] += sums[warp][column_of(k)];
-  }
+  take(softmax.sum, exchange.sums);
+  if (!wants_exact) return;
+  take(softmax.exact_sum, exchange.exact_sums);
+  result.take_exact_sums();
 }
 
 }  // namespace tandem::decode

@@ -27,7 +27,7 @@ TANDEM_DEVICE void start_half_scores(Consumer<V>& consumer, float (&scores)[OwnH
   TANDEM_UNROLL
   for (int step = 0; step < V.head_dim / tile::k_step; ++step) {
     hw::wgmma_ss<V.operand, OwnHalf<V>::keys, hw::Major::k>(
-        scores, consumer.q().k_major(step), keys.k_major(step).advanced(first_byte),
+        scores, consumer.shared.q.k_major(step), keys.k_major(step).advanced(first_byte),
         step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
   }
   hw::wgmma_commit();
@@ -50,7 +50,7 @@ TANDEM_DEVICE void agree_on_maxima(Consumer<V>& consumer, const WorkTile& work, 
     }
   }
   softmax.update_row_max(scores);
-  auto& maxima = consumer.own().exchange.maxima;
+  auto& maxima = consumer.shared.own.exchange.maxima;
   if (hw::lane_index() % 4 == 0) {
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) maxima[warpgroup][row + 8 * i] = softmax.row_max[i];
@@ -71,7 +71,7 @@ TANDEM_DEVICE void multiply_both_halves(Consumer<V>& consumer,
   const int warpgroup = own_warpgroup<V>();
   const int first_panel = Half::columns / tile::panel_columns * warpgroup;
   const auto& values = consumer.values().tile[0];
-  const auto& p = consumer.own().exchange.p;
+  const auto& p = consumer.shared.own.exchange.p;
   hw::wgmma_fence();
   TANDEM_UNROLL
   for (int step = 0; step < Half::steps; ++step)
@@ -93,7 +93,7 @@ TANDEM_DEVICE void multiply_both_halves(Consumer<V>& consumer,
 template <DecodeVariant V>
 TANDEM_DEVICE void attend_shared_rows(Consumer<V>& consumer, const WorkTile& work,
                                       tile::OnlineSoftmax& softmax, PairedResult<V>& result) {
-  auto& exchange = consumer.own().exchange;
+  auto& exchange = consumer.shared.own.exchange;
   for (int key = work.begin; key < work.end; key += V.block_n) {
     float scores[OwnHalf<V>::keys / 2];
     tile::Probabilities<OwnHalf<V>::keys> p;
@@ -121,7 +121,7 @@ TANDEM_DEVICE void attend_shared_rows(Consumer<V>& consumer, const WorkTile& wor
 template <DecodeVariant V>
 TANDEM_DEVICE void complete_sums(Consumer<V>& consumer, const tile::OnlineSoftmax& softmax,
                                  PairedResult<V>& result) {
-  auto& sums = consumer.own().exchange.sums;
+  auto& sums = consumer.shared.own.exchange.sums;
   const int warpgroup = own_warpgroup<V>(), row = result.upper_row();
   TANDEM_UNROLL
   for (int i = 0; i < 2; ++i) {

@@ -16,7 +16,7 @@ inline constexpr int warps = 4;  ///< of a consumer warpgroup
 template <int columns>
 struct ColumnExchange {
   float maxima[warps][columns];
-  float sums[warps][columns];
+  float sums[warps][columns], exact_sums[warps][columns];
 };
 
 /// What only one algorithm needs.
@@ -96,12 +96,11 @@ struct DecodeShared {
 
   KeyBlock k[V.stages];
   ValueBlocks<KeyBlock, V> v;
-  tile::SharedTile<V.query_rows, V.head_dim> q[V.turns];
-  AlgorithmShared<V, V.algorithm> own[V.turns];
+  tile::SharedTile<V.query_rows, V.head_dim> q;
+  AlgorithmShared<V, V.algorithm> own;
   tile::Pipeline<V.stages> k_pipeline;
   tile::Pipeline<V.stages> v_pipeline;
-  std::uint32_t last_arriver[V.turns];
-  hw::Barrier turns[V.turns];  ///< completes when the turn before has seen its work's last keys
+  std::uint32_t last_arriver;
 
   TANDEM_DEVICE KeyBlock& values(int stage) {
     if constexpr (V.values_in_keys()) {

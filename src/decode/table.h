@@ -17,29 +17,29 @@ namespace tandem::decode {
 struct Recipe {
   Algorithm algorithm;
   int query_rows, block_n, stages;
-  int resident = 1, turns = 1;
+  int resident = 1;
 };
 
 /// Stages, by measurement: about 100 to 130 KB on their way to a multiprocessor are enough, and with more L2
 /// has less room for outputs (docs/decode.md). Short streams are mostly latency, which two or three
-/// blocks of a multiprocessor hide from one another, and where there are many of them three warpgroups that
-/// take streams in turns (of 16 rows at head dim 128 they would spill). Registers limit query rows: O^T has
-/// head_dim / 2 of them for 64 rows, and the probabilities of register_p stay in registers beside it.
+/// blocks of a multiprocessor hide from one another (three of 16 rows at head dim 128 would spill). Registers
+/// limit query rows: O^T has head_dim / 2 of them for 64 rows, and the probabilities of register_p stay in
+/// registers beside it.
 template <int head_dim>
 constexpr auto recipes() {
   using enum Algorithm;
   if constexpr (head_dim == 64) {
     return std::array{
-        Recipe{plain, 64, 128, 3},       Recipe{shared_p, 8, 128, 3},      Recipe{shared_p, 16, 128, 3},
-        Recipe{shared_p, 32, 128, 3, 2}, Recipe{register_p, 8, 128, 3},    Recipe{register_p, 16, 128, 3},
-        Recipe{register_p, 32, 128, 3},  Recipe{shared_p, 8, 128, 3, 2},   Recipe{shared_p, 16, 128, 3, 2},
-        Recipe{shared_p, 8, 64, 4, 3},   Recipe{shared_p, 8, 128, 6, 1, 3}};
+        Recipe{plain, 64, 128, 3},       Recipe{shared_p, 8, 128, 3},    Recipe{shared_p, 16, 128, 3},
+        Recipe{shared_p, 32, 128, 3, 2}, Recipe{register_p, 8, 128, 3},  Recipe{register_p, 16, 128, 3},
+        Recipe{register_p, 32, 128, 3},  Recipe{shared_p, 8, 128, 3, 2}, Recipe{shared_p, 16, 128, 3, 2},
+        Recipe{shared_p, 8, 64, 4, 3},   Recipe{shared_p, 8, 128, 2, 3}, Recipe{shared_p, 16, 128, 2, 3}};
   } else if constexpr (head_dim == 128) {
     return std::array{
         Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 2},   Recipe{shared_p, 16, 128, 2},
         Recipe{shared_p, 32, 64, 3, 2}, Recipe{shared_p, 64, 128, 2},  Recipe{register_p, 8, 128, 3},
         Recipe{register_p, 16, 128, 3}, Recipe{register_p, 32, 64, 5}, Recipe{shared_p, 8, 64, 3, 2},
-        Recipe{shared_p, 16, 64, 3, 2}, Recipe{shared_p, 8, 64, 2, 3}, Recipe{shared_p, 8, 64, 6, 1, 3}};
+        Recipe{shared_p, 16, 64, 3, 2}, Recipe{shared_p, 8, 64, 2, 3}};
   } else if constexpr (head_dim == 256) {
     return std::array{Recipe{plain, 64, 64, 2},      Recipe{shared_p, 8, 64, 2},
                       Recipe{shared_p, 16, 64, 2},   Recipe{shared_p, 32, 64, 3},
@@ -133,8 +133,7 @@ constexpr auto variants_of(int head_dim, const std::array<Recipe, count>& lines)
   std::size_t i = 0;
   for (hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const Recipe& r : lines) {
-      all[i] = {r.algorithm, operand, head_dim, r.query_rows, r.block_n, r.stages, r.resident};
-      all[i++].turns = r.turns;
+      all[i++] = {r.algorithm, operand, head_dim, r.query_rows, r.block_n, r.stages, r.resident};
     }
   }
   return all;

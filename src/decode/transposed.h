@@ -22,7 +22,7 @@ constexpr int own_column(int accumulator) { return accumulator / 4 * 2 + accumul
 /// The thread's row in a tile of 64, without 8 * i.
 template <DecodeVariant V>
 TANDEM_DEVICE int upper_row_of_thread() {
-  return tile::upper_row(own_warp<V>(), static_cast<int>(hw::lane_index()));
+  return tile::upper_row(own_warp(), static_cast<int>(hw::lane_index()));
 }
 
 /// Over the eight lanes that hold the same columns.
@@ -36,7 +36,7 @@ TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulat
   constexpr int count =
       V.query_rows == 8 ? 2 : 4;  // matrices at once: two halves of 16 columns, one or two of 8 rows
   const int lane = static_cast<int>(hw::lane_index());
-  const int column = first + 16 * own_warp<V>() + lane / 8 % 2 * 8;
+  const int column = first + 16 * own_warp() + lane / 8 % 2 * 8;
   TANDEM_UNROLL
   for (int j = 0; j < V.query_rows / 2; j += 2 * count) {
     std::uint32_t matrices[count];
@@ -52,37 +52,71 @@ TANDEM_DEVICE void store_transposed(Tile& to, int first, const float (&accumulat
 template <DecodeVariant V>
 using TransposedScores = float[V.subtiles()][V.query_rows / 2];
 
+/// The largest of a thread's scores in its column number k.
+template <int columns, int tiles>
+TANDEM_DEVICE float own_maximum(const float (&scores)[tiles][columns / 2], int k) {
+  float x = tile::minus_infinity;
+  TANDEM_UNROLL
+  for (int i = 0; i < 2 * tiles; ++i) x = hw::max(x, scores[i / 2][k / 2 * 4 + i % 2 * 2 + k % 2]);
+  return x;
+}
+
 /// Online softmax of the thread's columns. `reference` is what is subtracted in the exponents of 2, as
-/// tile::OnlineSoftmax has it; sums are of the thread's own keys until somebody adds them up.
+/// tile::OnlineSoftmax has it; sums are of the thread's own keys until somebody adds them up. A reference
+/// stays as long as probabilities are at most 2^head_room, which no format of theirs minds: it is seldom
+/// raised after a stream's first block, and mostly nobody has to know the others' maxima. Many columns leave
+/// no registers for what that takes.
 template <int columns>
 struct ColumnSoftmax {
   static constexpr int own = own_columns<columns>;
-  float reference[own], sum[own];
+  static constexpr float head_room = columns <= 32 ? 8.f : 0.f;
+  static constexpr bool sums_are_rounded = head_room > 0.f;
+  /// `sum`: of probabilities as they are rounded, which O is made of. Where no probability is 1, a row of one
+  /// key would have that one's rounding. `exact_sum`: of those that are not, for lse.
+  float reference[own], sum[own], exact_sum[own];
 
   TANDEM_DEVICE ColumnSoftmax() {
     TANDEM_UNROLL
-    for (int k = 0; k < own; ++k) reference[k] = tile::no_reference, sum[k] = 0.f;
+    for (int k = 0; k < own; ++k) reference[k] = tile::no_reference, sum[k] = exact_sum[k] = 0.f;
   }
 
-  /// Takes up the maxima of a block and turns its scores into probabilities. `factor` brings what was added
-  /// up before to the new reference.
+  /// Whether a score of the thread's asks for a higher reference.
   template <int tiles>
-  TANDEM_DEVICE void update(float (&scores)[tiles][columns / 2], const float (&maxima)[own],
-                            float (&factor)[own], float scale_log2) {
+  TANDEM_DEVICE bool exceeds(const float (&scores)[tiles][columns / 2], float scale_log2) const {
+    bool any = false;
+    TANDEM_UNROLL
+    for (int k = 0; k < own; ++k)
+      any = any || own_maximum<columns>(scores, k) * scale_log2 > reference[k] + head_room;
+    return any;
+  }
+
+  /// Raises references to a block's maxima where these are more than `room` above. `factor` brings what was
+  /// added up before to the new reference.
+  TANDEM_DEVICE void raise(const float (&maxima)[own], float (&factor)[own], float scale_log2, float room) {
     TANDEM_UNROLL
     for (int k = 0; k < own; ++k) {
-      const float last = reference[k];
-      reference[k] = hw::max(last, maxima[k] * scale_log2);
+      const float last = reference[k], wanted = maxima[k] * scale_log2;
+      reference[k] = wanted > last + room ? wanted : last;
       factor[k] = hw::exp2(last - reference[k]);
       sum[k] *= factor[k];
+      exact_sum[k] *= factor[k];
     }
+  }
+
+  /// Of scores to probabilities, rounded.
+  template <hw::Operand operand, int tiles>
+  TANDEM_DEVICE void exponentiate(float (&scores)[tiles][columns / 2], float scale_log2) {
     TANDEM_UNROLL
     for (auto& tile : scores) {
       TANDEM_UNROLL
-      for (int j = 0; j < columns / 2; ++j) {
-        const int k = own_column(j);
-        tile[j] = hw::exp2(hw::fma(tile[j], scale_log2, -reference[k]));
-        sum[k] += tile[j];
+      for (int j = 0; j < columns / 2; j += 2) {
+        const int k = own_column(j);  // and its neighbour
+        const float x = hw::exp2(hw::fma(tile[j], scale_log2, -reference[k])),
+                    y = hw::exp2(hw::fma(tile[j + 1], scale_log2, -reference[k + 1]));
+        exact_sum[k] += x, exact_sum[k + 1] += y;
+        const std::uint32_t both = hw::pack<operand>(x, y);
+        tile[j] = hw::unpack_low<operand>(both), tile[j + 1] = hw::unpack_high<operand>(both);
+        sum[k] += sums_are_rounded ? tile[j] : x, sum[k + 1] += sums_are_rounded ? tile[j + 1] : y;
       }
     }
   }
@@ -98,7 +132,7 @@ struct TransposedResult {
   /// visit(row, reference, sum), once for every row of the tile.
   template <typename Visit>
   TANDEM_DEVICE void for_each_row(Visit visit) const {
-    if (tile_thread<V>() >= 4) return;
+    if (hw::thread_index() >= 4) return;
     TANDEM_UNROLL
     for (int k = 0; k < own; ++k) visit(column_of(k), softmax.reference[k], softmax.sum[k]);
   }
@@ -109,6 +143,26 @@ struct TransposedResult {
       TANDEM_UNROLL
       for (int j = 0; j < V.query_rows / 2; ++j) tile[j] *= factor[own_column(j)];
     }
+  }
+
+  TANDEM_DEVICE void scale_all(float factor) {
+    TANDEM_UNROLL
+    for (auto& tile : output) {
+      TANDEM_UNROLL
+      for (float& x : tile) x *= factor;
+    }
+  }
+
+  /// Brings O to the exact sums, which are the sums from here on.
+  TANDEM_DEVICE void take_exact_sums() {
+    float factor[own];
+    TANDEM_UNROLL
+    for (int k = 0; k < own; ++k) {
+      const float rounded = softmax.sum[k];
+      softmax.sum[k] = softmax.exact_sum[k];
+      factor[k] = rounded > 0.f ? softmax.sum[k] * hw::reciprocal(rounded) : 1.f;
+    }
+    scale(factor);
   }
 
   /// factor_of(row, reference, sum): what the row is multiplied by.
@@ -151,18 +205,16 @@ TANDEM_DEVICE void start_scores(Consumer<V>& consumer, TransposedScores<V>& scor
     TANDEM_UNROLL
     for (int step = 0; step < V.head_dim / tile::k_step; ++step) {
       hw::wgmma_ss<V.operand, V.query_rows, hw::Major::k>(
-          scores[tile], keys.tile[tile].k_major(step), consumer.q().k_major(step),
+          scores[tile], keys.tile[tile].k_major(step), consumer.shared.q.k_major(step),
           step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
     }
   }
   hw::wgmma_commit();
 }
 
-/// Cap and mask, and the maxima of the warp's keys in this block for all of which the thread holds the
-/// columns.
 template <DecodeVariant V>
-TANDEM_DEVICE void mask_and_reduce(const Consumer<V>& consumer, const WorkTile& work, int key,
-                                   TransposedScores<V>& scores, float (&maxima)[own_columns<V.query_rows>]) {
+TANDEM_DEVICE void cap_and_mask(const Consumer<V>& consumer, const WorkTile& work, int key,
+                                TransposedScores<V>& scores) {
   constexpr int own = own_columns<V.query_rows>;
   TANDEM_UNROLL
   for (auto& tile : scores) consumer.cap(tile);
@@ -179,15 +231,15 @@ TANDEM_DEVICE void mask_and_reduce(const Consumer<V>& consumer, const WorkTile& 
       }
     }
   }
+}
+
+/// The largest of the warp's scores in each column that the thread holds.
+template <DecodeVariant V>
+TANDEM_DEVICE void reduce_maxima(const TransposedScores<V>& scores,
+                                 float (&maxima)[own_columns<V.query_rows>]) {
   TANDEM_UNROLL
-  for (int k = 0; k < own; ++k) {
-    float x = tile::minus_infinity;
-    TANDEM_UNROLL
-    for (int i = 0; i < 2 * V.subtiles(); ++i) {
-      x = hw::max(x, scores[i / 2][k / 2 * 4 + i % 2 * 2 + k % 2]);
-    }
-    maxima[k] = column_max(x);
-  }
+  for (int k = 0; k < own_columns<V.query_rows>; ++k)
+    maxima[k] = column_max(own_maximum<V.query_rows>(scores, k));
 }
 
 }  // namespace tandem::decode

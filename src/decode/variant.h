@@ -53,16 +53,11 @@ struct DecodeVariant {
   Element element = Element::e4m3;  ///< of an 8-bit cache
   bool hadamard = false;            ///< keys of an 8-bit cache may be kept times a Hadamard matrix
   Queries queries = Queries::uniform;
-  /// Warpgroups of consumers that take streams in turns from one ring: while one waits between its products,
-  /// or between its streams, the others are at work.
-  int turns = 1;
 
   constexpr bool paired() const { return algorithm == Algorithm::paired; }
-  /// That are at work on a tile together: one warpgroup, or two.
-  constexpr int tile_threads() const { return (paired() ? 2 : 1) * hw::warpgroup_size; }
-  /// All consumers, and one producer warp, with idle ones beside it where registers move: that takes whole
-  /// warpgroups.
-  constexpr int consumer_threads() const { return turns * tile_threads(); }
+  /// One warpgroup, or two. With them there is one producer warp, and idle ones beside it where registers
+  /// move: that takes whole warpgroups.
+  constexpr int consumer_threads() const { return (paired() ? 2 : 1) * hw::warpgroup_size; }
   constexpr int threads() const {
     return consumer_threads() + (paired() ? hw::warpgroup_size : hw::warp_size);
   }
@@ -74,7 +69,7 @@ struct DecodeVariant {
   /// Whether each takes every other block of keys; else all take all blocks.
   constexpr bool splits_keys() const { return shares_rows() && !values_in_keys(); }
   /// That visit a block of keys.
-  constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : tile_threads(); }
+  constexpr int threads_of_block() const { return splits_keys() ? hw::warpgroup_size : consumer_threads(); }
   constexpr bool eight_bit() const { return algorithm == Algorithm::eight_bit; }
   constexpr bool values_in_keys() const { return value_dim < head_dim; }
   /// Whether boxes bring only the columns that rows have, and tiles' other columns are cleared once. 8-bit
@@ -83,7 +78,7 @@ struct DecodeVariant {
   constexpr bool lists_queries() const { return queries != Queries::uniform; }
   constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
   /// Whether its blocks may each have a part of one stream that they know without a length (work.h).
-  constexpr bool knows_streams() const { return !lists_queries() && turns == 1; }
+  constexpr bool knows_streams() const { return !lists_queries(); }
   /// Of the products.
   constexpr hw::Operand products() const { return eight_bit() ? hw::Operand::fp16 : operand; }
   /// Of a block's keys and values in the cache.
@@ -98,7 +93,7 @@ struct DecodeVariant {
   }
 
   /// Whether its consumers have a multiprocessor's registers for themselves.
-  constexpr bool is_alone() const { return resident == 1 && turns == 1; }
+  constexpr bool is_alone() const { return resident == 1; }
   /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out, and
   /// wide heads took up to 4 % longer with them (docs/performance/decode.md, The order of a benchmark).
   constexpr bool has_long_steps() const {
@@ -111,14 +106,12 @@ struct DecodeVariant {
   }
   /// Whether that kernel is the only way, so that there are no fixed splits.
   constexpr bool never_merges() const { return paired(); }
-  /// Whether there are fixed splits. A block has several of one stream, and says once that all are stored:
-  /// those in turns do not know that of one another.
-  constexpr bool has_fixed_splits() const { return !never_merges() && turns == 1; }
+  constexpr bool has_fixed_splits() const { return !never_merges(); }
 
   /// Of a merge in the kernel: parts, and rounds over a tile's chunks, that are in flight together; what
   /// registers allow.
   constexpr int merge_group() const {
-    return turns == 1 && resident < 3 && query_rows <= (resident == 1 ? 32 : 16) ? 16 : 8;
+    return resident < 3 && query_rows <= (resident == 1 ? 32 : 16) ? 16 : 8;
   }
   /// Whether many parts are merged in groups first. Other kernels have no registers for it.
   constexpr bool merges_in_groups() const {
@@ -140,8 +133,7 @@ struct CombineVariant {
   Queries queries = Queries::uniform;  ///< of the step
 
   static constexpr int threads() { return hw::warpgroup_size; }
-  static constexpr int tile_threads() { return threads(); }
-  static constexpr int turns = 1;
+  static constexpr int consumer_threads() { return threads(); }
   /// Blocks that a multiprocessor has at a time, by their registers. Not `resident`, which ptxas would be
   /// told.
   static constexpr int fitting_blocks = 4;

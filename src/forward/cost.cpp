@@ -63,6 +63,9 @@ Price price_of(const ForwardVariant& v) {
 
 /// A block that has a multiprocessor for itself, though there is room for two, is so much quicker.
 constexpr double alone = 0.72;
+bool is_alone(const ForwardVariant& variant, double rounds) {
+  return variant.resident() > 1 && rounds <= 0.5;
+}
 /// Tiles of few rows wait for keys and values whose rows are no whole lines of L2.
 constexpr double padded_rows = 1.1;
 /// Where L2 does not hold the keys and values of the heads that run together, tiles of few rows fetch them
@@ -127,6 +130,25 @@ double consumers_share(const ForwardProblem& p, const ForwardVariant& variant) {
   return one_has_none ? lone_consumer : 1;
 }
 
+/// Against other ways the price has to be nearer than among tiles: a block of one multiprocessor is the
+/// quicker the fewer others are busy. So much is left of its price, fitted to calls of few queries on H200s
+/// (docs/performance/forward.md, Where queries are few).
+double left_of_price(double rounds) { return 0.57 + 0.5 * rounds; }
+
+/// What the fullest multiprocessor's tiles of few rows take to read keys and values that nobody else reads,
+/// if each has a place of its own: they have little on their way, one alone less than two. Fitted to the same
+/// calls.
+double reading_us(const ForwardProblem& p, const ForwardVariant& variant, const CostEstimate& cost) {
+  constexpr double rate_of_one = 38e3, rate_of_two = 44e3, begin_us = 1;  // bytes in a microsecond
+  if (variant.resident() == 1 || cost.rounds > 1) return 0;
+  const auto heads = static_cast<double>(p.batch() * p.kv_heads());
+  const double readers = std::max(1., static_cast<double>(cost.tiles) / heads);
+  const double bytes = cost.key_blocks * variant.block_n * static_cast<double>(p.kv_columns()) *
+                       static_cast<double>(core::size_of(p.dtype())) / readers;
+  const bool two = cost.tiles > core::hopper_sm_count;
+  return begin_us + (two ? 2 * bytes / rate_of_two : bytes / rate_of_one);
+}
+
 /// `share`: of a block's price that is taken.
 CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count,
                            double share) {
@@ -139,7 +161,7 @@ CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& 
   cost.key_blocks = blocks.mean;
   const std::int64_t grid = std::int64_t{sm_count} * variant.resident();
   cost.rounds = static_cast<double>(cost.tiles) / static_cast<double>(grid);
-  const bool shared = variant.resident() > 1;
+  const bool shared = variant.resident() > 1;  // a multiprocessor, by two blocks
   const bool causal = variant.mask == MaskKind::prefix && !problem.mask.is_full();
   const bool fetches = shared && causal && cost.rounds > 1 && bytes_in_use(problem, tiling, grid) > l2_bytes;
   const double fetching =
@@ -151,7 +173,7 @@ CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& 
     return 1e-3 * (price.tile_ns + price.block_ns * fetching * share * key_blocks);
   };
   cost.compute_us = std::max(rounds * tile_us(blocks.mean), tile_us(blocks.most)) *
-                    (shared && cost.rounds <= 0.5 ? alone : 1);
+                    (is_alone(variant, cost.rounds) ? alone : 1);
   cost.memory_us = bytes_of(problem) / memory_rate;
   return cost;
 }
@@ -187,7 +209,11 @@ TileCost tile_cost(const ForwardVariant& variant) {
 
 CostEstimate estimate_chosen(const core::ForwardProblem& problem) {
   const ForwardVariant& variant = *choose_variant(problem);
-  return estimate_with(problem, variant, core::hopper_sm_count, consumers_share(problem, variant));
+  CostEstimate cost =
+      estimate_with(problem, variant, core::hopper_sm_count, consumers_share(problem, variant));
+  if (is_alone(variant, cost.rounds)) cost.compute_us *= left_of_price(cost.rounds) / alone;
+  cost.memory_us = std::max(cost.memory_us, reading_us(problem, variant, cost));
+  return cost;
 }
 
 }  // namespace tandem::forward

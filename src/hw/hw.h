@@ -77,6 +77,9 @@ TANDEM_DEVICE void sync_block();
 TANDEM_DEVICE void sync_warp();
 /// Waits until `threads` threads (whole warps) have come to named barrier `id` (1-15). PTX barrier.sync.
 TANDEM_DEVICE void sync_named(std::uint32_t id, std::uint32_t threads);
+/// The same, and whether the predicate holds in any of the threads, all of which have to ask. PTX
+/// barrier.red.or.
+TANDEM_DEVICE bool sync_named_any(std::uint32_t id, std::uint32_t threads, bool predicate);
 /// Comes to named barrier `id` without waiting. PTX barrier.arrive.
 TANDEM_DEVICE void arrive_named(std::uint32_t id, std::uint32_t threads);
 

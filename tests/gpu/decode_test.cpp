@@ -118,12 +118,11 @@ std::string name_of(Algorithm algorithm) {
 
 std::string name_of(const DecodeVariant& v) {
   return std::string(v.operand == hw::Operand::bf16 ? "bf16" : "fp16") + "_d" + std::to_string(v.head_dim) +
-         "_" + name_of(v.algorithm) + "_" + std::to_string(v.query_rows) +
+         "_" + name_of(v.algorithm) + "_" + std::to_string(v.query_rows) + "x" + std::to_string(v.block_n) +
          (v.resident == 2   ? "_by_two"
           : v.resident == 3 ? "_by_three"
                             : "") +
-         (v.turns > 1 ? "_in_turns" : "") + (v.token_scales ? "_token_scales" : "") +
-         (v.two_part_keys ? "_two_part" : "") +
+         (v.token_scales ? "_token_scales" : "") + (v.two_part_keys ? "_two_part" : "") +
          (v.element == decode::Element::int8 ? "_int8"
           : v.hadamard                       ? "_hadamard"
                                              : "");
@@ -166,7 +165,8 @@ DecodeCase case_for(const DecodeVariant& v) {
   if (!v.is_alone() && v.query_rows <= 16) {  // serve many short streams only
     c.kernel = TANDEM_DECODE_AUTO;
     c.capacity = 256;
-    c.kv_heads = v.turns > 1 ? 16 : v.resident == 3 || v.eight_bit() ? 8 : 4;  // so that they are worth it
+    const bool has_large_blocks = v.block_n == 128 || v.head_dim > 128;  // so that they are worth it
+    c.kv_heads = v.eight_bit() ? 8 : v.resident < 3 ? 4 : has_large_blocks ? 16 : 8;
     c.q_heads = c.kv_heads * v.query_rows;
     c.lengths.assign(40, 130);
     for (std::size_t b = 0; b < c.lengths.size(); b += 3) c.lengths[b] = static_cast<std::int32_t>(6 * b);
@@ -270,6 +270,27 @@ TEST_F(HopperDecode, AMillionEqualKeysWeighTheSame) {
   }
 }
 
+/// References are raised behind a stream's first block, of some rows or of all.
+TEST_F(HopperDecode, ScoresThatGrowFromBlockToBlockMatchTheOracle) {
+  for (const std::int64_t head_dim : {64, 128, 256, 512}) {
+    for (const std::int64_t rows : {1, 16, 32}) {
+      for (const auto& [block, growth] : {std::pair{128, 2.}, {256, 6.}, {128, 0.25}}) {
+        DecodeCase c{.q_heads = 2 * rows, .kv_heads = 2, .head_dim = head_dim};
+        c.lengths = {500, 333}, c.capacity = 500, c.lse = rows != 16;
+        SCOPED_TRACE(testing::Message() << c << " by " << growth);
+        DecodeTensors before(c);
+        grow_keys(before, block, growth);
+        DecodeTensors after = before;
+        DecodeWorkspace workspace;
+        const DeviceDecode device(before);
+        ASSERT_EQ(device.run(workspace), TANDEM_OK);
+        device.read(after);
+        EXPECT_EQ(difference(after, before), "");
+      }
+    }
+  }
+}
+
 TEST_F(HopperDecode, RaggedBatchesMatchTheOracle) {
   DecodeCase c{.q_heads = 8, .kv_heads = 2, .head_dim = 128, .capacity = 4096, .page_size = 16};
   c.new_len = 1;
@@ -285,7 +306,7 @@ TEST_F(HopperDecode, MoreStreamsThanThereIsRoomForMatchTheOracle) {
     std::int64_t head_dim, group, q_len, batch;
   };
   for (const Step& step : {Step{64, 1, 1, 60},
-                           {64, 4, 4, 41},
+                           {64, 4, 4, 60},
                            {64, 5, 4, 41},
                            {128, 4, 1, 83},
                            {128, 5, 2, 41},

@@ -79,6 +79,46 @@ TEST_P(BarrierVerbs, NamedBarriersPassTheTurnAround) {
   expect_equal(seen.read(), expected, TakeTurns::groups);
 }
 
+/// Two warpgroups vote, each at a barrier of its own, where one thread's predicate holds or none's.
+struct VoteAtBarrier {
+  static constexpr int threads = 256, rounds = 24;
+  struct Shared {
+    std::uint32_t value[threads];
+  };
+  std::uint32_t* seen;  ///< what each thread came to know, and what another one wrote before
+
+  /// Whose predicate holds in this round, of the warpgroup's threads; nobody's: 128 or more.
+  static constexpr std::uint32_t holder(std::uint32_t round, std::uint32_t group) {
+    return (37 * round + 85 * group) % 160;
+  }
+  TANDEM_DEVICE void operator()() const {
+    auto& shared = hw::shared_memory<Shared>();
+    const std::uint32_t group = hw::warpgroup_index(), own = hw::thread_index() % hw::warpgroup_size;
+    const std::uint32_t first = group * hw::warpgroup_size;
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      shared.value[first + own] = 10 * round + own % 10;
+      const bool any = hw::sync_named_any(1 + group, hw::warpgroup_size, own == holder(round, group));
+      const std::uint32_t other = shared.value[first + hw::warpgroup_size - 1 - own];
+      const bool none = hw::sync_named_any(1 + group, hw::warpgroup_size, false);
+      seen[round * threads + first + own] = other * 4 + (any ? 2 : 0) + (none ? 1 : 0);
+    }
+  }
+};
+
+TEST_P(BarrierVerbs, AVoteAtANamedBarrierIsKnownToAllOfItsThreads) {
+  const machine::Buffer seen(poisoned<std::uint32_t>(VoteAtBarrier::rounds * VoteAtBarrier::threads));
+  run(VoteAtBarrier{seen.data()});
+  std::vector<std::uint32_t> expected;
+  for (std::uint32_t i = 0; i < VoteAtBarrier::rounds * VoteAtBarrier::threads; ++i) {
+    const std::uint32_t round = i / VoteAtBarrier::threads, thread = i % VoteAtBarrier::threads;
+    const std::uint32_t group = thread / hw::warpgroup_size, own = thread % hw::warpgroup_size;
+    const std::uint32_t other = hw::warpgroup_size - 1 - own;
+    expected.push_back((10 * round + other % 10) * 4 +
+                       (VoteAtBarrier::holder(round, group) < hw::warpgroup_size ? 2 : 0));
+  }
+  expect_equal(seen.read(), expected, VoteAtBarrier::threads);
+}
+
 /// Two warps hand 32 values back and forth; every lane arrives, every lane waits.
 struct HandOver {
   static constexpr int threads = 64, rounds = 70;

@@ -22,6 +22,7 @@ TEST(BackwardSplits, GroupsAreSplitWhereTilesDoNotFillTheChip) {
   EXPECT_EQ(splits({16, 4096, 4096, 32, 8, 128}, causal), 1) << "31 rounds";
   EXPECT_EQ(splits({3, 2687, 2687, 16, 2, 128}, full), 1) << "126 tiles of the same length";
   EXPECT_EQ(splits({2, 767, 767, 32, 32, 128}, full), 1) << "no groups";
+  EXPECT_EQ(splits({1, 1, 1, 2, 1, 64}, full), 2) << "9.4 us, of one split 10.2";
   EXPECT_EQ(splits({2, 37, 37, 16, 8, 128}, full), 1) << "a sum over splits takes longer";
   EXPECT_EQ(splits({2, 63, 63, 64, 8, 128}, causal), 4) << "18.5 us, of one split 26.7";
   EXPECT_GT(splits({1, 1000, 1000, 8, 1, 256}, causal), 1) << "roles";

@@ -34,7 +34,6 @@ std::vector<DecodeVariant> kernels_of_128() {
 TEST(DecodeCost, ALongerStreamInWholeSharesCostsMoreByItsBlocksAlone) {
   int slowed = 0;
   for (const DecodeVariant& v : kernels_of_128()) {
-    if (v.turns > 1) continue;  // a stream's blocks cost less where it leaves others room in the ring
     const auto whole_us = [&v](std::int64_t units) {
       return us(problem_of({.batch = multiprocessors / 2, .capacity = units * v.block_n}), v, units);
     };
@@ -202,7 +201,7 @@ const DecodeVariant& cheapest(const Measured& step, const DecodeProblem& p) {
   const DecodeVariant* found = nullptr;
   for (const DecodeVariant& v : table) {
     const bool measured = std::ranges::any_of(step.times, [&v](const Measured::Time& time) {
-      return time.query_rows == v.query_rows && time.resident == v.resident && v.turns == 1;
+      return time.query_rows == v.query_rows && time.resident == v.resident;
     });
     if (measured && v.algorithm == decode::Algorithm::shared_p && v.head_dim == p.head_dim() &&
         v.operand == hw::Operand::bf16 &&
@@ -244,39 +243,26 @@ void expect_served_where_faster(const std::vector<TimedChoice>& rows, IsInQuesti
   }
 }
 
-// bench/results/h100/2026-11-27/decode-turns.txt, and of 67 x 28/4 decode-three.txt.
-TEST(DecodeCost, WarpgroupsInTurnsServeStepsThatTheyMakeFaster) {
-  const std::vector<TimedChoice> rows{
-      {{.batch = 63, .kv_heads = 16, .head_dim = 64, .capacity = 229}, 30.5, 26.0},
-      {{.batch = 12, .kv_heads = 20, .head_dim = 64, .capacity = 4002}, 88.0, 90.7},
-      {{.batch = 24, .kv_heads = 24, .head_dim = 128, .capacity = 700}, 80.6, 76.0},
-      {{.batch = 8, .kv_heads = 32, .head_dim = 128, .capacity = 3000}, 132.7, 136.1},
-      {{.batch = 44, .kv_heads = 24, .head_dim = 64, .capacity = 79}, 14.9, 18.7},
-      {{.batch = 59, .group = 6, .kv_heads = 8, .head_dim = 64, .capacity = 4948}, 204.3, 208.8},
-      {{.batch = 62, .group = 8, .kv_heads = 2, .head_dim = 128, .capacity = 4036}, 90.5, 93.5},
-      {{.batch = 67, .group = 7, .kv_heads = 4, .head_dim = 128, .capacity = 88}, 8.8, 11.0},
-      {{.batch = 18, .group = 2, .kv_heads = 32, .head_dim = 128, .capacity = 124}, 18.7, 16.8},
-      {{.batch = 16, .kv_heads = 8, .head_dim = 128, .capacity = 640}, 16.5, 18.3},
-      {{.batch = 7, .kv_heads = 20, .head_dim = 128, .capacity = 146}, 8.3, 9.5},
-      {{.batch = 33, .kv_heads = 12, .head_dim = 128, .capacity = 1920}, 129.8, 133.1},
-      {{.batch = 94, .kv_heads = 32, .head_dim = 64, .capacity = 470}, 131.6, 128.7},
-  };
-  expect_served_where_faster(rows, [](const DecodeVariant& v) { return v.turns > 1; });
-}
-
-// bench/results/h100/2026-11-27/decode-three.csv and .txt, but for steps whose streams now have own blocks.
+// bench/results/h200/2026-11-28/decode-tiles.txt; of 38 and 40 sequences h100/2026-11-27/decode-three.csv.
 TEST(DecodeCost, ThreeBlocksOfAMultiprocessorServeStepsThatTheyMakeFaster) {
   const std::vector<TimedChoice> rows{
-      {{.batch = 42, .group = 6, .kv_heads = 8, .head_dim = 64, .capacity = 210}, 11.67, 10.27},
-      {{.batch = 46, .group = 4, .kv_heads = 8, .head_dim = 64, .capacity = 432}, 20.46, 17.42},
-      {{.batch = 33, .group = 5, .kv_heads = 8, .head_dim = 64, .capacity = 503}, 14.58, 16.50},
-      {{.batch = 11, .kv_heads = 24, .head_dim = 64, .capacity = 142}, 7.54, 7.69},
-      {{.batch = 37, .kv_heads = 16, .head_dim = 64, .capacity = 1568}, 86.62, 89.19},
+      {{.batch = 102, .kv_heads = 32, .head_dim = 64, .capacity = 204}, 51.6, 46.8},
+      {{.batch = 63, .kv_heads = 16, .head_dim = 64, .capacity = 229}, 21.8, 19.1},
+      {{.batch = 109, .group = 6, .kv_heads = 8, .head_dim = 64, .capacity = 200}, 20.7, 17.9},
+      {{.batch = 112, .kv_heads = 20, .head_dim = 64, .capacity = 70}, 26.6, 20.5},
+      {{.batch = 117, .kv_heads = 12, .head_dim = 64, .capacity = 495}, 47.2, 44.4},
+      {{.batch = 80, .group = 2, .kv_heads = 8, .head_dim = 64, .capacity = 256}, 16.1, 13.7},
+      {{.batch = 35, .group = 16, .kv_heads = 8, .head_dim = 64, .capacity = 130}, 11.2, 8.1},
+      {{.batch = 101, .kv_heads = 24, .head_dim = 128, .capacity = 176}, 57.7, 53.5},
       {{.batch = 38, .kv_heads = 8, .head_dim = 128, .capacity = 76}, 10.83, 9.30},
-      {{.batch = 67, .group = 7, .kv_heads = 4, .head_dim = 128, .capacity = 88}, 11.01, 8.83},
-      {{.batch = 30, .group = 6, .kv_heads = 8, .head_dim = 128, .capacity = 682}, 32.12, 36.85},
       {{.batch = 40, .group = 4, .kv_heads = 8, .head_dim = 256, .capacity = 57}, 13.10, 10.73},
-      {{.batch = 13, .group = 5, .kv_heads = 8, .head_dim = 256, .capacity = 248}, 12.67, 13.34},
+      {{.batch = 9, .kv_heads = 12, .head_dim = 64, .capacity = 1314}, 12.5, 14.2},
+      {{.batch = 15, .group = 4, .kv_heads = 8, .head_dim = 64, .capacity = 1921}, 17.4, 20.5},
+      {{.batch = 110, .group = 8, .head_dim = 128, .capacity = 127}, 5.0, 5.4},
+      {{.batch = 27, .group = 8, .kv_heads = 4, .head_dim = 128, .capacity = 213}, 6.2, 7.1},
+      {{.batch = 63, .group = 8, .kv_heads = 4, .head_dim = 128, .capacity = 512}, 17.6, 23.4},
+      {{.batch = 31, .group = 6, .kv_heads = 8, .head_dim = 128, .capacity = 536}, 19.0, 25.1},
+      {{.batch = 32, .group = 6, .kv_heads = 8, .head_dim = 256, .capacity = 160}, 13.0, 17.0},
   };
   expect_served_where_faster(rows, [](const DecodeVariant& v) { return v.resident == 3; });
 }

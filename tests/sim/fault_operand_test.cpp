@@ -99,6 +99,23 @@ TEST_P(OperandFaults, ThreadsThatExpectDifferentNumbersAtANamedBarrier) {
       Rule::bad_argument, [] { hw::sync_named(1, hw::warp_index() == 3 ? 64 : 128); }, "others came for");
 }
 
+TEST_P(OperandFaults, ThreadsThatVoteAtANamedBarrierWhereOthersJustWait) {
+  expect(
+      Rule::bad_argument,
+      [] {
+        if (hw::warp_index() == 2) return hw::sync_named(1, 128);
+        hw::sync_named_any(1, 128, false);
+      },
+      "predicate");
+  expect(
+      Rule::bad_argument,
+      [] {
+        if (hw::warp_index() == 2) return hw::arrive_named(1, 128);
+        hw::sync_named_any(1, 128, false);
+      },
+      "predicate");
+}
+
 // ---- WGMMA
 
 TEST_P(OperandFaults, DescriptorWithABaseOffset) {

@@ -365,6 +365,19 @@ core::DecodeProblem DecodeTensors::problem() const {
   return p;
 }
 
+void multiply_key(DecodeTensors& t, std::int64_t b, std::int64_t token, double factor) {
+  const auto [page, row] = t.place(b, token);
+  for (std::int64_t h = 0; h < t.setup.kv_heads; ++h)
+    for (std::int64_t d = 0; d < t.setup.head_dim; ++d)
+      t.k_cache.set(page, row, h, d, static_cast<float>(factor * t.k_cache.at(page, row, h, d)));
+}
+
+void grow_keys(DecodeTensors& t, int block, double growth) {
+  for (std::int64_t b = 0; b < t.setup.batch(); ++b)
+    for (std::int64_t token = 0; token < t.setup.length(b); ++token)
+      multiply_key(t, b, token, std::pow(growth, static_cast<double>(token / block)));
+}
+
 void make_scores_equal(DecodeTensors& t, float q_value, float k_value) {
   const DecodeCase& c = t.setup;
   t.q.fill(0), t.qv.fill(0);

@@ -134,6 +134,11 @@ struct DecodeTensors {
   std::int64_t page_table_stride = 0;
 };
 
+/// Multiplies a token's keys of all heads.
+void multiply_key(DecodeTensors& t, std::int64_t b, std::int64_t token, double factor);
+/// Multiplies all keys by `growth` to the number of their block: later ones are the larger, or the smaller.
+void grow_keys(DecodeTensors& t, int block, double growth);
+
 /// As for a ForwardCase, of a step that appends nothing and turns nothing: every score is q_value * k_value *
 /// scale, values are 1 in the first half of each sequence's tokens, 0 in the other.
 void make_scores_equal(DecodeTensors& t, float q_value, float k_value);

@@ -25,6 +25,7 @@ void fence_async_proxy_global();
 
 void sync_warp();
 void sync_named(std::uint32_t id, std::uint32_t threads);  ///< threads 0: the block's
+bool sync_named_any(std::uint32_t id, std::uint32_t threads, bool predicate);
 void arrive_named(std::uint32_t id, std::uint32_t threads);
 
 void barrier_init(Barrier& barrier, std::uint32_t arrivals);

@@ -65,6 +65,7 @@ struct Thread {
   bool done = false;
   const char* role = "thread";
   const void* code = nullptr;  ///< where the kernel called the last verb
+  bool any_voted = false;      ///< at the last barrier that it came to with a predicate
   Wait wait;
 
   Clock clock;                 ///< what it knows
@@ -111,6 +112,8 @@ struct NamedBarrier {
   std::uint32_t arrived = 0;
   Clock clock, async_visible;
   std::vector<Thread*> waiting;
+  bool votes = false;  ///< who comes says a predicate
+  bool any = false;    ///< whether somebody's holds
 };
 
 /// Something that all lanes of a warp have to do alike.

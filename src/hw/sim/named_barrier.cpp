@@ -5,10 +5,15 @@ namespace tandem::hw::sim {
 
 namespace {
 
+/// What a thread says when it comes to a barrier, where it says anything.
+enum class Vote { none, no, yes };
+
 /// Counts the thread in; the one that completes the phase lets everybody go.
-bool come(Thread& thread, NamedBarrier& barrier, std::uint32_t threads) {
+bool come(Thread& thread, NamedBarrier& barrier, std::uint32_t threads, Vote vote = Vote::none) {
   if (barrier.threads == 0) {
     barrier.threads = threads;
+    barrier.votes = vote != Vote::none;
+    barrier.any = false;
     barrier.clock.reset(machine.agents());
     barrier.async_visible.reset(machine.agents());
   }
@@ -16,6 +21,12 @@ bool come(Thread& thread, NamedBarrier& barrier, std::uint32_t threads) {
     fail(Rule::bad_argument, "comes to a named barrier for " + std::to_string(threads) +
                                  " threads, where others came for " + std::to_string(barrier.threads));
   }
+  if (barrier.votes != (vote != Vote::none)) {
+    fail(Rule::bad_argument, std::string("comes to a named barrier ") +
+                                 (barrier.votes ? "without a predicate, where others came with one"
+                                                : "with a predicate, where others came without one"));
+  }
+  barrier.any = barrier.any || vote == Vote::yes;
   barrier.clock.join(thread.clock);
   barrier.async_visible.join(thread.async_visible);
   tick(thread);
@@ -23,7 +34,9 @@ bool come(Thread& thread, NamedBarrier& barrier, std::uint32_t threads) {
   for (Thread* waiting : barrier.waiting) {
     waiting->clock.join(barrier.clock);
     waiting->async_visible.join(barrier.async_visible);
+    waiting->any_voted = barrier.any;
   }
+  thread.any_voted = barrier.any;
   thread.clock.join(barrier.clock);
   thread.async_visible.join(barrier.async_visible);
   barrier.threads = barrier.arrived = 0;
@@ -44,9 +57,9 @@ void check(std::uint32_t id, std::uint32_t threads) {
 }
 
 /// Comes and waits for the others.
-void sync(Thread& thread, NamedBarrier& barrier, std::uint32_t threads, Wait wait) {
+void sync(Thread& thread, NamedBarrier& barrier, std::uint32_t threads, Wait wait, Vote vote = Vote::none) {
   const std::int64_t began = machine.verbs;
-  if (come(thread, barrier, threads)) return perturb();
+  if (come(thread, barrier, threads, vote)) return perturb();
   thread.wait = wait;
   barrier.waiting.push_back(&thread);
   suspend();
@@ -68,6 +81,15 @@ void sync_named(std::uint32_t id, std::uint32_t threads) {
   check(id, threads);
   converge(thread, "sync_named", id);
   sync(thread, machine.block.named[id], threads, {Wait::Kind::named, static_cast<int>(id)});
+}
+
+bool sync_named_any(std::uint32_t id, std::uint32_t threads, bool predicate) {
+  Thread& thread = TANDEM_SIM_ENTER();
+  check(id, threads);
+  converge(thread, "sync_named_any", id);
+  sync(thread, machine.block.named[id], threads, {Wait::Kind::named, static_cast<int>(id)},
+       predicate ? Vote::yes : Vote::no);
+  return thread.any_voted;
 }
 
 void arrive_named(std::uint32_t id, std::uint32_t threads) {

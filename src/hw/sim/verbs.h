@@ -54,6 +54,9 @@ TANDEM_SIM_INLINE void fence_async_proxy_global() { sim::fence_async_proxy_globa
 TANDEM_SIM_INLINE void sync_block() { sim::sync_named(0, 0); }
 TANDEM_SIM_INLINE void sync_warp() { sim::sync_warp(); }
 TANDEM_SIM_INLINE void sync_named(std::uint32_t id, std::uint32_t threads) { sim::sync_named(id, threads); }
+TANDEM_SIM_INLINE bool sync_named_any(std::uint32_t id, std::uint32_t threads, bool predicate) {
+  return sim::sync_named_any(id, threads, predicate);
+}
 TANDEM_SIM_INLINE void arrive_named(std::uint32_t id, std::uint32_t threads) {
   sim::arrive_named(id, threads);
 }

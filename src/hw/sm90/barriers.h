@@ -25,6 +25,20 @@ TANDEM_DEVICE void sync_warp() { asm volatile("bar.warp.sync 0xffffffff;\n" ::: 
 TANDEM_DEVICE void sync_named(std::uint32_t id, std::uint32_t threads) {
   asm volatile("barrier.sync.aligned %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
+TANDEM_DEVICE bool sync_named_any(std::uint32_t id, std::uint32_t threads, bool predicate) {
+  std::uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred mine, any;\n"
+      "setp.ne.u32 mine, %3, 0;\n"
+      "barrier.red.or.pred.aligned any, %1, %2, mine;\n"
+      "selp.u32 %0, 1, 0, any;\n"
+      "}\n"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(static_cast<std::uint32_t>(predicate))
+      : "memory");
+  return any != 0;
+}
 TANDEM_DEVICE void arrive_named(std::uint32_t id, std::uint32_t threads) {
   asm volatile("barrier.arrive.aligned %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
