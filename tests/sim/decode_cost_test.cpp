@@ -267,6 +267,19 @@ TEST(DecodeCost, ThreeBlocksOfAMultiprocessorServeStepsThatTheyMakeFaster) {
   expect_served_where_faster(rows, [](const DecodeVariant& v) { return v.resident == 3; });
 }
 
+// The same rows, and of 14 and 26 sequences decode-tiles-exact-sums.txt and decode-before-after-2.txt.
+TEST(DecodeCost, ThreeBlocksServeNoStepsOfOneToTwoStreamsForAMultiprocessor) {
+  const std::vector<TimedChoice> rows{
+      {{.batch = 26, .group = 2, .kv_heads = 8, .head_dim = 64, .capacity = 2113}, 31.7, 43.7},
+      {{.batch = 14, .kv_heads = 16, .head_dim = 64, .capacity = 802}, 15.7, 19.1},
+      {{.batch = 8, .q_len = 8, .kv_heads = 16, .head_dim = 64, .capacity = 952}, 10.4, 12.8},
+      {{.batch = 63, .group = 8, .kv_heads = 4, .head_dim = 128, .capacity = 512}, 17.6, 23.4},
+      {{.batch = 15, .kv_heads = 16, .head_dim = 128, .capacity = 384}, 14.0, 18.4},
+      {{.batch = 19, .group = 2, .kv_heads = 8, .head_dim = 64, .capacity = 641}, 12.4, 11.2},
+  };
+  expect_served_where_faster(rows, [](const DecodeVariant& v) { return v.resident == 3; });
+}
+
 // Nobody has timed these tiles there: a ring of one stage, or parts of few streams.
 TEST(DecodeCost, TilesForShortStreamsServeNoLongOrFewOnes) {
   for (const std::int64_t keys : {300, 1500, 20'000}) {
