@@ -1,8 +1,10 @@
 // Scores that grow from block to block, so that references have to be raised behind a stream's first block;
 // and caches that end within a block of keys.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <gtest/gtest.h>
+#include <numbers>
 #include <vector>
 
 #include "apps/sim/decode_sim.h"
@@ -74,6 +76,35 @@ TEST_P(DecodeReferences, OneKeyFarAboveAllOthersIsSeenByEveryWarp) {
     const DecodeCase c = step({4 * block}, GetParam().query_rows);
     SCOPED_TRACE(token);
     expect_correct_with(c, [&](DecodeTensors& t) { multiply_key(t, 0, token, 24); });
+  }
+}
+
+/// A key that is the query times a factor, so that its score is 2^`octaves`.
+void make_key_of_score(DecodeTensors& t, std::int64_t token, double octaves) {
+  const auto [page, row] = t.place(0, token);
+  double square = 0;
+  for (std::int64_t d = 0; d < t.setup.head_dim; ++d) square += t.q.at(0, 0, 0, d) * t.q.at(0, 0, 0, d);
+  const double factor =
+      octaves * std::numbers::ln2 * std::sqrt(static_cast<double>(t.setup.head_dim)) / square;
+  for (std::int64_t d = 0; d < t.setup.head_dim; ++d)
+    t.k_cache.set(page, row, 0, d, static_cast<float>(factor * t.q.at(0, 0, 0, d)));
+}
+
+// The reference stays at the first key's score: no probability is 1, and the second key's is nearly all there
+// is. A standard implementation has no rounding of it.
+TEST_P(DecodeReferences, AKeyThatOutweighsAllOthersBelowTheHeadRoomIsNotRounded) {
+  if (GetParam().eight_bit() || GetParam().two_part_keys || GetParam().values_in_keys()) GTEST_SKIP();
+  const int block = GetParam().block_n;
+  for (const bool lse : {false, true}) {
+    for (const double above : {5.3, 6.7, 7.6}) {
+      DecodeCase c = step({3 * block}, 1);
+      c.lse = lse;
+      SCOPED_TRACE(above);
+      expect_correct_with(c, [&](DecodeTensors& t) {
+        make_key_of_score(t, 5, 40);
+        make_key_of_score(t, block + 20, 40 + above);
+      });
+    }
   }
 }
 
