@@ -15,9 +15,9 @@ namespace {
 
 /// Of a step: the kernel that clears counters.
 constexpr double clearing_us = 1.5;
-/// Where a head has one tile of so many rows, parts of the keys take longer than their price, by up to so
-/// much and once twice as long; where it has several they take less (docs/performance/forward.md, Steps of
-/// several tiles). So they are weighed against one kernel, and against a step.
+/// Where a head has one tile of so many rows, parts of the keys take longer than their price, mostly by up to
+/// a fifth and once twice as long; where it has several they take less (docs/performance/forward.md, Steps of
+/// several tiles). By so much they are weighed against one kernel, and against a step.
 constexpr std::int64_t rows_of_tile = 128;
 constexpr double lone_over_one_kernel = 1.05, lone_over_step = 1.25;
 /// Where a call is that short, there is nothing to gain.

@@ -243,7 +243,8 @@ void expect_served_where_faster(const std::vector<TimedChoice>& rows, IsInQuesti
   }
 }
 
-// bench/results/h200/2026-11-28/decode-tiles.txt; of 38 and 40 sequences h100/2026-11-27/decode-three.csv.
+// bench/results/h200/2026-11-28/decode-tiles.txt; times of two decimals are of
+// h100/2026-11-27/decode-three.csv.
 TEST(DecodeCost, ThreeBlocksOfAMultiprocessorServeStepsThatTheyMakeFaster) {
   const std::vector<TimedChoice> rows{
       {{.batch = 102, .kv_heads = 32, .head_dim = 64, .capacity = 204}, 51.6, 46.8},
@@ -254,7 +255,13 @@ TEST(DecodeCost, ThreeBlocksOfAMultiprocessorServeStepsThatTheyMakeFaster) {
       {{.batch = 80, .group = 2, .kv_heads = 8, .head_dim = 64, .capacity = 256}, 16.1, 13.7},
       {{.batch = 35, .group = 16, .kv_heads = 8, .head_dim = 64, .capacity = 130}, 11.2, 8.1},
       {{.batch = 101, .kv_heads = 24, .head_dim = 128, .capacity = 176}, 57.7, 53.5},
+      {{.batch = 42, .group = 6, .kv_heads = 8, .head_dim = 64, .capacity = 210}, 11.67, 10.27},
+      {{.batch = 46, .group = 4, .kv_heads = 8, .head_dim = 64, .capacity = 432}, 20.46, 17.42},
+      {{.batch = 33, .group = 5, .kv_heads = 8, .head_dim = 64, .capacity = 503}, 14.58, 16.50},
       {{.batch = 38, .kv_heads = 8, .head_dim = 128, .capacity = 76}, 10.83, 9.30},
+      {{.batch = 67, .group = 7, .kv_heads = 4, .head_dim = 128, .capacity = 88}, 11.01, 8.83},
+      {{.batch = 30, .group = 6, .kv_heads = 8, .head_dim = 128, .capacity = 682}, 32.12, 36.85},
+      {{.batch = 13, .group = 5, .kv_heads = 8, .head_dim = 256, .capacity = 248}, 12.67, 13.34},
       {{.batch = 40, .group = 4, .kv_heads = 8, .head_dim = 256, .capacity = 57}, 13.10, 10.73},
       {{.batch = 9, .kv_heads = 12, .head_dim = 64, .capacity = 1314}, 12.5, 14.2},
       {{.batch = 15, .group = 4, .kv_heads = 8, .head_dim = 64, .capacity = 1921}, 17.4, 20.5},

@@ -46,6 +46,16 @@ TEST(DecodeOwnBlocks, AreOfStepsThatWereMeasuredFasterSo) {
   }
 }
 
+TEST(DecodeOwnBlocks, AreOfAStepThatHasRoomForAllOfThemAtATime) {
+  const Shape x{.batch = 41, .q_len = 2, .group = 5, .kv_heads = 8, .head_dim = 64, .capacity = 192};
+  const core::DecodeProblem p = problem_of(x);
+  const Dispatched step = Dispatched::of(p);
+  EXPECT_FALSE(step.has_own_blocks()) << "three of a multiprocessor";
+  EXPECT_GE(step.record.blocks, x.batch * x.kv_heads);
+  EXPECT_TRUE(step.record.arguments.known_streams);
+  EXPECT_EQ(step.record.arguments.known_parts.value(), 1);
+}
+
 TEST(DecodeOwnBlocks, AreNotWhereTheyWereSlower) {
   for (const Shape& x :
        {Shape{.batch = 14, .group = 1, .kv_heads = 24, .head_dim = 64, .capacity = 1069},  // 1.3 rounds

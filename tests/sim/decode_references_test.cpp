@@ -79,7 +79,7 @@ TEST_P(DecodeReferences, OneKeyFarAboveAllOthersIsSeenByEveryWarp) {
   }
 }
 
-/// A key that is the query times a factor, so that its score is 2^`octaves`.
+/// A key that is the query times a factor: the exponential of its score is 2^`octaves`.
 void make_key_of_score(DecodeTensors& t, std::int64_t token, double octaves) {
   const auto [page, row] = t.place(0, token);
   double square = 0;
