@@ -29,14 +29,19 @@ struct DqWriter {
   int consumer;
   tile::PipelineState<1> at{};
 
-  /// Lines 31-34 for a tile.
-  TANDEM_DEVICE void write_tile(const KeyWork& work) {
+  /// Lines 31-34 for the tile that was taken, which is given back when all of its last step is known: the
+  /// consumers learn of the next one while that is added.
+  TANDEM_DEVICE void write_tile(TakenTiles& taken) {
+    const KeyWork& work = taken.work;
+    const int last = work.end_step - 1;
     for_each_step(args, work, [&](const Step& step) {  // line 31
       const PartPlace place = place_of_part<V>(step, consumer);
       const PartVisit visit = visit_of<V>(args, work, place, step);
+      const auto rows = query_box<V>(work, place.head, place.first_query).right_by(place.first_column);
+      if (step.number == last) taken.release(Listener::thread);
       prepare(visit);
       if (visit.is_last) {
-        store(visit, place, work);
+        store(visit, rows);
       } else {
         add(visit);
       }
@@ -55,15 +60,16 @@ struct DqWriter {
     hw::fence_async_proxy_global();
   }
 
-  /// Fetches the sums of the tiles before where this one is the last, for the consumer.
+  /// Fetches the sums of the tiles before where this one is the last, for the consumer, to the place of the
+  /// part, which has been read.
   TANDEM_DEVICE void prepare(const PartVisit& visit) const {
     auto& arrived = shared.dq_pipelines.sums[consumer];
     if (!visit.is_last || visit.is_first) return hw::barrier_arrive(arrived);
     constexpr std::uint32_t bytes = part_elements * sizeof(float);
     wait_for_turn(visit);
     hw::barrier_arrive_expecting(arrived, bytes);
-    hw::copy_in(shared.dq.sums[consumer].value,
-                args.ring.sums + static_cast<std::int64_t>(visit.part) * part_elements, bytes, arrived);
+    hw::copy_in(part().value, args.ring.sums + static_cast<std::int64_t>(visit.part) * part_elements, bytes,
+                arrived);
   }
 
   /// Adds the part, or stores it where it is the first.
@@ -83,11 +89,10 @@ struct DqWriter {
     tell_finished(visit.finished);
   }
 
-  /// The part is dQ.
-  TANDEM_DEVICE void store(const PartVisit& visit, const PartPlace& place, const KeyWork& work) const {
+  /// The part is dQ of the rows.
+  TANDEM_DEVICE void store(const PartVisit& visit, const auto& rows) const {
     parts().wait_filled(at);
-    const auto origin = query_box<V>(work, place.head, place.first_query).right_by(place.first_column);
-    hw::store_box(args.dq_rows, origin, part().value);
+    hw::store_box(args.dq_rows, rows, part().value);
     hw::commit_stores();
     hw::wait_stores_read<0>();
     hw::barrier_arrive(parts().emptied[0]);

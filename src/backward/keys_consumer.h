@@ -3,6 +3,7 @@
 
 #include "backward/gradients.h"
 #include "backward/keys_shared.h"
+#include "backward/pingpong.h"
 #include "backward/work.h"
 
 namespace tandem::backward {
@@ -112,26 +113,29 @@ TANDEM_DEVICE void start_dq(KeysState<V>& state, int number, float (&dq)[part_ac
 }
 
 /// The part of the last tile becomes dQ: the sums of the others, if there are any, come to it, and it is
-/// rounded. 16 columns at a time, for registers are few.
+/// rounded. All have one place: all threads have read the sums before one of them stores.
 template <BackwardVariant V>
 TANDEM_DEVICE void store_rounded_dq(KeysState<V>& state, int number, bool alone,
-                                    const float (&dq)[part_accumulators]) {
+                                    float (&dq)[part_accumulators]) {
   const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size);
-  const float* sums = state.shared.dq.sums[state.consumer].value;
+  auto& part = state.shared.dq.part[state.consumer];
   hw::barrier_wait(state.shared.dq_pipelines.sums[state.consumer], tile::PipelineState<1>::of(number).parity);
+  TANDEM_UNROLL
+  for (int quad = 0; quad < part_accumulators / 4; ++quad) {
+    AccumulatorQuad sum{};
+    if (!alone) sum = *reinterpret_cast<const AccumulatorQuad*>(part.value + place_in_part(thread, quad));
+    TANDEM_UNROLL
+    for (int i = 0; i < 4; ++i) dq[4 * quad + i] = (dq[4 * quad + i] + sum.value[i]) * state.args.scale;
+  }
+  hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::sums_of_first_consumer) +
+                     static_cast<std::uint32_t>(state.consumer),
+                 hw::warpgroup_size);
   TANDEM_UNROLL
   for (int g = 0; g < part_columns / tile::k_step; ++g) {
     float columns[8];
     TANDEM_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      AccumulatorQuad sum{};
-      if (!alone) sum = *reinterpret_cast<const AccumulatorQuad*>(sums + place_in_part(thread, 2 * g + half));
-      TANDEM_UNROLL
-      for (int i = 0; i < 4; ++i)
-        columns[4 * half + i] = (dq[8 * g + 4 * half + i] + sum.value[i]) * state.args.scale;
-    }
-    tile::store_rounded<V.operand>(state.shared.dq.part[state.consumer].rounded(),
-                                   16 * (thread / static_cast<int>(hw::warp_size)), columns,
+    for (int i = 0; i < 8; ++i) columns[i] = dq[8 * g + i];
+    tile::store_rounded<V.operand>(part.rounded(), 16 * (thread / static_cast<int>(hw::warp_size)), columns,
                                    tile::k_step * g);
   }
 }
@@ -140,7 +144,7 @@ TANDEM_DEVICE void store_rounded_dq(KeysState<V>& state, int number, bool alone,
 /// `number`: parts before it.
 template <BackwardVariant V>
 TANDEM_DEVICE void store_dq(KeysState<V>& state, int number, KeyWork::Part what,
-                            const float (&dq)[part_accumulators]) {
+                            float (&dq)[part_accumulators]) {
   float* part = state.shared.dq.part[state.consumer].value;
   const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size);
   state.shared.dq_pipelines.part[state.consumer].wait_emptied(tile::PipelineState<1>::of(number));

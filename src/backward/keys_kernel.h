@@ -44,7 +44,6 @@ TANDEM_DEVICE int consume_tile(KeysState<V>& state) {
   } else {
     walk_pipelined(state);
   }
-  release_keys(state);
   const auto [first, length] = rows_of_keys<V>(args, state.work());
   const GradientRows rows{state.work().batch, state.work().kv_head, first, state.own_key(), length};
   const int number = state.work().number;
@@ -80,11 +79,12 @@ TANDEM_DEVICE void produce_keys(const BackwardArguments& args, KeysShared<V>& sh
   tile::PipelineState<1> counted;
   for (int number = 0; taken.wait_told(number); ++number) {
     if (warp <= V.consumers) {
-      writer.write_tile(taken.work);
+      writer.write_tile(taken);
     } else {
-      count_visits<V>(args, shared, taken.work.end_step - taken.work.first_step, counted);
+      const int steps = taken.work.end_step - taken.work.first_step;
+      taken.release(Listener::thread);
+      count_visits<V>(args, shared, steps, counted);
     }
-    taken.release(Listener::thread);
   }
 }
 

@@ -101,7 +101,8 @@ TANDEM_DEVICE void pipelined_block(KeysState<V>& state, float (&scores)[V.block_
   hw::wgmma_wait<0>();  // here, for a product in flight from one turn to the next is what ptxas serialises
 }
 
-/// Line 28 of the last block, step `last`. Its dS is given back in the next tile.
+/// Line 28 of the last block, step `last`, the last product of the tile. Its dS is given back in the next
+/// tile.
 template <BackwardVariant V>
 TANDEM_DEVICE void finish_dq(KeysState<V>& state, int last) {
   if constexpr (publishes_late<V>) {
@@ -110,6 +111,7 @@ TANDEM_DEVICE void finish_dq(KeysState<V>& state, int last) {
   float dq[part_accumulators];
   start_dq(state, number_of_first_ds + last, dq);
   hw::wgmma_wait<0>();
+  release_keys(state);  // ahead of the rest: the next tile's are loaded meanwhile
   store_dq(state, last, state.work().part_of(last), dq);
   publish_dq(state, last);
 }

@@ -9,7 +9,8 @@ namespace tandem::backward {
 /// Calls `visit(step)` for each step of the loop, as consumers take them (for_each_visit).
 template <typename Visit>
 TANDEM_DEVICE void for_each_step(const BackwardArguments& args, const KeyWork& work, const Visit& visit) {
-  for (int step = work.first_step; step < work.end_step; ++step) {
+  const int end_step = work.end_step;  // of who gives `work` back in the last step
+  for (int step = work.first_step; step < end_step; ++step) {
     const auto [blocks, head] = args.group.divide(step - work.first_step);
     visit(Step{step, work.kv_head * args.group.value() + head, work.blocks.end - 1 - blocks});
   }
@@ -33,10 +34,12 @@ struct KeysProducer {
   tile::PipelineState<V.q_stages> q_at{};
   tile::PipelineState<V.stages> dout_at{};
 
-  /// What a tile needs. `tell()` is called once its first loads are on their way.
+  /// What a tile needs. `tell()` is called once its first loads are on their way: of a further tile queries
+  /// first, for the tile before gives the places of keys back last.
   template <typename Tell>
   TANDEM_DEVICE void produce_tile(const KeyWork& work, const Tell& tell) {
-    load_keys(shared.k, shared.k_pipeline, args.k, work);  // lines 7, 8
+    const bool keys_first = work.number == 0;
+    if (keys_first) load_keys(shared.k, shared.k_pipeline, args.k, work);  // lines 7, 8
     bool first = true;
     for_each_step(args, work, [&](const Step& step) {  // line 9
       const int query = step.block * V.block_m;
@@ -45,14 +48,16 @@ struct KeysProducer {
       load_queries(shared.q, shared.q_pipeline, q_at, args.q, origin);  // lines 10-12
       start_statistics(shared.lse_log2, shared.q_pipeline, q_at, args.statistics.lse_log2 + statistics);
       q_at.advance();
-      if (first) {
-        load_keys(shared.v, shared.v_pipeline, args.v, work);  // lines 7, 8: before they are needed
-        tell();
-      }
-      first = false;
+      if (first && keys_first) load_keys(shared.v, shared.v_pipeline, args.v, work);  // lines 7, 8
       load_queries(shared.dout, shared.dout_pipeline, dout_at, args.dout, origin);
       start_statistics(shared.delta, shared.dout_pipeline, dout_at, args.statistics.delta + statistics);
       dout_at.advance();
+      if (first && !keys_first) {  // lines 7, 8
+        load_keys(shared.k, shared.k_pipeline, args.k, work);
+        load_keys(shared.v, shared.v_pipeline, args.v, work);
+      }
+      if (first) tell();
+      first = false;
     });
     keys_at.advance();
   }

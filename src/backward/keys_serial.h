@@ -47,6 +47,7 @@ TANDEM_DEVICE void walk_serial(KeysState<V>& state) {
   find_consumer(state);
   for_each_visit<V>(state.work(), state.args.group, state.step,
                     [&]<BlockKind kind>(int block) { serial_block<V, kind>(state, block); });
+  release_keys(state);
 }
 
 }  // namespace tandem::backward

@@ -29,13 +29,13 @@ struct DqTiles {
   static constexpr int stages = 2;
   /// Keys are rows, so that a warpgroup stores its dS as it holds it.
   tile::SharedTile<V.block_n, V.block_m> ds[stages];
-  /// Each consumer has a part of its own (sums.h). Of the last tile it is dQ, rounded.
+  /// Each consumer has a part of its own (sums.h). Of the last tile the sums of the tiles before come to its
+  /// place, and it becomes dQ, rounded.
   struct alignas(1024) Part {
     float value[part_elements];
 
     TANDEM_DEVICE RoundedPart& rounded() { return *reinterpret_cast<RoundedPart*>(value); }
   } part[V.consumers];
-  Part sums[V.consumers];  ///< the sums of the tiles before, for the last one
 };
 
 /// A visit to a part on its way from the writer to who counts it.

@@ -10,7 +10,7 @@
 namespace tandem::backward {
 
 /// Named barriers of the backward; 0 is the block barrier.
-enum class NamedBarrier : std::uint32_t { softmax_of_first_consumer = 1 };
+enum class NamedBarrier : std::uint32_t { softmax_of_first_consumer = 1, sums_of_first_consumer = 3 };
 
 /// With a cap it costs registers that are not there.
 template <BackwardVariant V>
