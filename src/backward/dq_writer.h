@@ -33,12 +33,11 @@ struct DqWriter {
   /// consumers learn of the next one while that is added.
   TANDEM_DEVICE void write_tile(TakenTiles& taken) {
     const KeyWork& work = taken.work;
-    const int last = work.end_step - 1;
     for_each_step(args, work, [&](const Step& step) {  // line 31
       const PartPlace place = place_of_part<V>(step, consumer);
       const PartVisit visit = visit_of<V>(args, work, place, step);
       const auto rows = query_box<V>(work, place.head, place.first_query).right_by(place.first_column);
-      if (step.number == last) taken.release(Listener::thread);
+      if (step.is_last) taken.release(Listener::thread);
       prepare(visit);
       if (visit.is_last) {
         store(visit, rows);

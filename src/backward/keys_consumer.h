@@ -116,35 +116,34 @@ TANDEM_DEVICE void start_dq(KeysState<V>& state, int number, float (&dq)[part_ac
 /// rounded. All have one place: all threads have read the sums before one of them stores.
 template <BackwardVariant V>
 TANDEM_DEVICE void store_rounded_dq(KeysState<V>& state, int number, bool alone,
-                                    float (&dq)[part_accumulators]) {
+                                    const float (&dq)[part_accumulators]) {
   const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size);
   auto& part = state.shared.dq.part[state.consumer];
   hw::barrier_wait(state.shared.dq_pipelines.sums[state.consumer], tile::PipelineState<1>::of(number).parity);
+  tile::Probabilities<part_columns> rounded;
   TANDEM_UNROLL
   for (int quad = 0; quad < part_accumulators / 4; ++quad) {
     AccumulatorQuad sum{};
     if (!alone) sum = *reinterpret_cast<const AccumulatorQuad*>(part.value + place_in_part(thread, quad));
     TANDEM_UNROLL
-    for (int i = 0; i < 4; ++i) dq[4 * quad + i] = (dq[4 * quad + i] + sum.value[i]) * state.args.scale;
+    for (int i = 0; i < 4; i += 2) {
+      const int j = 4 * quad + i;
+      rounded.fragment[quad / 2][quad % 2 * 2 + i / 2] =
+          hw::pack<V.operand>((dq[j] + sum.value[i]) * state.args.scale,
+                              (dq[j + 1] + sum.value[i + 1]) * state.args.scale);
+    }
   }
   hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::sums_of_first_consumer) +
                      static_cast<std::uint32_t>(state.consumer),
                  hw::warpgroup_size);
-  TANDEM_UNROLL
-  for (int g = 0; g < part_columns / tile::k_step; ++g) {
-    float columns[8];
-    TANDEM_UNROLL
-    for (int i = 0; i < 8; ++i) columns[i] = dq[8 * g + i];
-    tile::store_rounded<V.operand>(part.rounded(), 16 * (thread / static_cast<int>(hw::warp_size)), columns,
-                                   tile::k_step * g);
-  }
+  store_fragments(part.rounded(), 16 * (thread / static_cast<int>(hw::warp_size)), rounded);
 }
 
 /// Line 28, the rest: the part of dQ to shared memory, for the writer, once publish_dq() has followed.
 /// `number`: parts before it.
 template <BackwardVariant V>
 TANDEM_DEVICE void store_dq(KeysState<V>& state, int number, KeyWork::Part what,
-                            float (&dq)[part_accumulators]) {
+                            const float (&dq)[part_accumulators]) {
   float* part = state.shared.dq.part[state.consumer].value;
   const int thread = static_cast<int>(hw::thread_index() % hw::warpgroup_size);
   state.shared.dq_pipelines.part[state.consumer].wait_emptied(tile::PipelineState<1>::of(number));

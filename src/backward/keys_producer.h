@@ -12,7 +12,7 @@ TANDEM_DEVICE void for_each_step(const BackwardArguments& args, const KeyWork& w
   const int end_step = work.end_step;  // of who gives `work` back in the last step
   for (int step = work.first_step; step < end_step; ++step) {
     const auto [blocks, head] = args.group.divide(step - work.first_step);
-    visit(Step{step, work.kv_head * args.group.value() + head, work.blocks.end - 1 - blocks});
+    visit(Step{step, work.kv_head * args.group.value() + head, work.blocks.end - 1 - blocks, step + 1 == end_step});
   }
 }
 
@@ -34,12 +34,12 @@ struct KeysProducer {
   tile::PipelineState<V.q_stages> q_at{};
   tile::PipelineState<V.stages> dout_at{};
 
-  /// What a tile needs. `tell()` is called once its first loads are on their way: of a further tile queries
-  /// first, for the tile before gives the places of keys back last.
+  /// What a tile needs. `tell()` is called once its first loads are on their way. Where a block takes one tile
+  /// after another queries come first, for the tile before gives the places of keys back last.
   template <typename Tell>
   TANDEM_DEVICE void produce_tile(const KeyWork& work, const Tell& tell) {
-    const bool keys_first = work.number == 0;
-    if (keys_first) load_keys(shared.k, shared.k_pipeline, args.k, work);  // lines 7, 8
+    constexpr bool keys_first = !V.adds_dq();
+    if constexpr (keys_first) load_keys(shared.k, shared.k_pipeline, args.k, work);  // lines 7, 8
     bool first = true;
     for_each_step(args, work, [&](const Step& step) {  // line 9
       const int query = step.block * V.block_m;

@@ -41,6 +41,7 @@ struct KeyWork {
 /// A step of the loop of a tile of keys: its visit to a block of queries in a head.
 struct Step {
   int number, head, block;
+  bool is_last;  ///< of the tile
 };
 
 /// One tile of queries of a head, and the blocks of keys that it visits.
