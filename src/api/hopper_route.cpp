@@ -15,11 +15,11 @@ namespace {
 
 /// Of a step: the kernel that clears counters.
 constexpr double clearing_us = 1.5;
-/// Where a head has one tile of so many rows, parts of the keys take longer than their price, mostly by up to
-/// a fifth and once twice as long; where it has several they take less (docs/performance/forward.md, Steps of
-/// several tiles). By so much they are weighed against one kernel, and against a step.
+/// Where a head has one tile of so many rows, parts of the keys are weighed against a step by so much: they
+/// take longer than their price, and where it has several less (docs/performance/forward.md, Steps of several
+/// tiles).
 constexpr std::int64_t rows_of_tile = 128;
-constexpr double lone_over_one_kernel = 1.05, lone_over_step = 1.25;
+constexpr double lone_over_step = 1.25;
 /// Where a call is that short, there is nothing to gain.
 constexpr std::int64_t fewest_keys = 256;
 /// Of a sequence. Of more, tiles fill the chip or the products are what counts.
@@ -49,7 +49,7 @@ Route find_route(const core::ForwardProblem& problem) {
     route.splits = split.splits;
     route.parts_us = split.us;
     const bool lone_tile = problem.q_len() * problem.group() <= rows_of_tile;
-    if (route.parts_us * (lone_tile ? lone_over_one_kernel : 1) < least) {
+    if (route.parts_us < least) {
       least = std::min(least, route.parts_us * (lone_tile ? lone_over_step : 1));
       route.way = Way::parts;
     }

@@ -10,8 +10,8 @@
 
 namespace tandem::decode {
 
-/// The pages of the boxes to come. A window of block_n boxes is one or more blocks; box g of it is in lane g
-/// % 32, register g / 32. Of a contiguous cache there is nothing to fetch.
+/// Where the boxes to come lie: the entry of a contiguous cache, or their pages. A window of block_n boxes is
+/// one or more blocks; box g of it is in lane g % 32, register g / 32.
 template <DecodeVariant V>
 class BoxPages {
  public:
@@ -29,9 +29,12 @@ class BoxPages {
     fetch(next_, window_key_ + window_keys());
   }
 
+  /// Of a contiguous cache: the entry of the box at `key`; -1 for boxes past the work's keys.
+  TANDEM_DEVICE int entry_at(int key) const { return key < length_ ? entry_ : -1; }
+
   /// Moves on to the block that begins at `key`; blocks are visited in order.
   TANDEM_DEVICE void advance(int key) {
-    if (pages_.table == nullptr || key < window_key_ + window_keys()) return;
+    if (key < window_key_ + window_keys()) return;
     window_key_ += window_keys();
     TANDEM_UNROLL
     for (int i = 0; i < registers; ++i) own_[i] = next_[i];
@@ -39,10 +42,9 @@ class BoxPages {
   }
 
   /// Warp: the page of box 32 * round + lane of the block at `key`, which `advance` has moved to; -1 for
-  /// boxes past the cache's keys.
+  /// boxes past the work's keys.
   TANDEM_DEVICE int page(int key, int round) const {
     const int own_box = round * hw::warp_size + static_cast<int>(hw::lane_index());
-    if (pages_.table == nullptr) return key + (own_box << pages_.box_shift) < length_ ? entry_ : -1;
     const int box = ((key - window_key_) >> pages_.box_shift) + round * hw::warp_size;
     std::uint32_t value = own_[0];
     TANDEM_UNROLL
@@ -75,7 +77,7 @@ class BoxPages {
 };
 
 /// Keys, and values that have a place of their own, a block of each in turn. Its code is short, since it is
-/// the first that a step needs and may come from memory: one loop over all work, and copies of panels only,
+/// the first that a step needs and may come from memory: one loop over all work, and copies of boxes only,
 /// for which blocks would wait (docs/performance/decode.md).
 template <DecodeVariant V>
 struct Producer {
@@ -113,6 +115,33 @@ struct Producer {
 
   /// Starts loading the block of keys and values at `key`, each as soon as its stage is empty.
   TANDEM_DEVICE void load_block(const WorkTile& work, int key) {
+    if (args.pages.table != nullptr) {
+      load_paged(work, key);
+    } else {
+      load_contiguous(work, key);
+    }
+  }
+
+  /// One thread: with lanes to agree a block would take it as long as one of 16 KB takes to come.
+  TANDEM_DEVICE void load_contiguous(const WorkTile& work, int key) {
+    constexpr int box_rows = 64;
+    if (hw::elect_one()) {
+      TANDEM_UNROLL
+      for (int ring = 0; ring < rings; ++ring) {
+        const Place to = place(ring);
+        hw::barrier_wait(to.empty, at.parity ^ 1u);
+        announce(to);
+        TANDEM_UNROLL
+        for (int row = 0; row < V.block_n; row += box_rows)
+          load_rows(to, row, {0, first_row + key + row, work.head, pages.entry_at(key + row)});
+      }
+    }
+    hw::sync_warp();
+    at.advance();
+  }
+
+  /// The lanes share out the boxes.
+  TANDEM_DEVICE void load_paged(const WorkTile& work, int key) {
     pages.advance(key);
     const int boxes = V.block_n >> args.pages.box_shift;
     const std::uint32_t key_in_page = (1u << args.pages.page_shift) - 1;
@@ -134,24 +163,6 @@ struct Producer {
         hw::sync_warp();
       }
     }
-    at.advance();
-  }
-
-  /// The same of a first block, whose stage nobody has had, of a contiguous cache: from key 0 on, existing or
-  /// not.
-  TANDEM_DEVICE void load_first_block(const WorkTile& work) {
-    constexpr int box_rows = 64;
-    if (hw::lane_index() == 0) {
-      hw::BoxOrigin origin{0, 0, work.head, entry_of(args.pages, work.sequence)};
-      TANDEM_DONT_UNROLL
-      for (int ring = 0; ring < rings; ++ring) {
-        const Place to = place(ring);
-        announce(to);
-        TANDEM_DONT_UNROLL
-        for (origin.s = 0; origin.s < V.block_n; origin.s += box_rows) load_rows(to, origin.s, origin);
-      }
-    }
-    hw::sync_warp();
     at.advance();
   }
 
@@ -185,26 +196,28 @@ TANDEM_DEVICE void await_first_block(DecodeShared<V>& shared) {
 }
 
 /// Feeds the pipelines with all keys and values of the block's share. Where it has the first part of a stream
-/// that it knows, the first keys are on their way before their length has come.
+/// that it knows, the first block is on its way before its length has come, by the same code: each line of it
+/// comes from memory once.
 template <DecodeVariant V>
 TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
                            SplitSchedulerOf<V>& scheduler) {
   Producer<V> producer(args, shared);
-  bool has_first_block =
+  bool is_ahead =
       scheduler.knows_stream() && args.starts_at_key_0 && scheduler.known_stream().begins_stream();
-  if (has_first_block) producer.load_first_block(scheduler.known_stream());
+  int keys_ahead = 0;  // of the work to come
   TANDEM_DONT_UNROLL
   for (;;) {
-    const WorkTile work = scheduler.next();
+    WorkTile work = is_ahead ? scheduler.known_stream() : scheduler.next();
     if (!work.exists()) break;
+    if (is_ahead) work.end = work.length = V.block_n;
     if (work.begin == work.end) continue;
     producer.pages.begin(work);
     if constexpr (V.queries == Queries::listed) producer.first_row = work.listed.first_key;
-    int key = work.begin + (has_first_block ? V.block_n : 0);
-    has_first_block = false;
-    for (; key < work.end; key += V.block_n) producer.load_block(work, key);
+    for (int key = work.begin + keys_ahead; key < work.end; key += V.block_n) producer.load_block(work, key);
+    keys_ahead = is_ahead ? V.block_n : 0;
+    is_ahead = false;
   }
-  if (has_first_block) await_first_block(shared);
+  if (keys_ahead > 0) await_first_block(shared);
 }
 
 }  // namespace tandem::decode

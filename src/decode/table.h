@@ -51,13 +51,13 @@ constexpr auto recipes() {
   }
 }
 
-/// Two warpgroups for many rows. Those of 64 rows split the keys: blocks are small, so that short streams
-/// have two, and stages are even in number. Stages as above.
+/// Two warpgroups for many rows. Those of 64 rows split the keys: stages are even in number. At head dim 128
+/// blocks are small, so that each warpgroup has two on their way. Stages as above.
 template <int head_dim>
 constexpr auto paired_recipes() {
   using enum Algorithm;
   if constexpr (head_dim == 64) {
-    return std::array{Recipe{paired, 64, 64, 6}, Recipe{paired, 128, 128, 4}};
+    return std::array{Recipe{paired, 64, 128, 4}, Recipe{paired, 128, 128, 4}};
   } else {
     static_assert(head_dim == 128);
     return std::array{Recipe{paired, 64, 64, 4}, Recipe{paired, 128, 128, 2}};

@@ -73,22 +73,29 @@ bool can_split(const ForwardProblem& p) {
          p.is_free() && p.mask.left == core::Mask::unlimited && p.k_len() >= 2 * fewest_keys;
 }
 
-/// Of so many parts, by what the kernels of variable lengths measure: docs/performance/forward.md.
+/// Of so many parts. Fitted to 619 times of 161 shapes (docs/performance/forward.md, Parts of the keys).
 double parts_us(const ForwardProblem& p, const ForwardVariant& variant, std::int64_t tiles,
                 std::int64_t splits) {
-  constexpr double memory_rate = 3e6;  // of the parts, written and read, mostly in L2
-  constexpr double fixed_us = 12;      // three kernels, each waiting for the one before
+  constexpr double memory_rate = 3.7e6;  // bytes a microsecond
+  constexpr double parts_rate = 1.36e6;  // of parts, written and read
+  constexpr double lone_rate = 46e3;     // of one multiprocessor, in one round of the grid
+  constexpr double turned_rate = 59e3;   // and in several, where some wait while others read
+  constexpr double fixed_us = 12;        // three kernels, each waiting for the one before
   const double head_part = static_cast<double>(variant.head_dim + variant.value_dim) / 256;
-  const double block_us = 1.25 * static_cast<double>(variant.block_m * variant.block_n) / (128 * 128) *
-                          (0.55 + 0.95 * head_part),
-               tile_us = 2 + head_part;
+  const double block_us =
+      static_cast<double>(variant.block_m * variant.block_n) / (128 * 128) * (0.55 + 0.68 * head_part);
+  const double tile_us = 0.7 + head_part;
   const auto rounds = static_cast<double>(core::ceil_div(tiles * splits, core::hopper_sm_count));
-  const auto blocks = static_cast<double>(core::ceil_div(keys_of_part(p, splits), variant.block_n));
+  const std::int64_t keys = keys_of_part(p, splits);
+  const auto blocks = static_cast<double>(core::ceil_div(keys, variant.block_n));
+  const double key_bytes = 2.0 * static_cast<double>(p.kv_columns());
+  const double reading_us = static_cast<double>(keys) * key_bytes / (rounds > 1 ? turned_rate : lone_rate);
+  const double all_bytes = static_cast<double>(p.batch() * p.k_len() * p.kv_heads()) * key_bytes;
   const double part_bytes =
       8.0 * static_cast<double>(splits * p.batch() * p.q_len() * p.q_heads() * p.value_dim());
-  const double key_bytes = 2.0 * static_cast<double>(p.batch() * p.k_len() * p.kv_heads() * p.kv_columns());
-  return fixed_us + std::max(rounds * (tile_us + blocks * block_us), key_bytes / 4.2e6) +
-         part_bytes / memory_rate;
+  return fixed_us +
+         std::max(rounds * (tile_us + std::max(blocks * block_us, reading_us)), all_bytes / memory_rate) +
+         part_bytes / parts_rate;
 }
 
 }  // namespace

@@ -61,10 +61,31 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args) {
   }
 }
 
+/// The same of parts of the keys. All have the same queries, and but for the last ones as many keys: so each
+/// tile's place follows from its number.
+TANDEM_DEVICE void list_parts(const ListArguments& args) {
+  const VarlenArguments& varlen = args.forward.varlen;
+  const int lane = static_cast<int>(hw::lane_index());
+  const int own =
+      static_cast<int>(hw::block_index()) * ListVariant::tiles() + static_cast<int>(hw::warp_index());
+  const int of_part = (varlen.q_rows + args.tile_queries - 1) / args.tile_queries;
+  if (own == 0 && lane == 0) {
+    auto* header = reinterpret_cast<std::uint32_t*>(varlen.tile_list);
+    hw::store_global(header, static_cast<std::uint32_t>(varlen.sequences * of_part * varlen.packs));
+    hw::store_global(header + 1, static_cast<std::uint32_t>(args.section.grid));
+  }
+  const int part = own / of_part, m_block = own % of_part;
+  if (part >= varlen.sequences) return;
+  const Sequence s = read_sequence(varlen, args.cache, part);
+  for (int pack = lane; pack < varlen.packs; pack += hw::warp_size)
+    write_listed(varlen, own * varlen.packs + pack, pack, m_block, s, part);
+}
+
 /// The body of the kernel that makes the lists.
 TANDEM_DEVICE void list_all(const ListArguments& args) {
   hw::release_next_grid();
   hw::wait_for_prior_grid();
+  if (args.forward.varlen.split_keys > 0) return list_parts(args);
   const int behind_tiles = static_cast<int>(hw::block_index()) - args.tile_blocks;
   if (behind_tiles < 0) return list_tiles(args);
   const int warp = behind_tiles * ListVariant::tiles() + static_cast<int>(hw::warp_index());
