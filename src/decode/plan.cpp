@@ -230,10 +230,10 @@ bool is_for_short_streams(const DecodeVariant& variant) {
 /// Whether there is a stream for each multiprocessor, and no stream takes such a tile's only stage often.
 /// With one to two for each, three blocks took up to 1.35 times as long as two: some have three streams then.
 bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
-  constexpr std::int64_t most_keys = 1024, all = core::hopper_sm_count;
+  constexpr std::int64_t most_keys = 1024, sm_count = core::hopper_sm_count;
   const std::int64_t streams = problem.batch() * streams_of(problem, variant);
-  if (variant.resident == 3 && 10 * streams > 13 * all && streams <= 2 * all) return false;
-  return streams > all && (variant.stages > 1 || problem.capacity() <= most_keys);
+  if (variant.resident == 3 && 10 * streams > 13 * sm_count && streams <= 2 * sm_count) return false;
+  return streams > sm_count && (variant.stages > 1 || problem.capacity() <= most_keys);
 }
 
 /// Tiles that were measured: those of which up to four have room for all rows, or for 64 of them; if
