@@ -12,18 +12,10 @@ namespace tandem::decode {
 /// The largest of all warps' maxima in this block.
 template <DecodeVariant V>
 TANDEM_DEVICE void exchange_maxima(Consumer<V>& consumer, float (&maxima)[own_columns<V.query_rows>]) {
-  constexpr int own = own_columns<V.query_rows>;
   auto& shared = consumer.shared.own.exchange.maxima;
-  if (hw::lane_index() < 4) {
-    TANDEM_UNROLL
-    for (int k = 0; k < own; ++k) shared[own_warp()][column_of(k)] = maxima[k];
-  }
+  give_columns(shared, maxima);
   sync_consumers<V>();
-  TANDEM_UNROLL
-  for (int k = 0; k < own; ++k) {
-    TANDEM_UNROLL
-    for (int warp = 0; warp < warps; ++warp) maxima[k] = hw::max(maxima[k], shared[warp][column_of(k)]);
-  }
+  take_columns(maxima, shared, [](float a, float b) { return hw::max(a, b); });
 }
 
 /// Brings the references of columns up where a score of this block is far above them, as the first block's
@@ -99,31 +91,21 @@ template <DecodeVariant V>
 TANDEM_DEVICE void complete_shared_p(Consumer<V>& consumer, TransposedResult<V>& result) {
   using Softmax = ColumnSoftmax<V.query_rows>;
   using Sums = float[Softmax::own];
-  using Shared = float[warps][V.query_rows];
   auto& exchange = consumer.shared.own.exchange;
   Softmax& softmax = result.softmax;
   const bool wants_exact = Softmax::sums_are_rounded && consumer.args.lse.data != nullptr;
-  const auto give = [](Sums& own, Shared& shared) {
+  const auto give = [](Sums& own, auto& shared) {
     TANDEM_UNROLL
-    for (int k = 0; k < Softmax::own; ++k) {
-      const float of_warp = column_sum(own[k]);
-      if (hw::lane_index() < 4) shared[own_warp()][column_of(k)] = of_warp;
-    }
+    for (float& x : own) x = column_sum(x);
+    give_columns(shared, own);
   };
-  const auto take = [](Sums& own, const Shared& shared) {
-    TANDEM_UNROLL
-    for (int k = 0; k < Softmax::own; ++k) {
-      own[k] = 0.f;
-      TANDEM_UNROLL
-      for (int warp = 0; warp < warps; ++warp) own[k] += shared[warp][column_of(k)];
-    }
-  };
+  const auto add = [](float a, float b) { return a + b; };
   give(softmax.sum, exchange.sums);
   if (wants_exact) give(softmax.exact_sum, exchange.exact_sums);
   sync_consumers<V>();
-  take(softmax.sum, exchange.sums);
+  take_columns(softmax.sum, exchange.sums, add);
   if (!wants_exact) return;
-  take(softmax.exact_sum, exchange.exact_sums);
+  take_columns(softmax.exact_sum, exchange.exact_sums, add);
   result.take_exact_sums();
 }
 

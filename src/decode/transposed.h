@@ -29,6 +29,25 @@ TANDEM_DEVICE int upper_row_of_thread() {
 TANDEM_DEVICE float column_max(float x) { return tile::warp_max<hw::warp_size, 4>(x); }
 TANDEM_DEVICE float column_sum(float x) { return tile::warp_sum<hw::warp_size, 4>(x); }
 
+/// The warp's numbers of columns, of which its lanes have the same, to shared memory.
+template <int columns>
+TANDEM_DEVICE void give_columns(float (&shared)[warps][columns], const float (&own)[own_columns<columns>]) {
+  if (hw::lane_index() >= 4) return;
+  TANDEM_UNROLL
+  for (int k = 0; k < own_columns<columns>; ++k) shared[own_warp()][column_of(k)] = own[k];
+}
+/// Those of all warps, once they are there, joined.
+template <int columns, typename Join>
+TANDEM_DEVICE void take_columns(float (&own)[own_columns<columns>], const float (&shared)[warps][columns],
+                                const Join& join) {
+  TANDEM_UNROLL
+  for (int k = 0; k < own_columns<columns>; ++k) {
+    own[k] = shared[0][column_of(k)];
+    TANDEM_UNROLL
+    for (int warp = 1; warp < warps; ++warp) own[k] = join(own[k], shared[warp][column_of(k)]);
+  }
+}
+
 /// Rounds a 64 x columns accumulator into a tile that has a row for each of its columns, from column `first`
 /// of the tile on.
 template <DecodeVariant V, typename Tile>
