@@ -100,27 +100,23 @@ TANDEM_DEVICE void combine_warps(Consumer<V>& consumer, ColumnSoftmax<V.query_ro
   auto& shared = consumer.shared.own;
   const int warp = own_warp(), lane = static_cast<int>(hw::lane_index());
   TANDEM_UNROLL
-  for (int k = 0; k < own; ++k) {
-    softmax.exact_sum[k] = column_sum(softmax.exact_sum[k]);
-    if (lane < 4) {
-      shared.exchange.maxima[warp][column_of(k)] = softmax.reference[k];
-      shared.exchange.sums[warp][column_of(k)] = softmax.exact_sum[k];
-    }
-  }
+  for (float& x : softmax.exact_sum) x = column_sum(x);
+  give_columns(shared.exchange.maxima, softmax.reference);
+  give_columns(shared.exchange.sums, softmax.exact_sum);
   sync_consumers<V>();
+  take_columns(result.softmax.reference, shared.exchange.maxima,
+               [](float a, float b) { return hw::max(a, b); });
   float factor[own];
   TANDEM_UNROLL
   for (int k = 0; k < own; ++k) {
-    float reference = softmax.reference[k], sum = 0.f;
-    TANDEM_UNROLL
-    for (int w = 0; w < warps; ++w) reference = hw::max(reference, shared.exchange.maxima[w][column_of(k)]);
+    const float reference = result.softmax.reference[k];
+    float sum = 0.f;
     TANDEM_UNROLL
     for (int w = 0; w < warps; ++w) {
       const float weight = hw::exp2(shared.exchange.maxima[w][column_of(k)] - reference);
       sum += weight * shared.exchange.sums[w][column_of(k)];
     }
     factor[k] = hw::exp2(softmax.reference[k] - reference);
-    result.softmax.reference[k] = reference;
     result.softmax.sum[k] = sum;
   }
   scale_columns(output, factor);
