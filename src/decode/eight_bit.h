@@ -404,24 +404,19 @@ TANDEM_DEVICE void multiply_rows(TransposedScores<V>& scores, const float (&fact
   }
 }
 
-/// Of scores to probabilities in shared memory. `by_row`, where tokens have scales: theirs.
+/// Of scores to probabilities in shared memory: both times their tokens' scales, where these have any.
 template <DecodeVariant V>
-TANDEM_DEVICE void make_probabilities(Consumer<V>& consumer, const WorkTile& work, int key,
-                                      TransposedScores<V>& scores, EightBitResult<V>& result, float& unit) {
+TANDEM_DEVICE void publish_scaled(Consumer<V>& consumer, const WorkTile& work, int key,
+                                  TransposedScores<V>& scores, EightBitResult<V>& result, float& unit) {
   RowScales<V> rows;
   if constexpr (V.token_scales) {
     sync_consumers<V>();
     result.scale_all(rows.take(consumer.shared, unit));
     multiply_rows<V>(scores, rows.k);
   }
-  cap_and_mask(consumer, work, key, scores);
-  agree_on_references(consumer, key == work.begin, scores, result);  // col_max, O = exp(...) * O
-  result.softmax.template exponentiate<V.products()>(scores,
-                                                     consumer.args.scale_log2);  // P = exp(S - col_max)
+  make_probabilities(consumer, work, key, scores, result);
   if constexpr (V.token_scales) multiply_rows<V>(scores, rows.v);
-  store_probabilities(consumer, scores);
-  hw::fence_async_proxy();
-  sync_consumers<V>();
+  publish_probabilities(consumer, scores);
 }
 
 template <DecodeVariant V>
@@ -437,7 +432,7 @@ TANDEM_DEVICE void attend_eight_bit(Consumer<V>& consumer, const WorkTile& work,
     consumer.wait_keys(work, key);
     multiply_keys(consumer, scores);  // S = K[range(kv_start, kv_start+BN),:] @ Q'
     multiply_columns<V>(scores, by_column);
-    make_probabilities(consumer, work, key, scores, result, unit);
+    publish_scaled(consumer, work, key, scores, result, unit);
     consumer.wait_values();
     multiply_values(consumer, result);  // O += (V[range(kv_start, kv_start+BN), :])' @ P
   };

@@ -33,13 +33,25 @@ TANDEM_DEVICE void agree_on_references(Consumer<V>& consumer, bool is_first,
   result.scale(correction);  // O = exp(old_col_max - col_max) * O
 }
 
-/// P^T to shared memory: query rows by keys.
+/// Of a block's scores to probabilities, rounded.
 template <DecodeVariant V>
-TANDEM_DEVICE void store_probabilities(Consumer<V>& consumer, const TransposedScores<V>& scores) {
+TANDEM_DEVICE void make_probabilities(Consumer<V>& consumer, const WorkTile& work, int key,
+                                      TransposedScores<V>& scores, TransposedResult<V>& result) {
+  cap_and_mask(consumer, work, key, scores);
+  agree_on_references(consumer, key == work.begin, scores, result);  // col_max, O = exp(...) * O
+  result.softmax.template exponentiate<V.products()>(scores,
+                                                     consumer.args.scale_log2);  // P = exp(S - col_max)
+}
+
+/// P^T to shared memory, query rows by keys, where the product with values reads those of all warps.
+template <DecodeVariant V>
+TANDEM_DEVICE void publish_probabilities(Consumer<V>& consumer, const TransposedScores<V>& scores) {
   TANDEM_UNROLL
   for (int tile = 0; tile < V.subtiles(); ++tile) {
     store_transposed<V>(consumer.shared.own.p[tile], 0, scores[tile]);
   }
+  hw::fence_async_proxy();
+  sync_consumers<V>();
 }
 
 /// Starts O^T += V^T P for the block of values that is full.
@@ -71,13 +83,8 @@ TANDEM_DEVICE void attend_shared_p(Consumer<V>& consumer, const WorkTile& work, 
     hw::wgmma_wait<0>();
     consumer.release_keys();
 
-    cap_and_mask(consumer, work, key, scores);
-    agree_on_references(consumer, key == work.begin, scores, result);  // col_max, O = exp(...) * O
-    result.softmax.template exponentiate<V.operand>(scores,
-                                                    consumer.args.scale_log2);  // P = exp(S - col_max)
-    store_probabilities(consumer, scores);
-    hw::fence_async_proxy();
-    sync_consumers<V>();
+    make_probabilities(consumer, work, key, scores, result);
+    publish_probabilities(consumer, scores);
 
     consumer.wait_values();
     start_output(consumer, result);  // O += (V[range(kv_start, kv_start+BN), :])' @ P
