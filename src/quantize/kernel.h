@@ -17,7 +17,6 @@
 #include "quantize/rows.h"
 #include "quantize/shared_storage.h"
 #include "quantize/table.h"
-#include "tile/hadamard.h"
 #include "tile/inverse.h"
 #include "tile/pipeline.h"
 
@@ -121,9 +120,11 @@ TANDEM_DEVICE void quantize_kernel(const QuantizeArguments& args) {
     for (hw::Barrier& full : shared.full) hw::barrier_init(full, 1);
     hw::fence_barrier_init();
   }
-  if (const int chunk = static_cast<int>(hw::thread_index()); chunk < V.head_dim / chunk_columns)
-    shared.signs[chunk] = tile::chunk_signs(args.hadamard, chunk * chunk_columns);
-  if constexpr (V.products) place_matrix(args, shared);
+  if constexpr (V.products) {
+    place_matrix(args, shared);
+  } else {
+    place_signs(args, shared);
+  }
   hw::sync_block();
   hw::release_next_grid();  // its blocks find place as these end, and wait for all of them
   hw::wait_for_prior_grid();

@@ -1,11 +1,14 @@
 // Where a tile of tokens lies, and how its elements become 8 bits.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "hw/hw.h"
 #include "quantize/arguments.h"
 #include "quantize/shared_storage.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::quantize {
 
@@ -26,6 +29,24 @@ struct Place {
     return args.out.row<std::uint8_t>(batch, 0, head);
   }
 };
+
+/// Raises `largest` to the largest magnitude of an array, of whatever dimensions.
+template <typename Part>
+TANDEM_DEVICE void raise_to_magnitude(float& largest, const Part& part) {
+  if constexpr (std::is_array_v<Part>) {
+    TANDEM_UNROLL
+    for (const auto& inner : part) raise_to_magnitude(largest, inner);
+  } else {
+    largest = hw::max(largest, std::fabs(part));
+  }
+}
+/// The largest magnitude of the warp's numbers.
+template <typename Numbers>
+TANDEM_DEVICE float largest_magnitude(const Numbers& own) {
+  float largest = 0;
+  raise_to_magnitude(largest, own);
+  return tile::warp_max(largest);
+}
 
 /// Four floats times `inverse` as the output has them.
 template <QuantizeVariant V>

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "core/hadamard.h"
@@ -14,7 +13,6 @@
 #include "quantize/shared_storage.h"
 #include "tile/gemm.h"
 #include "tile/hadamard.h"
-#include "tile/warp_reduce.h"
 
 namespace tandem::quantize {
 
@@ -72,15 +70,7 @@ struct ProductRows {
   }
 
   /// The largest magnitude of the warp's rows.
-  TANDEM_DEVICE float largest() const {
-    float own = 0;
-    TANDEM_UNROLL
-    for (const auto& of_panel : value) {
-      TANDEM_UNROLL
-      for (const float x : of_panel) own = hw::max(own, std::fabs(x));
-    }
-    return tile::warp_max(own) * to_unit;
-  }
+  TANDEM_DEVICE float largest() const { return largest_magnitude(value) * to_unit; }
 
   TANDEM_DEVICE void store_rows(const QuantizeArguments& args, const Place& place, float inverse) const {
     const auto thread = static_cast<int>(hw::thread_index());

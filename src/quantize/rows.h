@@ -2,7 +2,6 @@
 // multiplied by the Hadamard matrix where that is asked for, and out with 8 bits.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "hw/hw.h"
@@ -20,6 +19,14 @@ TANDEM_DEVICE int first_position(const QuantizeArguments& args, int batch) {
   if (args.first_positions == nullptr) return 0;
   const int given = hw::load_global(args.first_positions + batch);
   return given < args.rotary.positions ? given : args.rotary.positions;
+}
+
+/// The signs of each chunk. Who calls it publishes them by a barrier.
+template <QuantizeVariant V>
+TANDEM_DEVICE void place_signs(const QuantizeArguments& args, QuantizeShared<V>& shared) {
+  const auto chunk = static_cast<int>(hw::thread_index());
+  if (chunk < V.head_dim / chunk_columns)
+    shared.signs[chunk] = tile::chunk_signs(args.hadamard, chunk * chunk_columns);
 }
 
 /// A thread's part of a tile: a chunk of each panel, of its rows.
@@ -124,18 +131,7 @@ struct Rows {
   }
 
   /// The largest magnitude of the warp's rows.
-  TANDEM_DEVICE float largest() const {
-    float own = 0;
-    TANDEM_UNROLL
-    for (const auto& of_row : value) {
-      TANDEM_UNROLL
-      for (const auto& chunk : of_row) {
-        TANDEM_UNROLL
-        for (const float x : chunk) own = hw::max(own, std::fabs(x));
-      }
-    }
-    return tile::warp_max(own);
-  }
+  TANDEM_DEVICE float largest() const { return largest_magnitude(value); }
 
   TANDEM_DEVICE void store_rows(const QuantizeArguments& args, const Place& place, float inverse) const {
     TANDEM_UNROLL

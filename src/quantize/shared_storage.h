@@ -57,8 +57,9 @@ struct QuantizeShared {
   std::conditional_t<V.products, Matrix, None> matrix[V.panels()];
   /// Of each warp. Tiles take turns, so that nobody waits before the next one's are written.
   float of_warp[2][warps];
-  std::uint32_t signs[V.head_dim / chunk_columns];  ///< tile::chunk_signs
-  hw::Barrier full[V.stages()];                     ///< completes when a stage's tile has landed
+  /// tile::chunk_signs; where there is a `matrix`, in it.
+  std::conditional_t<V.products, None, std::uint32_t> signs[V.head_dim / chunk_columns];
+  hw::Barrier full[V.stages()];  ///< completes when a stage's tile has landed
 
   TANDEM_DEVICE void publish(int turn, float largest) {
     const std::uint32_t warp = hw::warp_index();
