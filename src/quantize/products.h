@@ -52,18 +52,14 @@ struct ProductRows {
 
   /// From the stage into which they have come, as they are quantised but for to_unit. Each warpgroup 64 rows.
   TANDEM_DEVICE void take(const QuantizeArguments& args, QuantizeShared<V>& shared, const Place&, int stage) {
-    constexpr int steps = panel_columns / tile::k_step;
     to_unit = args.hadamard.to_unit;
     const int first_row = static_cast<int>(hw::thread_index()) / hw::warpgroup_size * tile::warpgroup_rows;
     hw::wgmma_fence();
     TANDEM_UNROLL
-    for (int panel = 0; panel < V.panels(); ++panel) {
-      TANDEM_UNROLL
-      for (int step = 0; step < steps; ++step)
-        hw::wgmma_ss<V.operand, panel_columns, hw::Major::k>(
-            value[panel], shared.x[stage].k_major(panel * steps + step).advanced(first_row * tile::row_bytes),
-            shared.matrix[panel].k_major(step), step == 0 ? hw::Accumulate::overwrite : hw::Accumulate::add);
-    }
+    for (int panel = 0; panel < V.panels(); ++panel)
+      tile::issue_scores<V.operand>(
+          value[panel], shared.x[stage].template rows_of_panel<tile::warpgroup_rows>(panel, first_row),
+          shared.matrix[panel]);
     hw::wgmma_commit();
     hw::wgmma_wait<0>();
     tile::transform_parts(value);

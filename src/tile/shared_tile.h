@@ -56,6 +56,13 @@ struct alignas(atom_bytes) SharedTile {
     return *static_cast<SharedTile<rows_, count>*>(address);
   }
 
+  /// `count` rows of a panel, from row `first` on, a multiple of 8.
+  template <int count>
+  TANDEM_DEVICE SharedTile<count, panel_columns>& rows_of_panel(int number, int first) {
+    void* address = &panel[number][first][0];
+    return *static_cast<SharedTile<count, panel_columns>*>(address);
+  }
+
   /// The tile as a K-major operand (columns are K), at K step `step`.
   TANDEM_DEVICE hw::MatrixDescriptor k_major(int step) const {
     constexpr int steps_per_panel = panel_columns / k_step;
