@@ -91,28 +91,14 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
   finish_storing_output<V>();
 }
 
-/// Waits for all that the kernel reads, but where roles do (find_first_work). What runs beside it has ended
-/// by its end.
-template <ForwardVariant V>
-TANDEM_DEVICE void wait_at_start(const ForwardArguments& args) {
-  hw::release_next_grid();  // its blocks may take the places of those that end, and wait there
-  if (V.finds_work_early()) return;
-  if (V.lengths == Lengths::varlen && args.varlen.beside_step) return;
-  hw::wait_for_prior_grid();
-}
-template <ForwardVariant V>
-TANDEM_DEVICE void wait_at_end(const ForwardArguments& args) {
-  if (V.lengths == Lengths::varlen && args.varlen.beside_step && hw::block_index() == 0)
-    hw::wait_for_prior_grid();
-}
-
 /// The body of the kernel; the trampoline launches V.threads() threads a block.
 template <ForwardVariant V>
 TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
   auto& shared = hw::shared_memory<ForwardShared<V>>();
   static_assert(sizeof(shared) <= V.shared_limit());
   init_pipelines<V>(args, shared);
-  wait_at_start<V>(args);
+  hw::release_next_grid();  // its blocks may take the places of those that end, and wait there
+  wait_for_grids_before<V>(args, Moment::start);
 
   const int warpgroup = static_cast<int>(hw::warpgroup_index());
   if (warpgroup == 0) {  // line 2
@@ -145,7 +131,7 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
       consume<V>(args, shared, own - 1);
     }
   }
-  wait_at_end<V>(args);
+  wait_for_grids_before<V>(args, Moment::end);
 }
 
 /// As the launcher finds it, and the kernels ahead of it.

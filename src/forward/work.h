@@ -125,12 +125,24 @@ TANDEM_DEVICE Work find_work(const ForwardArguments& args, TileRows rows, int& r
   return work;
 }
 
-/// A role's first, behind which it may read what the grids before have written. Fixed lengths are arguments:
-/// so it is found while these end.
+/// Where a kernel may wait for the grids before it.
+enum class Moment { start, first_work, end };
+
+/// Waits for them where that is `now`: before anything that they may have written is read. Fixed lengths are
+/// arguments: so a role's first work is found while these grids end. Beside a decoding step only the end
+/// waits, in one block, so that the step has ended by it.
+template <ForwardVariant V>
+TANDEM_DEVICE void wait_for_grids_before(const ForwardArguments& args, Moment now) {
+  const bool beside = V.lengths == Lengths::varlen && args.varlen.beside_step;
+  const Moment own = V.finds_work_early() ? Moment::first_work : beside ? Moment::end : Moment::start;
+  if (now == own && (now != Moment::end || hw::block_index() == 0)) hw::wait_for_prior_grid();
+}
+
+/// A role's first, behind which it may read what the grids before have written.
 template <ForwardVariant V>
 TANDEM_DEVICE Work find_first_work(const ForwardArguments& args, TileRows rows, int& round) {
   const Work work = find_work<V>(args, rows, round);
-  if constexpr (V.finds_work_early()) hw::wait_for_prior_grid();
+  wait_for_grids_before<V>(args, Moment::first_work);
   return work;
 }
 

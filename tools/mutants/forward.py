@@ -74,7 +74,7 @@ MUTANTS = [
            Edit("finished)", "state.softmax)")),
     Mutant("two-stage: queries released a block early", "release", "release_queries_after",
            Edit("position + 1", "position + 2")),
-    Mutant("no wait for the grid ahead", "wait", "find_first_work", Remove("wait_for_prior_grid")),
+    Mutant("no wait for the grid ahead", "wait", "find_first_work", Remove("wait_for_grids_before")),
     Mutant("the next tile is found at each block", "index", "produce_tiles", Edit("i >= work.loop.count - 1", "i >= 0")),
     Mutant("no tile behind one without keys", "index", "produce_tiles", Edit("i == 0 || i < work.loop.count", "i < work.loop.count")),
     # The output that leaves by TMA

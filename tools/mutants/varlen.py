@@ -71,7 +71,7 @@ MUTANTS = [
            Edit("is_value ? args.v_cache : args.k_cache", "args.k_cache")),
     Mutant("append: new tokens by the queries' warps", "append", "append_and_rotate",
            Edit("warp - args.queries.warps", "warp")),
-    Mutant("listed: no wait for the list of tiles", "wait", "wait_at_start", Remove("wait_for_prior_grid")),
+    Mutant("listed: no wait for the list of tiles", "wait", "forward_kernel", Remove("wait_for_grids_before")),
     Mutant("append: no wait for the grid ahead", "append", "append_and_rotate", Remove("wait_for_prior_grid")),
     # The producer where lengths vary
     Mutant("producer: its lanes do not meet behind a wait", "sync", "VarlenProducer::wait_emptied", Remove("sync_warp")),
