@@ -32,7 +32,7 @@ constexpr std::array tile_prices{
     TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
 // Those of two warpgroups, fitted to 98 measurements (docs/performance/decode.md, "Two warpgroups"); of head
 // dim 576 computed from its products, exponentials and waits.
-constexpr std::array paired_prices{TilePrice{64, 64, 1.0, 0.80}, TilePrice{64, 128, 1.8, 1.75},
+constexpr std::array paired_prices{TilePrice{64, 64, 1.8, 0.82}, TilePrice{64, 128, 1.8, 1.75},
                                    TilePrice{128, 64, 2.4, 0.50}, TilePrice{128, 128, 4.4, 2.40},
                                    TilePrice{576, 64, 9.0, 1.95}};
 /// Of a block of 64 keys where the others of the head dim have 128.
@@ -45,7 +45,7 @@ constexpr double memory_rate = 4.56e6, l2_rate = 8.24e6, sm_rate = 95e3;
 constexpr double split_keys_rate = 4.6e6;
 /// From L2 where rows are no whole sectors of 32 bytes, as of head dims 40 and 72: what such steps reached.
 constexpr double odd_row_rate = 3.5e6;
-/// Of a byte, where rows are no whole lines of L2.
+/// Of a byte, where head dims run padded and rows are no whole lines of L2.
 constexpr double part_line_price = 1.1;
 /// The same of a block that streams from memory, once the stages that were fetched ahead are used up; at head
 /// dim 256 by the tile's rows: 8, 16, 32.
@@ -192,8 +192,9 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
   const std::int64_t element = variant.eight_bit() ? 1 : 2, row_bytes = problem.key_columns() * element;
   constexpr std::int64_t sector = 32, line = 128;  // of L2
   const bool odd_rows = row_bytes % sector != 0, part_lines = row_bytes % line != 0;
+  const bool padded = problem.key_columns() < variant.head_dim;
   const double bytes = static_cast<double>(row_bytes * variant.block_n) * (variant.values_in_keys() ? 1 : 2) *
-                       (part_lines ? part_line_price : 1);
+                       (padded && part_lines ? part_line_price : 1);
   const auto row_tiles = static_cast<double>(streams_of(problem, variant) / problem.kv_heads());
   return {block_us,
           bytes,

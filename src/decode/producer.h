@@ -34,7 +34,7 @@ class BoxPages {
 
   /// Moves on to the block that begins at `key`; blocks are visited in order.
   TANDEM_DEVICE void advance(int key) {
-    if (key < window_key_ + window_keys()) return;
+    if (pages_.table == nullptr || key < window_key_ + window_keys()) return;
     window_key_ += window_keys();
     TANDEM_UNROLL
     for (int i = 0; i < registers; ++i) own_[i] = next_[i];
@@ -45,6 +45,7 @@ class BoxPages {
   /// boxes past the work's keys.
   TANDEM_DEVICE int page(int key, int round) const {
     const int own_box = round * hw::warp_size + static_cast<int>(hw::lane_index());
+    if (pages_.table == nullptr) return entry_at(key + (own_box << pages_.box_shift));
     const int box = ((key - window_key_) >> pages_.box_shift) + round * hw::warp_size;
     std::uint32_t value = own_[0];
     TANDEM_UNROLL
@@ -85,6 +86,9 @@ struct Producer {
   using KeyTile = typename DecodeShared<V>::KeyTile;
   static constexpr int tile_keys = DecodeShared<V>::tile_keys;
   static constexpr int rings = V.values_in_keys() ? 1 : 2;
+  /// Of a contiguous cache. Lanes that agree for each block take as long as one of 16 KB takes to come; of 8
+  /// bits short steps were 7 % slower by one thread, and the cause was not found.
+  static constexpr bool loads_by_one_thread = !V.eight_bit();
 
   const DecodeArguments& args;
   DecodeShared<V>& shared;
@@ -115,15 +119,24 @@ struct Producer {
 
   /// Starts loading the block of keys and values at `key`, each as soon as its stage is empty.
   TANDEM_DEVICE void load_block(const WorkTile& work, int key) {
-    if (args.pages.table != nullptr) {
-      load_paged(work, key);
-    } else {
-      load_contiguous(work, key);
+    if constexpr (loads_by_one_thread) {
+      if (args.pages.table == nullptr) {
+        load_contiguous(work, key, [this](int at_key) { return pages.entry_at(at_key); });
+        return;
+      }
     }
+    load_boxes(work, key);
   }
 
-  /// One thread: with lanes to agree a block would take it as long as one of 16 KB takes to come.
-  TANDEM_DEVICE void load_contiguous(const WorkTile& work, int key) {
+  /// The same of a first block, whose stage nobody has had, of a contiguous cache: from key 0 on, existing or
+  /// not.
+  TANDEM_DEVICE void load_first_block(const WorkTile& work) {
+    const int entry = entry_of(args.pages, work.sequence);
+    load_contiguous(work, 0, [entry](int) { return entry; });
+  }
+
+  template <typename EntryAt>
+  TANDEM_DEVICE void load_contiguous(const WorkTile& work, int key, const EntryAt& entry_at) {
     constexpr int box_rows = 64;
     if (hw::elect_one()) {
       TANDEM_UNROLL
@@ -131,9 +144,9 @@ struct Producer {
         const Place to = place(ring);
         hw::barrier_wait(to.empty, at.parity ^ 1u);
         announce(to);
-        TANDEM_UNROLL
+        TANDEM_DONT_UNROLL
         for (int row = 0; row < V.block_n; row += box_rows)
-          load_rows(to, row, {0, first_row + key + row, work.head, pages.entry_at(key + row)});
+          load_rows(to, row, {0, first_row + key + row, work.head, entry_at(key + row)});
       }
     }
     hw::sync_warp();
@@ -141,7 +154,7 @@ struct Producer {
   }
 
   /// The lanes share out the boxes.
-  TANDEM_DEVICE void load_paged(const WorkTile& work, int key) {
+  TANDEM_DEVICE void load_boxes(const WorkTile& work, int key) {
     pages.advance(key);
     const int boxes = V.block_n >> args.pages.box_shift;
     const std::uint32_t key_in_page = (1u << args.pages.page_shift) - 1;
@@ -196,28 +209,26 @@ TANDEM_DEVICE void await_first_block(DecodeShared<V>& shared) {
 }
 
 /// Feeds the pipelines with all keys and values of the block's share. Where it has the first part of a stream
-/// that it knows, the first block is on its way before its length has come, by the same code: each line of it
-/// comes from memory once.
+/// that it knows, the first keys are on their way before their length has come.
 template <DecodeVariant V>
 TANDEM_DEVICE void produce(const DecodeArguments& args, DecodeShared<V>& shared,
                            SplitSchedulerOf<V>& scheduler) {
   Producer<V> producer(args, shared);
-  bool is_ahead =
+  bool has_first_block =
       scheduler.knows_stream() && args.starts_at_key_0 && scheduler.known_stream().begins_stream();
-  int keys_ahead = 0;  // of the work to come
+  if (has_first_block) producer.load_first_block(scheduler.known_stream());
   TANDEM_DONT_UNROLL
   for (;;) {
-    WorkTile work = is_ahead ? scheduler.known_stream() : scheduler.next();
+    const WorkTile work = scheduler.next();
     if (!work.exists()) break;
-    if (is_ahead) work.end = work.length = V.block_n;
     if (work.begin == work.end) continue;
     producer.pages.begin(work);
     if constexpr (V.queries == Queries::listed) producer.first_row = work.listed.first_key;
-    for (int key = work.begin + keys_ahead; key < work.end; key += V.block_n) producer.load_block(work, key);
-    keys_ahead = is_ahead ? V.block_n : 0;
-    is_ahead = false;
+    int key = work.begin + (has_first_block ? V.block_n : 0);
+    has_first_block = false;
+    for (; key < work.end; key += V.block_n) producer.load_block(work, key);
   }
-  if (keys_ahead > 0) await_first_block(shared);
+  if (has_first_block) await_first_block(shared);
 }
 
 }  // namespace tandem::decode

@@ -17,8 +17,9 @@ using core::ForwardProblem;
 constexpr std::int64_t fewest_keys = 256;  ///< of a part, so that it is worth a tile's beginning and end
 constexpr std::int64_t most_splits = 128;
 constexpr std::int64_t key_unit = 128;
-/// Rounds of the grid that parts may take.
-constexpr std::int64_t most_rounds = 12;
+/// Rounds of the grid that parts may take; and tiles that are not split yet. Of more the chip is full: of 24
+/// such calls that were measured none was fastest in parts.
+constexpr std::int64_t most_rounds = 12, most_tiles = core::hopper_sm_count * 3 / 2;
 
 std::int64_t keys_of_part(const ForwardProblem& p, std::int64_t splits) {
   return core::round_up(core::ceil_div(p.k_len(), splits), key_unit);
@@ -73,18 +74,24 @@ bool can_split(const ForwardProblem& p) {
          p.is_free() && p.mask.left == core::Mask::unlimited && p.k_len() >= 2 * fewest_keys;
 }
 
-/// Of so many parts. Fitted to 619 times of 161 shapes (docs/performance/forward.md, Parts of the keys).
+/// Rows that a head's tiles multiply: a warpgroup without any has nothing to do.
+std::int64_t rows_at_work(const ForwardProblem& p, const ForwardVariant& variant) {
+  constexpr std::int64_t rows_of_warpgroup = 64;
+  return std::min<std::int64_t>(variant.block_m, core::round_up(p.q_len() * p.group(), rows_of_warpgroup));
+}
+
+/// Of so many parts. Fitted to 1,241 times of 333 shapes (docs/performance/forward.md, Parts of the keys).
 double parts_us(const ForwardProblem& p, const ForwardVariant& variant, std::int64_t tiles,
                 std::int64_t splits) {
-  constexpr double memory_rate = 3.7e6;  // bytes a microsecond
-  constexpr double parts_rate = 1.36e6;  // of parts, written and read
-  constexpr double lone_rate = 46e3;     // of one multiprocessor, in one round of the grid
-  constexpr double turned_rate = 59e3;   // and in several, where some wait while others read
-  constexpr double fixed_us = 12;        // three kernels, each waiting for the one before
+  constexpr double memory_rate = 3.75e6;  // bytes a microsecond
+  constexpr double parts_rate = 1.42e6;   // of parts, written and read
+  constexpr double lone_rate = 47e3;      // of a multiprocessor in one round of the grid
+  constexpr double turned_rate = 54e3;    // and in several, where some begin while others read
+  constexpr double fixed_us = 12;         // three kernels, each waiting for the one before
   const double head_part = static_cast<double>(variant.head_dim + variant.value_dim) / 256;
   const double block_us =
-      static_cast<double>(variant.block_m * variant.block_n) / (128 * 128) * (0.55 + 0.68 * head_part);
-  const double tile_us = 0.7 + head_part;
+      static_cast<double>(rows_at_work(p, variant) * variant.block_n) / (128 * 128) * (0.6 + 0.8 * head_part);
+  const double tile_us = 1.2 + head_part;
   const auto rounds = static_cast<double>(core::ceil_div(tiles * splits, core::hopper_sm_count));
   const std::int64_t keys = keys_of_part(p, splits);
   const auto blocks = static_cast<double>(core::ceil_div(keys, variant.block_n));
@@ -108,6 +115,7 @@ SplitChoice choose_splits(const ForwardProblem& p) {
   if (variant == nullptr) return {};
   const std::int64_t tiles = std::max<std::int64_t>(1, tiling_of(p, *variant).tiles() * p.batch());
   SplitChoice best;
+  if (tiles > most_tiles) return best;
   for (std::int64_t round = 1; round <= most_rounds; ++round) {
     const std::int64_t wanted =
         std::min({round * core::hopper_sm_count / tiles, p.k_len() / fewest_keys, most_splits});

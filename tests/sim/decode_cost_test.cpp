@@ -111,13 +111,14 @@ TEST(DecodeCost, NothingCostsNothing) {
   for (const DecodeVariant& v : kernels_of_128()) EXPECT_EQ(us(p, v, 1), 0);
 }
 
-TEST(DecodeCost, RowsThatArePaddedCostMoreThanTheirBytes) {
+// bench/results/h200/2026-11-28/few-ways-2.txt: 4.0 TB/s of head dims 96 and 80, 4.4 to 4.6 of 128 and 192.
+TEST(DecodeCost, PaddedRowsThatAreNoWholeLinesCostMoreThanTheirBytes) {
   for (const DecodeVariant& v : kernels_of_128()) {
+    if (v.query_rows > 16) continue;  // their products take longer than their keys
     const double full = us(problem_of({.batch = 132, .kv_heads = 8, .capacity = 1 << 16}), v, 1);
     const double padded =
         us(problem_of({.batch = 132, .kv_heads = 8, .head_dim = 96, .capacity = 1 << 16}), v, 1);
-    EXPECT_GE(padded, full * 0.99) << "three quarters of the bytes, at 1.35 times the price";
-    EXPECT_LE(padded, full * 1.05);
+    EXPECT_NEAR(padded / full, 0.75 * 1.1, 0.02) << "three quarters of the bytes";
   }
 }
 
@@ -127,8 +128,9 @@ TEST(DecodeCost, RowsThatAreNoWholeSectorsComeSlowly) {
     const auto long_us = [&v](std::int64_t head_dim) {
       return us(problem_of({.batch = 64, .kv_heads = 8, .head_dim = head_dim, .capacity = 1 << 15}), v, 1);
     };
-    EXPECT_GT(long_us(40), long_us(48)) << "80 bytes, 96 bytes";
-    EXPECT_GT(long_us(56), 1.4 * long_us(48));
+    const double of_whole_sectors = long_us(48) / 96;  // of a row's byte
+    EXPECT_GT(long_us(40) / 80, 1.15 * of_whole_sectors);
+    EXPECT_GT(long_us(56) / 112, 1.15 * of_whole_sectors);
   }
 }
 
