@@ -32,7 +32,7 @@ constexpr std::array tile_prices{
     TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
 // Those of two warpgroups, fitted to 98 measurements (docs/performance/decode.md, "Two warpgroups"); of head
 // dim 576 computed from its products, exponentials and waits.
-constexpr std::array paired_prices{TilePrice{64, 64, 1.8, 0.82}, TilePrice{64, 128, 1.8, 1.75},
+constexpr std::array paired_prices{TilePrice{64, 64, 1.6, 0.80}, TilePrice{64, 128, 1.8, 1.75},
                                    TilePrice{128, 64, 2.4, 0.50}, TilePrice{128, 128, 4.4, 2.40},
                                    TilePrice{576, 64, 9.0, 1.95}};
 /// Of a block of 64 keys where the others of the head dim have 128.
