@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of the backward: its loops, what passes between warps, statistics and gradients."""
 
-from mutation.located import Before, Edit, Remove, Swap
+from mutation.located import Edit, Remove, Swap
 
 from .mutant import Mutant
 
 GIVE_BACK = "tell_finished(visit.finished);"
 DQ_BOX = "query_box<V>(work, place.head, place.first_query)"
-STORE = (f"parts().wait_filled(at); const auto origin = {DQ_BOX}.right_by(place.first_column);"
-         "hw::store_box(args.dq_rows, origin, part().value);"
+STORE = ("parts().wait_filled(at); hw::store_box(args.dq_rows, rows, part().value);"
          "hw::commit_stores(); hw::wait_stores_read<0>(); hw::barrier_arrive(parts().emptied[0]);"
          "if constexpr (V.is_varlen()) { if (visit.is_first) wait_for_turn(visit); }" + GIVE_BACK)
 
@@ -41,12 +40,12 @@ MUTANTS = [
     Mutant("backward: no proxy fence before what is handed over", "handover", "Handover::fill", Remove("fence_async_proxy")),
     Mutant("backward: handed over before all lanes have stored it", "handover", "Handover::fill", Remove("sync_warp")),
     # One tile after another
-    Mutant("backward, tiles: keys never given back", "handover", "consume_tile", Remove("release_keys")),
+    Mutant("backward, tiles: keys never given back", "handover", "finish_dq", Remove("release_keys")),
     Mutant("backward, tiles: the last Q never given back", "handover", "walk_pipelined", Remove("release_q")),
     Mutant("backward, tiles: the last Q given back before its scores are computed once more", "handover", "pipelined_block",
            Edit("if (at.has_next) {", "if (!at.has_next) release_q(state, step);\n  if (at.has_next) {")),
     Mutant("backward, tiles: keys given back before their last product", "handover", "finish_dq",
-           Before("wgmma_wait", 1, "release_keys(state);")),
+           Swap(("wgmma_wait", 1), ("release_keys", 1))),
     Mutant("backward, tiles: a consumer takes the keys of the tile before", "handover", "KeysState::keys_at",
            Edit("work().number", "0")),
     Mutant("backward, tiles: the next keys loaded over those in use", "handover", "KeysProducer::produce_tile",
@@ -59,7 +58,14 @@ MUTANTS = [
     Mutant("backward, tiles: told before the one before is done with", "handover", "TakenTiles::tell", Remove("wait_emptied")),
     Mutant("backward, tiles: read before it is told", "handover", "TakenTiles::wait_told", Remove("wait_filled")),
     Mutant("backward, tiles: never given back by consumers", "handover", "consume_tile", Remove("release")),
-    Mutant("backward, tiles: never given back by dQ's writers", "handover", "produce_keys", Remove("release")),
+    Mutant("backward, tiles: never given back by dQ's writers", "handover", "DqWriter::write_tile",
+           Edit("if (step.is_last) taken.release(Listener::thread);", "")),
+    Mutant("backward, tiles: never given back by who counts visits", "handover", "produce_keys", Remove("release")),
+    Mutant("backward, tiles: given back by dQ's writers a step early", "handover", "DqWriter::write_tile",
+           Edit("step.is_last", "step.number + 2 == work.end_step || (step.is_last && step.number == work.first_step)")),
+    Mutant("backward, tiles: steps counted after the tile was given back", "handover", "produce_keys",
+           Edit("const int steps = taken.work.end_step - taken.work.first_step; taken.release(Listener::thread);",
+                "taken.release(Listener::thread); const int steps = taken.work.end_step - taken.work.first_step;")),
     Mutant("backward, tiles: read after it was given back", "handover", "consume_tile",
            Edit("const int number = state.work().number; state.shared.dq_pipelines.taken.release(Listener::warp);",
                 "state.shared.dq_pipelines.taken.release(Listener::warp); const int number = state.work().number;")),
@@ -81,13 +87,16 @@ MUTANTS = [
     Mutant("backward, ring: the last tile adds the sums twice", "ring", "store_rounded_dq",
            Edit("+ sum.value[i]", "+ 2 * sum.value[i]")),
     Mutant("backward, ring: sums not waited for", "ring", "store_rounded_dq", Remove("barrier_wait")),
+    Mutant("backward, ring: dQ rounded into the place of sums that others read", "ring", "store_rounded_dq", Remove("sync_named")),
+    Mutant("backward, ring: visits of a tile's last step are not counted", "ring", "produce_keys",
+           Edit("taken.work.end_step - taken.work.first_step", "taken.work.end_step - taken.work.first_step - 1")),
     Mutant("backward, ring: no bytes of sums expected", "ring", "DqWriter::prepare",
            Edit("barrier_arrive_expecting(arrived, bytes)", "barrier_arrive(arrived)")),
     Mutant("backward, ring: no phase of the sums where none are fetched", "ring", "DqWriter::prepare",
            Edit("return hw::barrier_arrive(arrived)", "return")),
     Mutant("backward, ring: dQ leaves before it is there", "ring", "DqWriter::store", Remove("wait_filled")),
     Mutant("backward, ring: dQ's place given back before it has left", "ring", "DqWriter::store", Remove("wait_stores_read")),
-    Mutant("backward, ring: dQ of the first batch entry", "ring", "DqWriter::store",
+    Mutant("backward, ring: dQ of the first batch entry", "ring", "DqWriter::write_tile",
            Edit(DQ_BOX, "[&] { KeyWork first = work; first.batch = 0; return " + DQ_BOX.replace("work", "first") + "; }()")),
     Mutant("backward, ring: the last tile does not give the sums' place back", "ring", "DqWriter::store",
            Edit("visit.finished", "PartVisit::nobodys")),
@@ -138,7 +147,7 @@ MUTANTS = [
            Edit("group.divide(step - first_step).quotient", "step - first_step")),
     Mutant("backward, ring: a tile's last part but one is never published", "ring", "finish_dq",
            Edit("last > state.work().first_step", "false")),
-    Mutant("backward, ring: sums of other columns", "ring", "store_rounded_dq", Edit("2 * g + half", "2 * g")),
+    Mutant("backward, ring: sums of other columns", "ring", "store_rounded_dq", Edit("(thread, quad)", "(thread, quad / 2 * 2)")),
     Mutant("backward, ring: one head too few", "ring", "ring_plan",
            Edit("ring.order.heads_at_work() + core::ceil_div(choice.grid, tiles)", "ring.order.heads_at_work() - 1")),
     Mutant("backward, order: tiles of few visits are of as few heads", "ring", "make_key_order",

@@ -269,6 +269,8 @@ MUTANTS = [
            Edit("a.value_dim < b.value_dim", "a.value_dim > b.value_dim")),
     Mutant("forward's plan: outputs are as wide as queries", "plan", "forward/plan/make_arguments",
            Edit("problem.value_dim()", "problem.head_dim()")),
+    Mutant("forward's parts: where the chip is full", "plan", "choose_splits", Edit("tiles > most_tiles", "false")),
+    Mutant("forward's parts: of fewer keys than a part is worth", "plan", "choose_splits", Edit("p.k_len() / fewest_keys,", "")),
     # The order of tiles
     Mutant("order: head by head however uneven blocks end", "index", "head_by_head_pays", Edit("<= most_uneven", "<= 9")),
     Mutant("order: head by head however far apart tiles run", "index", "head_by_head_pays",
