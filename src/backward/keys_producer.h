@@ -12,7 +12,8 @@ TANDEM_DEVICE void for_each_step(const BackwardArguments& args, const KeyWork& w
   const int end_step = work.end_step;  // of who gives `work` back in the last step
   for (int step = work.first_step; step < end_step; ++step) {
     const auto [blocks, head] = args.group.divide(step - work.first_step);
-    visit(Step{step, work.kv_head * args.group.value() + head, work.blocks.end - 1 - blocks, step + 1 == end_step});
+    visit(Step{step, work.kv_head * args.group.value() + head, work.blocks.end - 1 - blocks,
+               step + 1 == end_step});
   }
 }
 
@@ -34,8 +35,8 @@ struct KeysProducer {
   tile::PipelineState<V.q_stages> q_at{};
   tile::PipelineState<V.stages> dout_at{};
 
-  /// What a tile needs. `tell()` is called once its first loads are on their way. Where a block takes one tile
-  /// after another queries come first, for the tile before gives the places of keys back last.
+  /// What a tile needs. `tell()` is called once its first loads are on their way. Where a block takes one
+  /// tile after another queries come first, for the tile before gives the places of keys back last.
   template <typename Tell>
   TANDEM_DEVICE void produce_tile(const KeyWork& work, const Tell& tell) {
     constexpr bool keys_first = !V.adds_dq();
