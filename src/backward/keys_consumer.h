@@ -128,8 +128,9 @@ TANDEM_DEVICE void store_rounded_dq(KeysState<V>& state, int number, bool alone,
     TANDEM_UNROLL
     for (int i = 0; i < 4; i += 2) {
       const int j = 4 * quad + i;
-      rounded.fragment[quad / 2][quad % 2 * 2 + i / 2] = hw::pack<V.operand>(
-          (dq[j] + sum.value[i]) * state.args.scale, (dq[j + 1] + sum.value[i + 1]) * state.args.scale);
+      rounded.fragment[quad / 2][quad % 2 * 2 + i / 2] =
+          hw::pack<V.operand>((dq[j] + sum.value[i]) * state.args.scale,  // the products lack it
+                              (dq[j + 1] + sum.value[i + 1]) * state.args.scale);
     }
   }
   hw::sync_named(static_cast<std::uint32_t>(NamedBarrier::sums_of_first_consumer) +
