@@ -86,8 +86,8 @@ struct Producer {
   using KeyTile = typename DecodeShared<V>::KeyTile;
   static constexpr int tile_keys = DecodeShared<V>::tile_keys;
   static constexpr int rings = V.values_in_keys() ? 1 : 2;
-  /// Of a contiguous cache. Lanes that agree for each block take as long as one of 16 KB takes to come; of 8
-  /// bits short steps were 7 % slower by one thread, and the cause was not found.
+  /// Of a contiguous cache. Lanes that agree for each block take as long as 26 KB take to come; of 8
+  /// bits short steps were up to 8 % slower by one thread, and the cause was not found.
   static constexpr bool loads_by_one_thread = !V.eight_bit();
 
   const DecodeArguments& args;

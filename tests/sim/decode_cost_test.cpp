@@ -114,11 +114,12 @@ TEST(DecodeCost, NothingCostsNothing) {
 // bench/results/h200/2026-11-28/few-ways-2.txt: 4.0 TB/s of head dims 96 and 80, 4.4 to 4.6 of 128 and 192.
 TEST(DecodeCost, PaddedRowsThatAreNoWholeLinesCostMoreThanTheirBytes) {
   for (const DecodeVariant& v : kernels_of_128()) {
-    if (v.query_rows > 16) continue;  // their products take longer than their keys
     const double full = us(problem_of({.batch = 132, .kv_heads = 8, .capacity = 1 << 16}), v, 1);
     const double padded =
         us(problem_of({.batch = 132, .kv_heads = 8, .head_dim = 96, .capacity = 1 << 16}), v, 1);
-    EXPECT_NEAR(padded / full, 0.75 * 1.1, 0.02) << "three quarters of the bytes";
+    EXPECT_GE(padded / full, 0.75 * 1.1 - 0.02) << "three quarters of the bytes";
+    // Of more rows products may take longer than keys.
+    EXPECT_LE(padded / full, v.query_rows <= 16 ? 0.75 * 1.1 + 0.02 : 1);
   }
 }
 

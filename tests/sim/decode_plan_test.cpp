@@ -121,25 +121,30 @@ void for_each_draw(Check check) {
   }
 }
 
+DecodeProblem short_streams_of_many_rows() {
+  return problem_of({.batch = 59, .group = 128, .kv_heads = 8, .head_dim = 64, .capacity = 113});
+}
+
 TEST(DecodePlans, TheKernelHasRoomForTheRowsAndIsOfTheCachesKind) {
   std::map<int, int> wide, resident;
-  for_each_draw([&](const DecodeProblem& p, const DecodeVariant& v) {
+  const auto check = [&](const DecodeProblem& p, const DecodeVariant& v) {
     if (Model{p}.has_prices()) {
       Model{p}.expect_chosen_by_price(v);
     } else {
       EXPECT_EQ(v, Model{p}.chosen_by_rows()) << "rows " << v.query_rows << " resident " << v.resident;
     }
     ++wide[v.query_rows], ++resident[v.resident];
-  });
-  EXPECT_GE(wide.size(), 4U);  // 8, 16, 32, 64
+  };
+  for_each_draw(check);
+  const DecodeProblem short_streams = short_streams_of_many_rows();  // seldom drawn
+  check(short_streams, *decode::choose_variant(short_streams));
+  EXPECT_EQ(wide.size(), 5U);  // 8, 16, 32, 64, 128
   EXPECT_GT(resident[2], 50);
 }
 
 // bench/results/h200/2026-11-28/decode-two-warpgroups.txt: 22.7 us, by two tiles of 64 rows 32.3.
 TEST(DecodePlans, ShortStreamsOfManyRowsHaveTilesOf128) {
-  const DecodeProblem p =
-      problem_of({.batch = 59, .group = 128, .kv_heads = 8, .head_dim = 64, .capacity = 113});
-  EXPECT_EQ(decode::choose_variant(p)->query_rows, 128);
+  EXPECT_EQ(decode::choose_variant(short_streams_of_many_rows())->query_rows, 128);
 }
 
 TEST(DecodePlans, ForStudyTheCheapestKernelOfTheTileThatIsAskedForServes) {
