@@ -30,9 +30,9 @@ constexpr std::array tile_prices{
     TilePrice{128, 64, 4.4, 2.19}, TilePrice{256, 8, 1.16, 0.93},  TilePrice{256, 16, 1.58, 1.20},
     TilePrice{256, 32, 5.0, 1.15}, TilePrice{512, 16, 1.1, 1.25},  TilePrice{512, 32, 2.0, 1.55},
     TilePrice{576, 16, 4.0, 1.00}, TilePrice{576, 32, 7.5, 1.60}};
-// Those of two warpgroups, fitted to 98 measurements (docs/performance/decode.md, "Two warpgroups"); of 64 rows
-// at head dim 64 set by later ones ("One thread for a block"); of head dim 576 computed from its products,
-// exponentials and waits.
+// Those of two warpgroups, fitted to 98 measurements (docs/performance/decode.md, "Two warpgroups"); of 64
+// rows at head dim 64 set by later ones ("One thread for a block"); of head dim 576 computed from its
+// products, exponentials and waits.
 constexpr std::array paired_prices{TilePrice{64, 64, 1.6, 0.80}, TilePrice{64, 128, 1.8, 1.75},
                                    TilePrice{128, 64, 2.4, 0.50}, TilePrice{128, 128, 4.4, 2.40},
                                    TilePrice{576, 64, 9.0, 1.95}};
