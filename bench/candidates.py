@@ -18,9 +18,9 @@ from drawn import described
 from drawn_cases import DRAWN_COLUMNS, draw
 
 # Tiles of src/forward/recipes.h by head dim: rows, keys, turns.
-TILES = {64: ((192, 128, "auto"), (128, 128, "auto"), (64, 64, "auto")),
+TILES = {64: ((192, 128, "auto"), (192, 112, "auto"), (128, 128, "auto"), (64, 64, "auto")),
          96: ((192, 96, "auto"), (128, 128, "auto"), (64, 64, "auto")),
-         128: ((128, 128, "auto"), (128, 160, "auto"), (128, 176, "auto"), (64, 64, "auto")),
+         128: ((128, 128, "auto"), (128, 160, "auto"), (64, 64, "auto")),
          192: ((128, 96, "auto"), (64, 48, "auto")),
          256: ((128, 64, "pingpong"), (128, 64, "free"), (128, 80, "auto"), (64, 32, "auto"))}
 COLUMNS = [*DRAWN_COLUMNS[:DRAWN_COLUMNS.index("peer")], "candidate", "us", "commit"]
@@ -48,7 +48,7 @@ def graphs_of(case):
             call(*inputs.caches[0])
             graphs[f"{block_m}x{block_n} {turn}"] = Replayed(call, inputs)
         except tandem.TandemError as error:
-            if "no Hopper kernel" not in str(error):
+            if not any(reason in str(error) for reason in ("no Hopper kernel", "lacks")):
                 raise
     return graphs
 

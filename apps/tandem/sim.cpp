@@ -157,7 +157,7 @@ std::string decisions_text(const forward::ForwardVariant& v) {
                      std::to_string(v.value_dim) + (v.block_sparse ? ",1" : ",0") +
                      (v.fp16_scores ? ",1" : ",0") + (d.stages_output ? ",1" : ",0") +
                      (d.loops_apart ? ",1," : ",0,") + (last_first ? "last_key_first" : "first_key_first");
-  for (const bool decision : {d.edge_before, d.edge_after, d.maxima_as_integers, d.rescales_in_line,
+  for (const bool decision : {d.edge_before, d.edge_after, d.maxima_as_integers, d.begins_early,
                               d.queries_kept_longer, d.tiles_stand_apart})
     text += decision ? ",1" : ",0";
   return text;
@@ -168,7 +168,7 @@ std::string decisions_text(const forward::ForwardVariant& v) {
 void print_variants(std::ostream& out) {
   out << "head_dim,purpose,index,dtype,mask,softcap,overlap,turn,block_m,block_n,kv_stages,"
          "lengths,output,values,value_dim,block_sparse,fp16_scores,stages_output,loops_apart,direction,"
-         "edge_before,edge_after,maxima_as_integers,rescales_in_line,queries_kept_longer,tiles_stand_apart\n";
+         "edge_before,edge_after,maxima_as_integers,begins_early,queries_kept_longer,tiles_stand_apart\n";
   forward::for_each_built([&out]<int head_dim, forward::Purpose purpose>() {
     int index = 0;
     for (const forward::ForwardVariant& v : forward::built<head_dim, purpose>()) {

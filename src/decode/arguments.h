@@ -13,6 +13,9 @@
 
 namespace tandem::decode {
 
+/// Keys of a box at most, and of each box of a contiguous cache.
+inline constexpr int most_box_rows = 64;
+
 /// Where the keys of a sequence lie. A contiguous cache is one page of any length for each entry.
 struct PageView {
   const std::int32_t* table;        ///< nullptr: the page is the entry

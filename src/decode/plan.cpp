@@ -19,7 +19,6 @@ namespace {
 using core::DecodeProblem;
 using core::Status;
 
-constexpr int most_box_rows = 64;
 constexpr std::int64_t max_units = std::int64_t{1} << 30;
 
 std::int64_t rows_of(const DecodeProblem& problem) { return problem.group() * problem.q_len(); }

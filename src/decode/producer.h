@@ -2,6 +2,8 @@
 // block, since with small pages there are many.
 #pragma once
 
+#include <limits>
+
 #include "decode/arguments.h"
 #include "decode/pages.h"
 #include "decode/shared_storage.h"
@@ -9,6 +11,14 @@
 #include "hw/hw.h"
 
 namespace tandem::decode {
+
+/// An entry of a contiguous cache, and the end of its keys.
+struct CacheEntry {
+  int number, end;
+
+  /// -1 for boxes past the keys.
+  TANDEM_DEVICE int at(int key) const { return key < end ? number : -1; }
+};
 
 /// Where the boxes to come lie: the entry of a contiguous cache, or their pages. A window of block_n boxes is
 /// one or more blocks; box g of it is in lane g % 32, register g / 32.
@@ -29,8 +39,8 @@ class BoxPages {
     fetch(next_, window_key_ + window_keys());
   }
 
-  /// Of a contiguous cache: the entry of the box at `key`; -1 for boxes past the work's keys.
-  TANDEM_DEVICE int entry_at(int key) const { return key < length_ ? entry_ : -1; }
+  /// Of a contiguous cache: where the work's keys lie.
+  TANDEM_DEVICE CacheEntry entry() const { return {entry_, length_}; }
 
   /// Moves on to the block that begins at `key`; blocks are visited in order.
   TANDEM_DEVICE void advance(int key) {
@@ -45,7 +55,7 @@ class BoxPages {
   /// boxes past the work's keys.
   TANDEM_DEVICE int page(int key, int round) const {
     const int own_box = round * hw::warp_size + static_cast<int>(hw::lane_index());
-    if (pages_.table == nullptr) return entry_at(key + (own_box << pages_.box_shift));
+    if (pages_.table == nullptr) return entry().at(key + (own_box << pages_.box_shift));
     const int box = ((key - window_key_) >> pages_.box_shift) + round * hw::warp_size;
     std::uint32_t value = own_[0];
     TANDEM_UNROLL
@@ -86,9 +96,10 @@ struct Producer {
   using KeyTile = typename DecodeShared<V>::KeyTile;
   static constexpr int tile_keys = DecodeShared<V>::tile_keys;
   static constexpr int rings = V.values_in_keys() ? 1 : 2;
-  /// Of a contiguous cache. Lanes that agree for each block take as long as 26 KB take to come; of 8
-  /// bits short steps were up to 8 % slower by one thread, and the cause was not found.
-  static constexpr bool loads_by_one_thread = !V.eight_bit();
+  /// Of a contiguous cache. Lanes that agree for each block take as long as 26 KB take to come, which shows
+  /// where two warpgroups share blocks out, and little where products are short. Others take up to 4 % longer
+  /// by one thread, and the cause was not found (docs/performance/decode.md, One thread for a block).
+  static constexpr bool loads_by_one_thread = V.splits_keys() || (V.query_rows <= 8 && !V.eight_bit());
 
   const DecodeArguments& args;
   DecodeShared<V>& shared;
@@ -121,7 +132,7 @@ struct Producer {
   TANDEM_DEVICE void load_block(const WorkTile& work, int key) {
     if constexpr (loads_by_one_thread) {
       if (args.pages.table == nullptr) {
-        load_contiguous(work, key, [this](int at_key) { return pages.entry_at(at_key); });
+        load_contiguous(work, key, pages.entry());
         return;
       }
     }
@@ -131,13 +142,10 @@ struct Producer {
   /// The same of a first block, whose stage nobody has had, of a contiguous cache: from key 0 on, existing or
   /// not.
   TANDEM_DEVICE void load_first_block(const WorkTile& work) {
-    const int entry = entry_of(args.pages, work.sequence);
-    load_contiguous(work, 0, [entry](int) { return entry; });
+    load_contiguous(work, 0, {entry_of(args.pages, work.sequence), std::numeric_limits<int>::max()});
   }
 
-  template <typename EntryAt>
-  TANDEM_DEVICE void load_contiguous(const WorkTile& work, int key, const EntryAt& entry_at) {
-    constexpr int box_rows = 64;
+  TANDEM_DEVICE void load_contiguous(const WorkTile& work, int key, const CacheEntry& entry) {
     if (hw::elect_one()) {
       TANDEM_UNROLL
       for (int ring = 0; ring < rings; ++ring) {
@@ -145,8 +153,8 @@ struct Producer {
         hw::barrier_wait(to.empty, at.parity ^ 1u);
         announce(to);
         TANDEM_DONT_UNROLL
-        for (int row = 0; row < V.block_n; row += box_rows)
-          load_rows(to, row, {0, first_row + key + row, work.head, entry_at(key + row)});
+        for (int row = 0; row < V.block_n; row += most_box_rows)
+          load_rows(to, row, {0, first_row + key + row, work.head, entry.at(key + row)});
       }
     }
     hw::sync_warp();

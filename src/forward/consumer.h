@@ -188,8 +188,8 @@ TANDEM_DEVICE void release_queries_after(ConsumerState<V>& state, int position) 
 
 /// Lines 24 and 25, from the statistics of the tile.
 template <Stores when = Stores::alone, ForwardVariant V>
-TANDEM_DEVICE void store_own_rows(ConsumerState<V>& state, const Work& work, Softmax<V>& softmax) {
-  store_tile<V, when>(state.args, state.shared, work, state.own_row, softmax, state.output);
+TANDEM_DEVICE void store_own_rows(ConsumerState<V>& state, const Work& work, RowStatistics statistics) {
+  store_tile<V, when>(state.args, state.shared, work, state.own_row, statistics, state.output);
 }
 
 /// Skips a block of K that none of the consumer's rows sees: it costs a turn, and goes back when it
@@ -234,9 +234,10 @@ TANDEM_DEVICE float score_unit(const ConsumerState<V>& state, float of_scores, i
   return of_scores;
 }
 
-/// Cap, slopes, mask and row maxima of one block of scores (line 18), at a position of the loop.
+/// Cap, slopes, mask and row maxima of one block of scores (line 18), at a position of the loop. Whether
+/// references that stay have to be raised.
 template <ForwardVariant V, BlockKind kind>
-TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, Scores<V>& scores, int position) {
+TANDEM_DEVICE bool take_maximum(ConsumerState<V>& state, Scores<V>& scores, int position) {
   if constexpr (V.softcap) {
     const float to_cap[2] = {score_unit(state, state.args.score_to_cap, 0),
                              score_unit(state, state.args.score_to_cap, 1)};
@@ -253,14 +254,21 @@ TANDEM_DEVICE void take_maximum(ConsumerState<V>& state, Scores<V>& scores, int 
   if constexpr (V.fp16_scores) {  // without slopes and trees
     if constexpr (kind == BlockKind::masked) mask_fp16_scores<V>(scores, state.limits, first_key);
     state.softmax.update_row_max(scores);
+    return false;
   } else {
     state.bias.add(state.args, scores, first_key);
     if constexpr (kind == BlockKind::masked) {
       mask_scores<V>(scores, state.limits, first_key);
       state.tree.hide(state.args, scores, state.own_row, first_key);
     }
-    constexpr auto how = V.is_8_bit() && kind == BlockKind::masked ? tile::Maximum::float_ : maximum_of<V>;
-    state.softmax.template update_row_max<how>(scores);
+    constexpr bool often_negative = kind == BlockKind::masked && (V.is_8_bit() || V.references_stay());
+    constexpr auto how = often_negative ? tile::Maximum::float_ : maximum_of<V>;
+    if constexpr (V.references_stay()) {
+      return state.softmax.template exceeds<how>(scores, state.args.scale_log2);
+    } else {
+      state.softmax.template update_row_max<how>(scores);
+      return false;
+    }
   }
 }
 

@@ -17,8 +17,8 @@ constexpr Decisions measured_decisions(const ForwardVariant& v) {
           .direction = narrow ? core::Direction::last_key_first : core::Direction::first_key_first,
           .edge_before = band || narrow,
           .edge_after = band || !narrow,
-          .maxima_as_integers = !narrow_values || v.codes(),
-          .rescales_in_line = narrow_values,
+          .maxima_as_integers = v.references_stay() || !narrow_values || v.codes(),
+          .begins_early = v.references_stay() && v.head_dim == 128,
           .queries_kept_longer = few_registers && band,
           .tiles_stand_apart = (few_registers && !band) || few_registers_of_lists,
           .stages_output = v.can_stage_output()};

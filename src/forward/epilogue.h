@@ -10,6 +10,7 @@
 #include "hw/hw.h"
 #include "tile/block_softmax.h"
 #include "tile/fp16_softmax.h"
+#include "tile/lazy_softmax.h"
 #include "tile/output_row.h"
 #include "tile/softmax.h"
 
@@ -168,7 +169,24 @@ template <ForwardVariant V>
 using BlockSoftmax = std::conditional_t<V.fp16_scores, tile::Fp16Softmax,
                                         tile::BlockSoftmax<V.codes(), V.integer_scores() && !V.softcap>>;
 template <ForwardVariant V>
-using Softmax = std::conditional_t<V.is_8_bit(), BlockSoftmax<V>, tile::OnlineSoftmax>;
+using Softmax =
+    std::conditional_t<V.is_8_bit(), BlockSoftmax<V>,
+                       std::conditional_t<V.references_stay(), tile::LazySoftmax, tile::OnlineSoftmax>>;
+
+/// Line 24 for the thread's two rows: their lse, and what normalises their output.
+struct RowStatistics {
+  float lse[2], normalise[2];
+};
+template <ForwardVariant V>
+TANDEM_DEVICE RowStatistics statistics_of(const ForwardArguments& args, Softmax<V>& softmax) {
+  RowStatistics rows;
+  if constexpr (V.references_stay()) {
+    softmax.template finish<V.operand>(rows.lse, rows.normalise, args.scale_log2);
+  } else {
+    softmax.finish(rows.lse, rows.normalise);
+  }
+  return rows;
+}
 
 /// Takes the sinks of the heads of the thread's rows into their statistics.
 TANDEM_DEVICE void add_sinks(const ForwardArguments& args, const OutputRows& rows, int row, float (&lse)[2],
@@ -221,9 +239,8 @@ TANDEM_DEVICE void read_k_shift(const ForwardArguments& args, const OutputRows& 
 /// Normalises the output and writes O and L. `own_row`: of the tile, the thread's upper one.
 template <ForwardVariant V, Stores when>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
-                              int own_row, Softmax<V>& softmax, float (&output)[V.value_dim / 2]) {
-  float lse[2], normalise[2];
-  softmax.finish(lse, normalise);  // line 24
+                              int own_row, RowStatistics& statistics, float (&output)[V.value_dim / 2]) {
+  auto& [lse, normalise] = statistics;
   const auto rows = OutputRows::of<V>(args, work);
   const int row = rows.first_row + own_row;
   if constexpr (V.lengths == Lengths::varlen) add_sinks(args, rows, row, lse, normalise);

@@ -84,7 +84,7 @@ TANDEM_DEVICE void consume(const ForwardArguments& args, ForwardShared<V>& share
     } else {
       hw::sync_warp();  // no WGMMA makes all lanes leave the wait before one of them gives the stage back
       release_queries(state);
-      store_own_rows(state, work, state.softmax);  // lines 24, 25
+      store_own_rows(state, work, statistics_of<V>(state.args, state.softmax));  // lines 24, 25
       work = find_work<V>(args, state.rows(), ++round);
     }
   }

@@ -19,7 +19,7 @@ TANDEM_DEVICE Work attend(ConsumerState<V>& state, const Work& work, int& round)
     const auto find_next = [&] { next = find_work<V>(state.args, state.rows(), ++round); };
     if constexpr (V.overlap == Overlap::serial) attend_serial(state, find_next);
     if constexpr (V.overlap == Overlap::three_stage) attend_three_stage(state, find_next);
-    store_own_rows(state, work, state.softmax);
+    store_own_rows(state, work, statistics_of<V>(state.args, state.softmax));
     return next;
   }
 }

@@ -6,6 +6,36 @@
 
 namespace tandem::forward {
 
+/// Line 13 up to the wait for P V: m. With P in registers little more can run beside that product.
+template <ForwardVariant V, BlockKind kind>
+TANDEM_DEVICE OutputRescale begin_softmax(ConsumerState<V>& state, Scores<V>& scores, int position) {
+  Softmax<V>& softmax = state.softmax;
+  hw::Barrier& witness = state.shared.k_pipeline.full[0];
+  OutputRescale rescale{{{1.f, 1.f}}, take_maximum<V, kind>(state, scores, position)};
+  if constexpr (V.decisions.begins_early) {
+    if (rescale.needed) rescale.by = softmax.raise(state.args.scale_log2);
+    softmax.template exponentiate<tile::Part::early>(scores, state.args.scale_log2);
+    hw::compute_before_wait(softmax.row_sum[0], witness);
+  } else {
+    hw::compute_before_wait(softmax.row_max[0] + softmax.row_max[1], witness);
+  }
+  return rescale;
+}
+/// The rest of line 13, P and l, behind line 14's rescaling: one straight line, in which all else hides the
+/// latency of the exponentials.
+template <ForwardVariant V, BlockKind kind>
+TANDEM_DEVICE void finish_softmax(ConsumerState<V>& state, Scores<V>& scores, const OutputRescale& rescale) {
+  if constexpr (V.decisions.begins_early) {
+    rescale_output(state, rescale);
+    state.softmax.template exponentiate<tile::Part::late>(scores, state.args.scale_log2);
+  } else {
+    if constexpr (V.references_stay()) {  // in one branch, or it takes two
+      if (rescale.needed) tile::scale_rows(state.output, state.softmax.raise(state.args.scale_log2).factor);
+    }
+    exponentiate<V, kind>(state, scores);
+  }
+}
+
 /// Lines 7-17 for the positions [begin, end) of the loop. On entry and exit `p` holds the probabilities of
 /// the block before, whose V is the next in V's pipeline.
 template <ForwardVariant V, BlockKind kind>
@@ -28,19 +58,12 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, BlockProbabilities<
     hw::wgmma_wait<1>();                                                 // line 12
     tile::consumer_release<releasing_lane<V>>(shared.k_pipeline, k_at);  // line 15 for K
     if constexpr (!V.decisions.queries_kept_longer) release_queries_after(state, j);
-    take_maximum<V, kind>(state, scores, j);  // line 13: m
-    hw::compute_before_wait(state.softmax.row_max[0] + state.softmax.row_max[1], shared.k_pipeline.full[0]);
-
-    // From here on one straight line, in which all else hides the latency of the exponentials; with P in
-    // registers little more than the maxima can run beside P V.
-    hw::wgmma_wait<0>();                                                 // line 14
-    tile::consumer_release<releasing_lane<V>>(shared.v_pipeline, v_at);  // line 15 for V
+    const OutputRescale rescale = begin_softmax<V, kind>(state, scores, j);  // line 13: m
+    hw::wgmma_wait<0>();                                                     // line 14
+    tile::consumer_release<releasing_lane<V>>(shared.v_pipeline, v_at);      // line 15 for V
     finish_output(state, p, state.softmax);
-    const tile::Rescale rescale = rebase<V, kind>(state);
-    const bool rescales = !V.is_8_bit() && (V.decisions.rescales_in_line || rescale.needed());
-    exponentiate<V, kind>(state, scores);                          // line 13: P, l
-    if (rescales) tile::scale_rows(state.output, rescale.factor);  // line 14
-    round_probabilities<V>(p, scores);                             // line 16
+    finish_softmax<V, kind>(state, scores, rescale);  // line 13: P, l; line 14
+    round_probabilities<V>(p, scores);                // line 16
     k_at.advance();
     v_at.advance();
   }
@@ -49,7 +72,7 @@ TANDEM_DEVICE void two_stage_blocks(ConsumerState<V>& state, BlockProbabilities<
 /// Line 6 for a tile's first block, whose maxima are taken: P and l. O is still 0.
 template <BlockKind kind, ForwardVariant V>
 TANDEM_DEVICE void begin_probabilities(ConsumerState<V>& state, Scores<V>& scores, BlockProbabilities<V>& p) {
-  rebase<V, kind>(state);
+  if constexpr (V.references_stay()) state.softmax.raise(state.args.scale_log2);
   exponentiate<V, kind>(state, scores);
   round_probabilities<V>(p, scores);
 }
@@ -88,7 +111,7 @@ TANDEM_DEVICE void finish_tile(ConsumerState<V>& state, const BlockProbabilities
   tile::consumer_release<releasing_lane<V>>(shared.v_pipeline, v_at);
   finish_output(state, p, state.softmax);
   v_at.advance();
-  store_own_rows(state, work, state.softmax);  // line 20
+  store_own_rows(state, work, statistics_of<V>(state.args, state.softmax));  // line 20
 }
 
 /// Lines 18-20 of the tile in `work` and lines 2-6 of `next`, whose first block is of the kind: one more turn
@@ -108,7 +131,9 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, BlockProbabilities
   tile::consumer_wait(shared.v_pipeline, v_at);  // line 18, old
   start_output(state, p);                        // line 19, old
   state.pingpong.pass();
-  Softmax<V> finished = state.softmax;
+  Softmax<V> last = state.softmax;
+  RowStatistics finished{};  // as soon as sums are complete: of 8-bit blocks they come with the product
+  if constexpr (!V.is_8_bit()) finished = statistics_of<V>(state.args, last);
   state.begin(next);  // line 2, next
   take_scales(state);
 
@@ -120,7 +145,8 @@ TANDEM_DEVICE void pass_to_next_tile(ConsumerState<V>& state, BlockProbabilities
 
   hw::wgmma_wait<0>();                                                 // line 19, old
   tile::consumer_release<releasing_lane<V>>(shared.v_pipeline, v_at);  // line 19, old
-  finish_output(state, p, finished);
+  finish_output(state, p, last);
+  if constexpr (V.is_8_bit()) finished = statistics_of<V>(state.args, last);
   store_own_rows<Stores::aside>(state, work, finished);  // line 20, old
   state.clear_output();                                  // line 2, next
   begin_probabilities<kind>(state, scores, p);           // line 6, next: P, l

@@ -40,36 +40,34 @@ constexpr auto recipes() {
   using enum Overlap;
   using enum TurnPolicy;
   if constexpr (head_dim == 64) {
-    return std::array{Recipe{prefix, false, 192, 128, 2, two_stage, pingpong, {1587, 456}},
-                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1204, 764}},
-                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {666, 631}},
-                      Recipe{prefix, true, 192, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 192, 128, 2, two_stage, pingpong, {1662, 1467}},
-                      Recipe{band, false, 128, 128, 2, two_stage, pingpong, {1274, 675}},
-                      Recipe{band, false, 64, 64, 2, two_stage, free, {678, 966}},
+    return std::array{Recipe{prefix, false, 192, 128, 2, two_stage, pingpong, {1480, 456}},
+                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1165, 764}},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {640, 600}},
+                      Recipe{prefix, true, 192, 112, 2, two_stage, pingpong},
+                      Recipe{band, false, 192, 112, 2, two_stage, pingpong, {1420, 1467}},
+                      Recipe{band, false, 128, 128, 2, two_stage, pingpong, {1300, 675}},
+                      Recipe{band, false, 64, 64, 2, two_stage, free, {650, 966}},
                       Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 96) {
-    return std::array{Recipe{prefix, false, 192, 96, 2, two_stage, pingpong, {1573, 1300}},
-                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1532, 1429}},
-                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {800, 2000}},
+    return std::array{Recipe{prefix, false, 192, 96, 2, two_stage, pingpong, {1438, 1300}},
+                      Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1510, 1429}},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {770, 1400}},
                       Recipe{prefix, true, 128, 128, 2, two_stage, pingpong},
                       Recipe{band, false, 192, 96, 2, two_stage, pingpong, {1842, 1304}},
                       Recipe{band, false, 128, 128, 2, two_stage, pingpong, {1837, 1257}},
-                      Recipe{band, false, 64, 64, 2, two_stage, free, {1100, 1500}},
+                      Recipe{band, false, 64, 64, 2, two_stage, free, {950, 1300}},
                       Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 128) {
-    return std::array{Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1710, 1246}},
-                      Recipe{prefix, false, 128, 160, 2, two_stage, free, {1986, 1630}},
-                      Recipe{prefix, false, 128, 176, 2, two_stage, free, {2170, 2310}},
-                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {919, 1723}},
+    return std::array{Recipe{prefix, false, 128, 128, 2, two_stage, pingpong, {1630, 1200}},
+                      Recipe{prefix, false, 128, 160, 2, two_stage, free, {1950, 1800}},
+                      Recipe{prefix, false, 64, 64, 2, two_stage, free, {930, 950}},
                       Recipe{prefix, true, 128, 128, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 128, 2, two_stage, pingpong, {2157, 797}},
-                      Recipe{band, false, 128, 176, 2, two_stage, free, {3072, 1111}},
-                      Recipe{band, false, 64, 64, 2, two_stage, free, {1177, 1590}},
+                      Recipe{band, false, 128, 128, 2, two_stage, pingpong, {2050, 797}},
+                      Recipe{band, false, 64, 64, 2, two_stage, free, {1050, 1350}},
                       Recipe{band, true, 128, 128, 2, two_stage, pingpong}};
   } else if constexpr (head_dim == 192) {
-    return std::array{Recipe{prefix, false, 128, 96, 2, two_stage, free, {1824, 1857}},
-                      Recipe{prefix, false, 64, 48, 2, two_stage, free, {1129, 2409}},
+    return std::array{Recipe{prefix, false, 128, 96, 2, two_stage, free, {1815, 1857}},
+                      Recipe{prefix, false, 64, 48, 2, two_stage, free, {980, 2000}},
                       Recipe{prefix, true, 128, 96, 2, two_stage, free},
                       Recipe{band, false, 128, 96, 2, two_stage, free, {2172, 1596}},
                       Recipe{band, true, 128, 96, 2, two_stage, free}};
@@ -79,14 +77,13 @@ constexpr auto recipes() {
         Recipe{band, false, 64, 64, 4, serial, free}, Recipe{band, true, 64, 64, 4, serial, free}};
   } else {
     static_assert(head_dim == 256);
-    return std::array{Recipe{prefix, false, 128, 64, 2, two_stage, pingpong, {1589, 2562}},
-                      Recipe{prefix, false, 128, 64, 2, two_stage, free, {1587, 2875}},
-                      Recipe{prefix, false, 128, 80, 2, two_stage, free, {1919, 2676}},
-                      Recipe{prefix, false, 64, 32, 2, two_stage, free, {1600, 3000}},
+    return std::array{Recipe{prefix, false, 128, 64, 2, two_stage, pingpong, {1520, 2600}},
+                      Recipe{prefix, false, 128, 64, 2, two_stage, free, {1500, 2450}},
+                      Recipe{prefix, false, 128, 80, 2, two_stage, free, {1880, 2676}},
+                      Recipe{prefix, false, 64, 32, 2, two_stage, free, {1220, 2300}},
                       Recipe{prefix, true, 128, 64, 2, two_stage, pingpong},
-                      Recipe{band, false, 128, 64, 2, two_stage, pingpong, {1800, 3300}},
-                      Recipe{band, false, 128, 80, 2, two_stage, free, {2200, 3200}},
-                      Recipe{band, false, 64, 32, 2, two_stage, free, {1600, 3000}},
+                      Recipe{band, false, 128, 64, 2, two_stage, pingpong, {1710, 3200}},
+                      Recipe{band, false, 64, 32, 2, two_stage, free, {1250, 2300}},
                       Recipe{band, true, 128, 64, 2, two_stage, pingpong}};
   }
 }

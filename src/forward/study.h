@@ -22,11 +22,11 @@ constexpr StudyTile study_tile(Overlap overlap) {
   const auto of = [overlap](StudyTile serial, StudyTile two_stage, StudyTile three_stage) {
     return overlap == Overlap::serial ? serial : overlap == Overlap::two_stage ? two_stage : three_stage;
   };
-  if constexpr (head_dim == 64) return of({192, 128}, {192, 128}, {128, 128, 3});
+  if constexpr (head_dim == 64) return of({192, 128}, {192, 112}, {128, 128, 3});
   if constexpr (head_dim == 96) return of({128, 176}, {128, 176}, {128, 112, 3});
   if constexpr (head_dim == 128) return of({128, 176}, {128, 176}, {128, 112, 3});
   if constexpr (head_dim == 192) return of({128, 112}, {128, 112}, {128, 64, 3});
-  if constexpr (head_dim == 256) return of({128, 80}, {128, 80}, {128, 48, 3});
+  if constexpr (head_dim == 256) return of({128, 80}, {128, 64}, {128, 48, 3});
 }
 
 /// Whether a default candidate's kernel serves all masks with the study's overlap and turns.

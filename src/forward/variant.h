@@ -60,9 +60,8 @@ struct Decisions {
   /// Row maxima by VIMNMX3, on the bits of floats. The float maxima of one row hide beside the other row's
   /// exponentials only where there are many of both.
   bool maxima_as_integers;
-  /// Up to 128 columns the rescaling hides between the exponentials, as long as no branch parts them; wider
-  /// outputs ask first whether there is anything to do.
-  bool rescales_in_line;
+  /// Some of a block's exponentials come ahead of the wait for P V.
+  bool begins_early;
   /// What measures better where registers are scarcest, by what ptxas makes of it
   /// (docs/performance/ptxas.md): queries go back after the loop; and tiles do not pass into one another.
   bool queries_kept_longer, tiles_stand_apart;
@@ -117,6 +116,9 @@ struct ForwardVariant {
     return head_dim >= of_keys && value_dim >= of_values && (!has_narrow_values() || of_keys > value_dim);
   }
   constexpr bool is_8_bit() const { return !hw::is_16_bit(operand); }
+  /// Whether its softmax's references stay (tile/lazy_softmax.h). Serial and three-stage kernels are as the
+  /// paper prints them, and 8-bit blocks have references of their own.
+  constexpr bool references_stay() const { return overlap == Overlap::two_stage && !is_8_bit(); }
   /// 16-bit words that so many elements of an operand take, as tiles count.
   constexpr int words(int elements) const { return is_8_bit() ? elements / 2 : elements; }
   /// Whether probabilities are made as codes (tile/block_softmax.h), and summed by rows of ones under V^T.

@@ -52,20 +52,13 @@ struct OnlineSoftmax {
   TANDEM_DEVICE void update_row_max(const float (&scores)[count]) {
     const float last_max[2] = {row_max[0], row_max[1]};
     if constexpr (how == Maximum::bits_in_threes) {
-      TANDEM_UNROLL
-      for (int j = 0; j < count; j += 2) {
-        float& top = row_max[row_of_accumulator(j)];
-        top = hw::max_of_bits(top, scores[j], scores[j + 1]);
-      }
+      take_bits(scores);
       finish_maximum();
       if (!hw::any_lane(row_max[0] < 0.f || row_max[1] < 0.f)) return;
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) row_max[i] = last_max[i];
     }
-    TANDEM_UNROLL
-    for (int j = 0; j < count; ++j) {
-      row_max[row_of_accumulator(j)] = hw::max(row_max[row_of_accumulator(j)], scores[j]);
-    }
+    take_floats(scores);
     finish_maximum();
   }
 
@@ -106,6 +99,24 @@ struct OnlineSoftmax {
       const bool empty = row_sum[i] == 0.f;
       lse[i] = empty ? minus_infinity : ln_2 * (reference[i] + hw::log2(row_sum[i]));
       normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
+    }
+  }
+
+ protected:
+  /// The thread's own maxima.
+  template <int count>
+  TANDEM_DEVICE void take_bits(const float (&scores)[count]) {
+    TANDEM_UNROLL
+    for (int j = 0; j < count; j += 2) {
+      float& top = row_max[row_of_accumulator(j)];
+      top = hw::max_of_bits(top, scores[j], scores[j + 1]);
+    }
+  }
+  template <int count>
+  TANDEM_DEVICE void take_floats(const float (&scores)[count]) {
+    TANDEM_UNROLL
+    for (int j = 0; j < count; ++j) {
+      row_max[row_of_accumulator(j)] = hw::max(row_max[row_of_accumulator(j)], scores[j]);
     }
   }
 

@@ -88,6 +88,16 @@ class SassOverlap(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("two-stage free 128x16: 0% of the loop's max are issued while P V is in flight", done.stderr)
 
+    def test_exponentials_that_are_to_come_early_are_asked_for(self):
+        early = "".join(line + (",begins_early" if i == 0 else f",{int('two-stage' in line)}") + "\n"
+                        for i, line in enumerate(VARIANTS.splitlines()))
+        self.assertEqual(run("--check", variants=early).returncode, 0)
+        waits = LISTING.replace("gsb0, 0x1 ;", "gsb0, 0x0 ;")
+        done = run("--check", variants=early, listing=waits)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("two-stage free 128x16: 0% of the loop's max are issued while P V is in flight, not 75% or more; 0% of the "
+                      "loop's exp2 are issued while P V is in flight, not 10% or more", done.stderr)
+
     def test_kernel_and_table_have_to_fit(self):
         missing = run("--check", variants=VARIANTS + "64,1,3,fp16,band,0,serial,free,128,16,2\n")
         self.assertEqual(missing.returncode, 1)
