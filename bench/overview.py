@@ -29,7 +29,7 @@ GRID = "forward, bf16, the paper's grid"
 BACKWARD_GRID = "backward, bf16, the same grid"
 STEPS = "decoding steps, bf16, d128, 1k to 128k keys"
 BENCHMARKS = [
-    Benchmark(GRID, "h200/2026-11-26/forward.csv", {"kind": "fwd", "dtype": "bf16"}),
+    Benchmark(GRID, "h200/2026-11-28/forward.csv", {"kind": "fwd", "dtype": "bf16"}),
     Benchmark(GRID, "h100/2026-11-26/forward.csv", {"kind": "fwd", "dtype": "bf16"}),
     Benchmark(BACKWARD_GRID, "h200/2026-11-28/backward-2.csv", {"kind": "bwd", "dtype": "bf16"}),
     Benchmark(BACKWARD_GRID, "h100/2026-11-26/backward.csv", {"kind": "bwd", "dtype": "bf16"}),
@@ -44,12 +44,14 @@ BENCHMARKS = [
     Benchmark("the same", "h200/2026-11-28/drawn-16001.csv", commit="1bf3750"),
     Benchmark("the same", "h200/2026-11-28/drawn-17001.csv", commit="9519bf5"),
     Benchmark("the same", "h200/2026-11-28/drawn-18001.csv", commit="36e8752"),
+    Benchmark("the same", "h200/2026-11-28/drawn-19001.csv", commit="2021d36"),
     Benchmark("few queries on long keys, fresh seeds", "h200/2026-11-28/drawn-few-13001.csv", commit="69803b8"),
     Benchmark("the same", "h200/2026-11-28/drawn-few-17101.csv", commit="9519bf5"),
     Benchmark("the same", "h200/2026-11-28/drawn-few-18101.csv", commit="36e8752"),
     Benchmark("random decoding steps, fresh seeds", "h100/2026-11-28/drawn-decode-9811.csv", commit="daee7c4"),
     Benchmark("the same", "h200/2026-11-28/drawn-decode-17201.csv", commit="9519bf5"),
     Benchmark("the same", "h200/2026-11-28/drawn-decode-18201.csv", commit="36e8752"),
+    Benchmark("the same", "h200/2026-11-28/drawn-decode-19201.csv", commit="2021d36"),
     Benchmark("random shapes, backward, fresh seeds", "h200/2026-11-26/drawn-backward-2003.csv"),
     Benchmark("the same", "h100/2026-11-28/drawn-backward-3101.csv", commit="560f2e1"),
     Benchmark("the same", "h100/2026-11-28/drawn-backward-3301.csv", commit="3958792"),

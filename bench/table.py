@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tables of measured rates into the documents, between two marks each: from 2026-11-26/forward.csv and
+"""Writes tables of measured rates into the documents, between two marks each: from 2026-11-28/forward.csv and
 2026-11-28/backward-2.csv of bench/results/h200 the README's figures and rates, from the files that overview.py names its
 first table, from ablation.csv (kind ablation) and beyond.csv (kind beyond), where they are there, those of
 docs/performance/forward.md.
@@ -93,8 +93,8 @@ def overview(_):
 
 
 # (what to write between the marks, document, file of results)
-TABLES = [(overview, ROOT / "README.md", RESULTS / "2026-11-26/forward.csv"),
-          (rates, ROOT / "README.md", RESULTS / "2026-11-26/forward.csv"),
+TABLES = [(overview, ROOT / "README.md", RESULTS / "2026-11-28/forward.csv"),
+          (rates, ROOT / "README.md", RESULTS / "2026-11-28/forward.csv"),
           (backward_rates, ROOT / "README.md", RESULTS / "2026-11-28/backward-2.csv"),
           (ablation, ROOT / "docs/performance/forward.md", RESULTS / "ablation.csv"),
           (beyond, ROOT / "docs/performance/forward.md", RESULTS / "beyond.csv")]

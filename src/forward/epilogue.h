@@ -236,7 +236,7 @@ TANDEM_DEVICE void read_k_shift(const ForwardArguments& args, const OutputRows& 
   }
 }
 
-/// Normalises the output and writes O and L. `own_row`: of the tile, the thread's upper one.
+/// Normalises the output (line 24) and writes O and L. `own_row`: of the tile, the thread's upper one.
 template <ForwardVariant V, Stores when>
 TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& shared, const Work& work,
                               int own_row, RowStatistics& statistics, float (&output)[V.value_dim / 2]) {
@@ -251,7 +251,7 @@ TANDEM_DEVICE void store_tile(const ForwardArguments& args, ForwardShared<V>& sh
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) lse[i] = hw::fma(args.scale, of_scores[i], lse[i]);
   } else {
-    normalise_output<V>(args, work, normalise, output);
+    normalise_output<V>(args, work, normalise, output);  // line 24
   }
   if (when == Stores::alone && stores_parts<V>(args)) {  // line 25
     store_part<V>(args, rows, row, output);
