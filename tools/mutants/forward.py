@@ -248,7 +248,7 @@ MUTANTS = [
     Mutant("8 bits: a block's product adds to the one before", "weights", "start_product",
            Edit("step == 0 ? then : hw::Accumulate::add", "hw::Accumulate::add")),
     Mutant("8 bits: the old tile's last block has the new one's weight", "weights", "pass_to_next_tile",
-           Edit("p, finished", "p, state.softmax")),
+           Edit("p, last", "p, state.softmax")),
     Mutant("8 bits: products are added before they are complete", "weights", "finish_columns", Remove("wgmma_wait"), 256),
     Mutant("8 bits: every product has the first columns", "weights", "start_columns", Edit("(products<V> - 1 - number) * columns", "0"), 256),
     # 8 bits: scales
