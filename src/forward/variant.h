@@ -57,8 +57,8 @@ struct Decisions {
   core::Direction direction;
   /// Where a loop can meet the mask's edges: at a prefix's end only.
   bool edge_before, edge_after;
-  /// Row maxima by VIMNMX3, on the bits of floats. The float maxima of one row hide beside the other row's
-  /// exponentials only where there are many of both.
+  /// Row maxima by VIMNMX3, on the bits of floats. Where references follow every maximum, the float maxima of
+  /// one row hide beside the other row's exponentials only where there are many of both.
   bool maxima_as_integers;
   /// Some of a block's exponentials come ahead of the wait for P V.
   bool begins_early;

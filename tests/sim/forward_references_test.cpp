@@ -9,10 +9,7 @@
 #include "apps/sim/forward_sim.h"
 #include "tests/sim/forward_draws.h"
 #include "tests/sim/simulated_forward.h"
-#include "tests/support/compare.h"
 #include "tests/support/forward_case.h"
-#include "tests/support/oracle.h"
-#include "tests/support/standard.h"
 
 namespace tandem {
 namespace {
@@ -38,18 +35,7 @@ class ForwardReferences : public testing::TestWithParam<ForwardVariant> {
     c.head_dim = variant.head_dim, c.softcap = variant.softcap ? 1e4f : 0.f, c.scale = 0.125f, c.lse = true;
     return c;
   }
-  static void expect_correct(const ForwardTensors& tensors, const ForwardCase& c) {
-    SCOPED_TRACE(c);
-    const hw::sim::Report report = sim::simulate_forward(tensors.problem(), GetParam(), {});
-    ASSERT_TRUE(report.ok()) << report.text();
-    const test::ForwardValues standard = test::standard_forward(tensors.problem());
-    const cpu::ReferenceValues reference = test::oracle_values(tensors.problem());
-    EXPECT_TRUE(test::within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype())) << "o";
-    EXPECT_TRUE(test::within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32,
-                                       test::allowance_of_lse(c.dtype)))
-        << "lse";
-  }
-  /// Scores get octaves_of(query, key), by way of the first two columns.
+  /// Scores get octaves_of(key), more of even queries, by way of the first two columns.
   template <typename OctavesOf>
   static void expect_correct_with(int blocks, const OctavesOf& octaves_of) {
     const ForwardCase c = on_blocks(blocks);
@@ -61,7 +47,7 @@ class ForwardReferences : public testing::TestWithParam<ForwardVariant> {
       tensors.k.set(0, key, 0, 0, static_cast<float>(of_even_queries * std::numbers::ln2));
       tensors.k.set(0, key, 0, 1, static_cast<float>(of_all * std::numbers::ln2));
     }
-    expect_correct(tensors, c);
+    test::expect_correct(GetParam(), tensors, c);
   }
   struct Octaves {
     double of_even_queries, of_all;

@@ -25,7 +25,6 @@ namespace {
 
 using forward::ForwardVariant;
 using test::ForwardCase;
-using test::within_tolerance;
 using Problem = test::SimulatedForward;
 
 class ForwardOnSim : public testing::TestWithParam<ForwardVariant> {};
@@ -118,12 +117,7 @@ void check_with_offsets(const ForwardVariant& variant, float (*k_of)(std::int64_
   for (std::int64_t query = 0; query < c.q_len; ++query) tensors.q.set(0, query, 0, 0, 16);
   for (std::int64_t key = 0; key < c.k_len; ++key)
     tensors.k.set(0, key, 0, 0, less * k_of(key / variant.block_n));
-  SCOPED_TRACE(c);
-  const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, {});
-  ASSERT_TRUE(report.ok()) << report.text();
-  const test::ForwardValues standard = test::standard_forward(tensors.problem());
-  const cpu::ReferenceValues reference = test::oracle_values(tensors.problem());
-  EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype()));
+  test::expect_correct(variant, tensors, c);
 }
 
 // As integers, negative numbers are in the other order: the maximum of a row that has no others must not be

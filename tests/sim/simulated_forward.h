@@ -25,6 +25,22 @@ inline testing::AssertionResult within_tolerance(const std::vector<double>& resu
   return testing::AssertionFailure() << comparison;
 }
 
+/// Runs the variant over the case's tensors, as they are: o and, where it is asked for, lse are within the
+/// rule.
+inline void expect_correct(const forward::ForwardVariant& variant, const ForwardTensors& tensors,
+                           const ForwardCase& c) {
+  SCOPED_TRACE(c);
+  const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, {});
+  ASSERT_TRUE(report.ok()) << report.text();
+  const ForwardValues standard = standard_forward(tensors.problem());
+  const cpu::ReferenceValues reference = oracle_values(tensors.problem());
+  EXPECT_TRUE(within_tolerance(tensors.o.values(), standard.o, reference.o, c.o_dtype())) << "o";
+  if (!c.lse) return;
+  EXPECT_TRUE(within_tolerance(tensors.lse.values(), standard.lse, reference.lse, TANDEM_FP32,
+                               allowance_of_lse(c.dtype)))
+      << "lse";
+}
+
 /// A case for a variant of the forward, and what is right for it.
 struct SimulatedForward {
   const forward::ForwardVariant& variant;
