@@ -88,7 +88,7 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
       return report;
   }
   return simulate(forward::make_record(rotated, variant, machine.multiprocessors, list.data()),
-                  buffers_with_list(rotated, list, core::Role::input), machine);
+                  buffers_with_list(rotated, list, core::Role::updated), machine);
 }
 
 }  // namespace tandem::sim

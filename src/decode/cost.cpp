@@ -80,6 +80,9 @@ constexpr double thirds_us = 0.3;
 constexpr double own_launch_us = 2.0, own_stream_us = 3.6, own_rate = 5.0e6;
 /// It pays from about one round on, and for streams of more than a block of keys.
 constexpr double fewest_own_rounds = 0.9;
+/// More of a stream that is listed, beside other work: its entry has to come, and its last block is part
+/// full.
+constexpr double listed_stream_us = 3.2;
 /// Of a merge in the kernel: at all, and for each round of loads.
 constexpr double merge_us = 0.33, round_us = 0.73;
 /// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
@@ -320,10 +323,12 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
 CostBeside cost_beside(const DecodeProblem& problem, const DecodeVariant& variant) {
   const TilePrice price = price_of(variant);
   const Reading reading = reading_of(problem, variant, price.block_us);
-  const auto streams = static_cast<double>(streams_of(problem, variant));
+  const auto side_by_side = static_cast<double>(variant.resident);
+  const double streams = static_cast<double>(streams_of(problem, variant)) / side_by_side;
   const double together_us = block_us_of(reading, core::hopper_sm_count, variant.resident, sm_rate);
-  const double few_us = std::max(block_us_of(reading, 1, variant.resident, sm_rate), reading.stream_us);
-  return {streams * price.stream_us, streams * together_us / variant.block_n, together_us / few_us};
+  const double few_us = std::max(block_us_of(reading, 1, 1, sm_rate), reading.stream_us);
+  return {streams * (price.stream_us + listed_stream_us), streams * together_us / variant.block_n,
+          together_us / side_by_side / few_us};
 }
 
 EvenShare best_share(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,

@@ -113,14 +113,14 @@ bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
          (problem.block_n == 0 || problem.block_n == variant.block_n);
 }
 
-/// Whether the kernel takes queries as they are said. Beside another kernel's blocks its own have
-/// multiprocessors for themselves, else nobody could say how many it takes. Those that have them visit as
-/// many keys at a time and merge as many parts, whatever their rows: with fixed splits they serve alone too,
-/// so that bits are the same.
+/// Whether the kernel takes queries as they are said. Those that have a multiprocessor for themselves visit
+/// as many keys at a time and merge as many parts, whatever their rows: with fixed splits they serve alone
+/// too, so that bits are the same. Beside another kernel's blocks they read faster, on a part of the chip;
+/// not at head dim 64, where a block waits for itself (docs/performance/forward.md, Prompts beside a step).
 bool knows_queries(const DecodeVariant& variant, const DecodeProblem& problem) {
   if (variant.lists_queries() != problem.listed.given) return false;
   if (variant.shares_prefixes() != problem.lists_prefixes) return false;
-  const bool may_be_any = problem.listed.alone && problem.split_size == 0;
+  const bool may_be_any = problem.split_size == 0 && (problem.listed.alone || problem.head_dim() <= 64);
   return !problem.listed.given || may_be_any || variant.resident == 1;
 }
 

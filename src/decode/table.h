@@ -146,7 +146,7 @@ constexpr auto variants() {
 }
 
 /// Over queries that a list on the device says: a tile for each number of rows, whatever the batch. The last
-/// one has a multiprocessor for itself: it runs beside the forward, on other multiprocessors.
+/// one has a multiprocessor for itself: fixed splits take it, and steps beside the forward (plan.cpp).
 template <int head_dim>
 constexpr auto listed_recipes() {
   using enum Algorithm;

@@ -14,7 +14,8 @@
 namespace tandem::forward {
 
 /// The list that the tile scheduler of variable lengths makes (tile_list.h), in words: how many tiles there
-/// are, how many blocks of the grid share them, a gap, and the tiles.
+/// are; how many blocks take the place of their number first; how many places have been handed out besides
+/// (tile_queue.h); a gap; and the tiles.
 inline constexpr int tile_list_header = 4, listed_tile_words = 12;
 constexpr std::int64_t tile_list_words(std::int64_t most_tiles) {
   return tile_list_header + listed_tile_words * most_tiles;
@@ -146,6 +147,12 @@ struct ChipShare {
   float listed_us;        ///< of a listed sequence
   float listed_key_us;    ///< for each of its keys, where all multiprocessors read
   float speed_of_few;     ///< how much faster one reads where few do
+
+  /// Of the forward's blocks those that find room beside so many of the step's.
+  constexpr int forward_blocks_beside(int step_blocks) const {
+    const int room = (multiprocessors - step_blocks) * resident;
+    return room < forward_blocks ? room : forward_blocks;
+  }
 };
 
 /// Sequences of few queries that others serve: they have no tiles, but are listed for whom they are left to.

@@ -2,8 +2,9 @@
 //
 // The step waits for memory, the forward for the tensor cores. A part of the multiprocessors is enough to
 // read at memory's rate: the others meanwhile work on tiles. The step's grid comes first: blocks of it that
-// have no share end at once, and the forward's blocks, which begin early, take their places. How much there
-// is of either is known on the device only, so the kernel ahead of both says how many blocks each has.
+// have no share end at once, and the forward's blocks, which begin early, take their places. The rest of the
+// forward's blocks begin where the step has ended, and take part then (tile_queue.h). How much there is of
+// either is known on the device only, so the kernel ahead of both says how many blocks the step has.
 //
 // Source of the idea: Kamath et al., "POD-Attention", ASPLOS 2025, which runs both in one kernel.
 #pragma once
@@ -16,11 +17,18 @@
 
 namespace tandem::forward {
 
-/// Tiles take longer beside the step, by so much of memory's rate as it has: at all of it, by this much.
-inline constexpr float slower_beside = 0.35f;
-/// Where it waits for the step: from the step's end until the forward is at work, and how much longer both
-/// take than by their prices, beside what the shares take, as steps on a card say.
-inline constexpr float turn_us = 4, slower_in_turn = 1.08f;
+/// Of a step beside the forward, fitted to 22 steps with all their shares (docs/performance/forward.md,
+/// Prompts beside a step): of memory's rate what a part of the chip reads at least once it is not itself the
+/// limit, and how much longer the step takes beside tiles on half of the chip, or all.
+inline constexpr float saturated = 0.75f, slower_beside = 0.1f;
+/// Where one waits for the other: from the step's end until the forward is at work.
+inline constexpr float turn_us = 4;
+
+TANDEM_DEVICE float lesser(float a, float b) { return a < b ? a : b; }
+TANDEM_DEVICE float greater(float a, float b) { return a < b ? b : a; }
+/// Of positive numbers: the whole one at or below, and the one above.
+TANDEM_DEVICE float whole(float x) { return static_cast<float>(static_cast<int>(x)); }
+TANDEM_DEVICE float whole_above(float x) { return whole(x + 0.999f); }
 
 /// What there is to do, in microseconds of one multiprocessor.
 struct ChipWork {
@@ -28,29 +36,39 @@ struct ChipWork {
   float longest_us;       ///< its longest tile
   float step_us;          ///< where all multiprocessors read
 
-  /// Of the forward on so many blocks. Tiles of many lengths fill the last round.
+  /// 0: all tiles are equally long; 1: they fall so that they fill any last round.
+  TANDEM_DEVICE float spread() const { return lesser(1, 2 - 2 * tiles_us / (tiles * longest_us)); }
+  /// Of the forward on so many blocks.
   TANDEM_DEVICE float forward_us(float blocks) const {
-    const float rounds = tiles / blocks, whole = static_cast<float>(static_cast<int>(rounds + 0.999f));
-    const float ramp = 2 - 2 * tiles_us / (tiles * longest_us), spread = ramp < 1 ? ramp : 1;
-    const float us = (rounds + (whole - rounds) * (1 - spread)) * tiles_us / tiles;
-    return us > longest_us ? us : longest_us;
+    const float rounds = tiles / blocks;
+    const float us = (rounds + (whole_above(rounds) - rounds) * (1 - spread())) * tiles_us / tiles;
+    return greater(us, longest_us);
+  }
+  /// The same, where others take part `later`.
+  TANDEM_DEVICE float forward_us(float blocks, float others, float later) const {
+    const float tile_us = tiles_us / tiles, all = blocks + others, before = later / tile_us;
+    const float filled = later + (tiles_us - blocks * later) / all;
+    // Of equal tiles the last one is of those who began at once, or of the others.
+    const float first = whole_above((tiles + others * whole_above(before)) / all) * tile_us,
+                second = later + whole_above((tiles - blocks * whole(before)) / all) * tile_us;
+    return filled + (1 - spread()) * greater(0, lesser(first, second) - filled);
   }
   /// Until both have ended, where the step has `blocks` of the chip.
   TANDEM_DEVICE float us_with(const ChipShare& share, int blocks) const {
     const auto chip = static_cast<float>(share.multiprocessors);
-    const float reading = static_cast<float>(blocks) * share.speed_of_few,
-                own = reading < chip ? reading : chip;
-    const float step = step_us / own;
-    const int room = (share.multiprocessors - blocks) * share.resident;
-    const float forward =
-        (1 + slower_beside * own / chip) *
-        forward_us(static_cast<float>(room < share.forward_blocks ? room : share.forward_blocks));
-    return step > forward ? step : forward;
+    const float part = static_cast<float>(blocks) / chip;
+    const float rate = lesser(part * share.speed_of_few, saturated + (1 - saturated) * part);
+    const float slower = 1 + slower_beside * (2 - part), step = slower * step_us / (chip * rate);
+    const auto begin = static_cast<float>(share.forward_blocks_beside(blocks));
+    const float alone = forward_us(begin);
+    if (alone <= step) return alone + (step - alone) / slower;
+    const float joined = forward_us(begin, static_cast<float>(share.forward_blocks) - begin, step);
+    return greater(step, lesser(alone, joined));
   }
   /// The same one after the other.
   TANDEM_DEVICE float us_in_turn(const ChipShare& share) const {
-    return turn_us + slower_in_turn * (step_us / static_cast<float>(share.multiprocessors) +
-                                       forward_us(static_cast<float>(share.forward_blocks)));
+    return turn_us + step_us / static_cast<float>(share.multiprocessors) +
+           forward_us(static_cast<float>(share.forward_blocks));
   }
 };
 
@@ -80,9 +98,10 @@ TANDEM_DEVICE ChipWork work_of_chip(const ListArguments& args) {
           tile::warp_sum(listed) * share.listed_us + tile::warp_sum(listed_keys) * share.listed_key_us};
 }
 
-/// Warp: says how many blocks the step and the forward have. One lane tries every 32nd share of the step; of
-/// equal ones the largest, since those that read at memory's rate by the model nearly do. None, and both have
-/// the whole chip, one after the other.
+/// Warp: says how many blocks the step has, and how many of the forward's take their first tile by their
+/// number, since they begin at once: none behind a step that has the whole chip, whose blocks end at
+/// different times. One lane tries every 32nd share of the step; of equal ones the largest, since those that
+/// read at memory's rate by the model nearly do.
 TANDEM_DEVICE void share_chip(const ListArguments& args) {
   const ChipShare& share = args.few.share;
   const ChipWork work = work_of_chip(args);
@@ -101,11 +120,12 @@ TANDEM_DEVICE void share_chip(const ListArguments& args) {
     teams = tile::warp_max(has_best ? teams : 0);
   }
   if (lane != 0) return;
-  const int blocks = teams * share.team_blocks, room = (share.multiprocessors - blocks) * share.resident;
+  const int blocks = teams * share.team_blocks;
+  const bool in_turn = teams == 0 && work.step_us > 0;
   hw::store_global(reinterpret_cast<std::uint32_t*>(args.few.list) + 1,
                    static_cast<std::uint32_t>(teams == 0 ? args.few.step_blocks : blocks));
   hw::store_global(reinterpret_cast<std::uint32_t*>(args.forward.varlen.tile_list) + 1,
-                   static_cast<std::uint32_t>(room < share.forward_blocks ? room : share.forward_blocks));
+                   static_cast<std::uint32_t>(in_turn ? 0 : share.forward_blocks_beside(blocks)));
 }
 
 }  // namespace tandem::forward

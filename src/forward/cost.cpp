@@ -203,8 +203,10 @@ std::int64_t blocks_of_tile(const ForwardProblem& p, const ForwardVariant& varia
 }
 
 TileCost tile_cost(const ForwardVariant& variant) {
-  const Price price = price_of(variant);
-  return {1e-3 * price.tile_ns, 1e-3 * price.block_ns / variant.block_n};
+  const double tera_rate = variant.head_dim <= 64 ? 650 : 720;  // of the chip, in long loops
+  const double key_flops = 2. * variant.block_m * (variant.head_dim + variant.value_dim);
+  constexpr double tile_us = 3;
+  return {tile_us, key_flops * core::hopper_sm_count / (1e6 * tera_rate)};
 }
 
 CostEstimate estimate_chosen(const core::ForwardProblem& problem) {

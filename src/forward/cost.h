@@ -36,7 +36,8 @@ CostEstimate estimate_to_choose(const core::ForwardProblem& problem, const Forwa
 /// does not compare by that: it was measured on long keys alone.
 CostEstimate estimate_chosen(const core::ForwardProblem& problem);
 
-/// Of a variant's tile, in microseconds of a block: at all, and for each key that it sees.
+/// Of a variant's tile, in microseconds of a block: at all, and for each key that it sees. By rates: prices
+/// are set to compare kernels with one another, and no times of tiles.
 struct TileCost {
   double tile_us, key_us;
 };

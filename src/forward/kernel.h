@@ -51,8 +51,10 @@ TANDEM_DEVICE void init_pipelines(const ForwardArguments& args, ForwardShared<V>
     shared.k_pipeline.init(consumer_warps);
     shared.v_pipeline.init(consumer_warps, V.transposes() ? transposing_warps : 1);
     if constexpr (V.transposes()) shared.rows.pipeline.init(transposing_warps);
-    if constexpr (V.lengths == Lengths::varlen)
+    if constexpr (V.lengths == Lengths::varlen) {
       for (hw::Barrier& landed : shared.tail.landed) hw::barrier_init(landed, 1);
+      shared.queue.init();
+    }
     hw::fence_barrier_init();
   }
   if constexpr (V.codes()) {
@@ -112,7 +114,11 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
     }
     if constexpr (V.lengths == Lengths::varlen) {
       if (hw::warp_index() == 0) produce_varlen<V>(args, shared);
-      if (V.clears_tails() && hw::warp_index() == 1) clear_tails<V>(args, shared);
+      if (hw::warp_index() == 1) clear_tails<V>(args, shared);
+      if (hw::warp_index() == 2) {
+        if (hw::elect_one()) hand_out_tiles(args.varlen, shared.queue);
+        hw::sync_warp();  // lanes that wait for a grid hold up the others of their warp
+      }
     }
     if constexpr (V.transposes()) {
       if (hw::warp_index() > 0) {

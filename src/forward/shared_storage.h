@@ -6,6 +6,7 @@
 
 #include "forward/arguments.h"
 #include "forward/eight_bit.h"
+#include "forward/tile_queue.h"
 #include "forward/variant.h"
 #include "tile/gemm.h"
 #include "tile/pipeline.h"
@@ -68,6 +69,8 @@ struct TailBarriers {
 };
 struct NoTailBarriers {};
 
+struct NoTileQueue {};
+
 /// What two consumers of the same rows tell one another.
 template <ForwardVariant V>
 struct SharedRows {
@@ -88,6 +91,7 @@ struct ForwardShared : OperandTiles<V> {
   tile::Pipeline<V.kv_stages> v_pipeline;
   [[no_unique_address]] std::conditional_t<V.is_8_bit(), ScalesOfBlocks<V>, NoScalesOfBlocks> scales;
   std::conditional_t<V.lengths == Lengths::varlen, TailBarriers<V>, NoTailBarriers> tail;
+  [[no_unique_address]] std::conditional_t<V.lengths == Lengths::varlen, TileQueue, NoTileQueue> queue;
 };
 
 }  // namespace tandem::forward

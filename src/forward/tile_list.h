@@ -2,8 +2,8 @@
 //
 // How many tiles there are, and how long each is, is known on the device only. A small kernel ahead of the
 // forward finds the place of every tile in the order (tile_order.h), and writes the tile there, with all that
-// the forward has to know of its sequence: so each of the forward's agents has one place to read, which the
-// producer has brought near. The grid takes the list out as it does causal tiles: there and back.
+// the forward has to know of its sequence: so each of the forward's agents has one place to read. Blocks take
+// these places one after another (tile_queue.h).
 #pragma once
 
 #include "core/tile_scheduler.h"
@@ -12,6 +12,7 @@
 #include "forward/few_list.h"
 #include "forward/sequence.h"
 #include "forward/tile_order.h"
+#include "forward/tile_queue.h"
 #include "forward/variant.h"
 
 namespace tandem::forward {
@@ -25,6 +26,16 @@ TANDEM_DEVICE void write_listed(const VarlenArguments& varlen, int place, int pa
   tile::store_words(to + 8, s.k_begin, s.k_batch, index, 0);
 }
 
+/// One thread: how many tiles there are, that none is handed out, and who begins at once. Of blocks beside a
+/// step share_chip says the latter.
+TANDEM_DEVICE void write_header(const ListArguments& args, int tiles) {
+  auto* header = reinterpret_cast<std::uint32_t*>(args.forward.varlen.tile_list);
+  hw::store_global(header, static_cast<std::uint32_t>(tiles));
+  hw::store_global(header + 2, 0u);
+  if (args.few.share.multiprocessors == 0)
+    hw::store_global(header + 1, static_cast<std::uint32_t>(args.section.grid));
+}
+
 /// One warp a tile of a head, of as many as there may be. The list has room for them where cu_seqlens_q
 /// ascends; other numbers make sequences overlap, and then nothing is listed.
 TANDEM_DEVICE void list_tiles(const ListArguments& args) {
@@ -36,12 +47,7 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args) {
   const CountedTile counted = count_tiles(sequences, own);
   const bool has_room = std::int64_t{counted.total} * varlen.packs <= varlen.most_tiles;
   const int all = has_room ? counted.total * varlen.packs : 0;
-  if (own == 0 && lane == 0) {
-    auto* header = reinterpret_cast<std::uint32_t*>(varlen.tile_list);
-    hw::store_global(header, static_cast<std::uint32_t>(all));
-    if (args.few.share.multiprocessors == 0)
-      hw::store_global(header + 1, static_cast<std::uint32_t>(args.section.grid));
-  }
+  if (own == 0 && lane == 0) write_header(args, all);
   if (!has_room || counted.sequence < 0) return;
 
   const Sequence s = sequences.read(counted.sequence);
@@ -51,12 +57,11 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args) {
                        varlen.packs,   LengthRange::around(tiles.length(counted.number))};
   const int size = args.section.tiles, last_section = tile.place(varlen.packs - 1) / size;
   for (int section = tile.place(0) / size; section <= last_section; ++section) {
-    const int others = tile.others_before(sequences, counted.classes, section * size, size);
+    const int begin = section * size, others = tile.others_before(sequences, counted.classes, begin, size);
     for (int pack = lane; pack < varlen.packs; pack += hw::warp_size) {
       if (tile.place(pack) / size != section) continue;
-      const int rank = others + tile.own_before(pack, section * size, size);
-      write_listed(varlen, place_in_list(args.section, section, rank, all), pack,
-                   tile.tiles.count - 1 - tile.number, s, counted.sequence);
+      const int rank = others + tile.own_before(pack, begin, size);
+      write_listed(varlen, begin + rank, pack, tile.tiles.count - 1 - tile.number, s, counted.sequence);
     }
   }
 }
@@ -69,11 +74,7 @@ TANDEM_DEVICE void list_parts(const ListArguments& args) {
   const int own =
       static_cast<int>(hw::block_index()) * ListVariant::tiles() + static_cast<int>(hw::warp_index());
   const int of_part = (varlen.q_rows + args.tile_queries - 1) / args.tile_queries;
-  if (own == 0 && lane == 0) {
-    auto* header = reinterpret_cast<std::uint32_t*>(varlen.tile_list);
-    hw::store_global(header, static_cast<std::uint32_t>(varlen.sequences * of_part * varlen.packs));
-    hw::store_global(header + 1, static_cast<std::uint32_t>(args.section.grid));
-  }
+  if (own == 0 && lane == 0) write_header(args, varlen.sequences * of_part * varlen.packs);
   const int part = own / of_part, m_block = own % of_part;
   if (part >= varlen.sequences) return;
   const Sequence s = read_sequence(varlen, args.cache, part);
@@ -167,14 +168,15 @@ struct OrderedTile {
   MaskLengths lengths;
 };
 
-/// The tile at a position of the order; past its end one that does not exist.
+/// The tile at a position of the order; past its end one that does not exist. Of variable lengths a place of
+/// the list, or TileQueue::none.
 template <ForwardVariant V>
 TANDEM_DEVICE OrderedTile tile_at(const ForwardArguments& args, int position) {
   if constexpr (V.lengths == Lengths::varlen) {
-    const int last_place = args.varlen.most_tiles - 1, place = position < last_place ? position : last_place;
+    const bool exists = position != TileQueue::none;
+    const int place = exists ? position : 0;
     std::uint32_t words[4];
     read_listed(words, args, place, 0);
-    const bool exists = position < hw::load_global(args.varlen.tile_list);
     return {{exists ? static_cast<int>(words[0]) : core::Tile::none, 0, place},
             {static_cast<int>(words[1]), static_cast<int>(words[3]), static_cast<int>(words[2])}};
   } else {

@@ -3,7 +3,7 @@
 // All tiles of all sequences and heads stand in one row: sequences in classes of length, the long ones first;
 // of a sequence head after head; of a head the longest tile first. The row is cut into sections of so many
 // tiles as fill a few rounds of the grid, so that the keys and values that a section reads stay in L2. Within
-// a section tiles run longest first, there and back over the blocks, which evens out their loads.
+// a section tiles run longest first.
 #pragma once
 
 #include "core/tile_scheduler.h"
@@ -217,18 +217,5 @@ struct TileInRow {
            earlier.among_first(strictly, tiles.count);
   }
 };
-
-/// Where the tile of a rank stands in the list. Each section gives its longest tiles to other blocks of the
-/// grid than the one before; the last one, which may have gaps then, does not.
-TANDEM_DEVICE int place_in_list(const SectionSize& size, int section, int rank, int all_tiles) {
-  const int begin = section * size.tiles;
-  if (begin + size.tiles > all_tiles) return begin + rank;
-  constexpr int turn = 37;
-  const int round = rank / size.grid, within = rank - round * size.grid;
-  const bool back = round % 2 == 1;
-  const int block = back ? size.grid - 1 - within : within;
-  const int turned = (block + section % size.grid * turn) % size.grid;
-  return begin + round * size.grid + (back ? size.grid - 1 - turned : turned);
-}
 
 }  // namespace tandem::forward

@@ -46,21 +46,6 @@ struct VarlenProducer {
     q_at.advance();
   }
 
-  /// Brings the next tile's queries and its first keys and values into L2, but of wide heads (producer.h).
-  TANDEM_DEVICE void prefetch(const Work& next) const {
-    if (V.head_dim > widest_prefetched || !leads) return;
-    const TileQueries of = queries_of<V>(args, next.tile);
-    const Prefetch wants = Prefetch::of<V, narrow>(next.loop.count);
-    if (wants.queries)
-      for (int c = 0; c < V.consumers(); ++c)
-        tile::prefetch_tile<QueryTile>(args.q_panels<narrow>(), queries(of, next, c));
-    if (!wants.keys || paged()) return;
-    const hw::BoxOrigin at =
-        KeyPlace::of<V>(args, next.tile).origin(key_block<V>(args, next.loop, 0) * V.block_n);
-    tile::prefetch_tile<KeyTile>(args.k_panels<narrow>(), at);
-    tile::prefetch_tile<ValueTile>(args.v_panels<narrow>(), at);
-  }
-
   template <typename Tile>
   TANDEM_DEVICE void load(Tile& to, const hw::Panels& panels, hw::Barrier& landed, const KeyPlace& place,
                           const BlockPages& pages) const {
@@ -90,6 +75,10 @@ struct VarlenProducer {
   }
 };
 
+/// How many blocks before the end of its loads a tile asks for the next one: those hide that the counter is
+/// in L2.
+inline constexpr int loads_ahead = 2;
+
 /// Warp: lines 4-10 for every tile of the block.
 template <ForwardVariant V, bool narrow>
 TANDEM_DEVICE void produce_varlen_tiles(const ForwardArguments& args, ForwardShared<V>& shared) {
@@ -97,16 +86,13 @@ TANDEM_DEVICE void produce_varlen_tiles(const ForwardArguments& args, ForwardSha
   constexpr TileRows all_rows{0, V.block_m};
   int round = 0;
   for (Work work = find_work<V>(args, all_rows, round); work.exists();
-       work = find_work<V>(args, all_rows, round)) {
-    ++round;
-    const int k_len = lengths_of<V>(args, work.tile).k_len;
+       work = find_work<V>(args, all_rows, ++round)) {
+    const int k_len = lengths_of<V>(args, work.tile).k_len, ask_at = work.loop.count - loads_ahead;
     const KeyPlace place = KeyPlace::of<V>(args, work.tile);
     if (work.loop.count == 0) producer.load_queries(work);
-    for (int i = 0; i < work.loop.count; ++i) {
-      producer.load_block(work, place, k_len, i);
-      // Behind the first block, so that nothing waits for it. Consumers find the next tile near, too.
-      if (i > 0) continue;
-      if (const Work next = find_work<V>(args, all_rows, round); next.exists()) producer.prefetch(next);
+    for (int i = 0; i == 0 || i < work.loop.count; ++i) {
+      if (work.loop.count > 0) producer.load_block(work, place, k_len, i);
+      if (producer.leads && (i == ask_at || (i == 0 && ask_at < 0))) shared.queue.ask();
     }
   }
 }

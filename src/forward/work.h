@@ -12,6 +12,9 @@
 
 namespace tandem::forward {
 
+template <ForwardVariant V>
+struct ForwardShared;  // shared_storage.h
+
 /// Rows of a tile that visit the same blocks.
 struct TileRows {
   int first, count;
@@ -32,12 +35,10 @@ struct Work {
 /// registers that they don't have.
 template <ForwardVariant V>
 TANDEM_DEVICE int position_of_round(const ForwardArguments& args, int round) {
-  const auto block = static_cast<int>(hw::block_index());
   if constexpr (V.lengths == Lengths::varlen) {
-    const int blocks = hw::load_global(args.varlen.tile_list + 1);  // others have no share
-    return block < blocks ? core::TileScheduler::there_and_back(round, block, blocks)
-                          : args.varlen.most_tiles;
+    return hw::shared_memory<ForwardShared<V>>().queue.of_round(round);
   } else {
+    const auto block = static_cast<int>(hw::block_index());
     if (V.mask == MaskKind::prefix) return args.schedule.position(round, block);
     return core::TileScheduler::there_and_back(round, block, static_cast<int>(hw::grid_size()));
   }

@@ -9,9 +9,6 @@
 
 namespace tandem::tile {
 
-/// Of a block's probabilities: one in eight, all of the upper row; the others.
-enum class Part { early, late };
-
 /// row_max holds the maximum of the thread's own columns, until `finish`. What a row gets is what its own
 /// scores ask for, whichever rows share the warp.
 struct LazySoftmax : OnlineSoftmax {
@@ -46,34 +43,20 @@ struct LazySoftmax : OnlineSoftmax {
     return rescale;
   }
 
-  using OnlineSoftmax::exponentiate;
-  /// The same in two parts, so that some exponentials can come while a product runs.
-  template <Part part, int count>
-  TANDEM_DEVICE void exponentiate(float (&scores)[count], float scale_log2) {
-    TANDEM_UNROLL
-    for (int j = 0; j < count; ++j) {
-      if (is_early(j) != (part == Part::early)) continue;
-      const int i = row_of_accumulator(j);
-      scores[j] = hw::exp2(hw::fma(scores[j], scale_log2, -reference[i]));
-      row_sum[i] += scores[j];
-    }
-  }
-
   /// Line 24: as OnlineSoftmax::finish. The output has rounded probabilities. Of a row that sees little but
   /// one key that one's rounding would show, so it is taken into what normalises.
   template <hw::Operand operand>
   TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2], float scale_log2) {
-    OnlineSoftmax::finish(lse, normalise);
+    finish_sums(lse);
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const float top = hw::exp2(hw::fma(quad_max(row_max[i]), scale_log2, -reference[i]));
       const float rounded = hw::unpack_low<operand>(hw::pack<operand>(top, top));
-      if (row_sum[i] != 0.f) normalise[i] = hw::reciprocal(row_sum[i] + (rounded - top));
+      normalise[i] = factor_of(row_sum[i] + (rounded - top));
     }
   }
 
  private:
-  static constexpr bool is_early(int j) { return row_of_accumulator(j) == 0 && j / 4 % 4 == 0; }
   TANDEM_DEVICE bool asks(float scale_log2) const {
     return hw::fma(row_max[0], scale_log2, -reference[0]) > head_room ||
            hw::fma(row_max[1], scale_log2, -reference[1]) > head_room;

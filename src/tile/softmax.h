@@ -38,6 +38,13 @@ struct Rescale {
 /// is right unless all scores of a row are negative; then the first does it again.
 enum class Maximum { float_, bits_in_threes };
 
+/// Which of a block's probabilities: all; one in eight, of the upper row; the others.
+enum class Part { all, early, late };
+constexpr bool is_in(Part part, int j) {
+  const bool early = row_of_accumulator(j) == 0 && j / 4 % 4 == 0;
+  return part == Part::all || early == (part == Part::early);
+}
+
 /// Running statistics of the thread's two rows. row_max is in units of raw scores. `reference` is what is
 /// subtracted in the exponents: row_max times scale_log2 as it was rounded. Probabilities, rescaling and lse
 /// all go by that one number, so that its rounding cancels, however many blocks there are. row_sum holds the
@@ -78,12 +85,13 @@ struct OnlineSoftmax {
     return rescale;
   }
 
-  /// Algorithm 1, line 19, its second half: turns the scores of the block into probabilities, exp2((S - m) *
-  /// scale_log2), and takes them into the sums.
-  template <int count>
+  /// Algorithm 1, line 19, its second half: turns scores of the block into probabilities, exp2((S - m) *
+  /// scale_log2), and takes them into the sums. In two parts some exponentials can come while a product runs.
+  template <Part part = Part::all, int count>
   TANDEM_DEVICE void exponentiate(float (&scores)[count], float scale_log2) {
     TANDEM_UNROLL
     for (int j = 0; j < count; ++j) {
+      if (!is_in(part, j)) continue;
       const int i = row_of_accumulator(j);
       scores[j] = hw::exp2(hw::fma(scores[j], scale_log2, -reference[i]));
       row_sum[i] += scores[j];
@@ -93,16 +101,21 @@ struct OnlineSoftmax {
   /// Algorithm 1, line 24: row sums over all columns; lse (natural log) and the factor that normalises the
   /// output. A row that saw no key gets lse -inf and factor 0.
   TANDEM_DEVICE void finish(float (&lse)[2], float (&normalise)[2]) {
+    finish_sums(lse);
     TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      row_sum[i] = quad_sum(row_sum[i]);
-      const bool empty = row_sum[i] == 0.f;
-      lse[i] = empty ? minus_infinity : ln_2 * (reference[i] + hw::log2(row_sum[i]));
-      normalise[i] = empty ? 0.f : hw::reciprocal(row_sum[i]);
-    }
+    for (int i = 0; i < 2; ++i) normalise[i] = factor_of(row_sum[i]);
   }
 
  protected:
+  TANDEM_DEVICE void finish_sums(float (&lse)[2]) {
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      row_sum[i] = quad_sum(row_sum[i]);
+      lse[i] = row_sum[i] == 0.f ? minus_infinity : ln_2 * (reference[i] + hw::log2(row_sum[i]));
+    }
+  }
+  TANDEM_DEVICE static float factor_of(float sum) { return sum == 0.f ? 0.f : hw::reciprocal(sum); }
+
   /// The thread's own maxima.
   template <int count>
   TANDEM_DEVICE void take_bits(const float (&scores)[count]) {

@@ -33,12 +33,19 @@ inline std::int64_t draw_keys(Random& random, int block) {
   return lengths[random() % 8 == 0 ? 0 : 1 + random() % 3];
 }
 
+/// Whether it serves fixed splits only.
+inline bool has_fixed_splits(const decode::DecodeVariant& variant) {
+  return variant.head_dim <= 64 && variant.query_rows == 32 && variant.resident == 1;
+}
+
 /// Calls that may have more queries are served by tiles of 32 rows that have a multiprocessor for themselves,
-/// others by all others; head dim 256 has one tile for both.
+/// at head dim 64 by those of which it has two; others by all others. Head dims 64 and 256 have one tile for
+/// both.
 inline bool draws_alone(const decode::DecodeVariant& variant, Random& random) {
   const bool either = random() % 4 == 0;
-  if (variant.query_rows < 32 || variant.resident > 1) return true;
-  return variant.head_dim >= 256 && either;
+  if (variant.query_rows < 32) return true;
+  if (variant.head_dim <= 64) return variant.resident > 1 && either;
+  return variant.resident > 1 || (variant.head_dim >= 256 && either);
 }
 
 inline VarlenCase draw_mixed_case(const decode::DecodeVariant& variant, std::uint64_t seed) {
@@ -77,7 +84,8 @@ inline VarlenCase draw_mixed_case(const decode::DecodeVariant& variant, std::uin
   c.mask.chunk = 0, c.slopes = c.tree = false;
   if (random() % 3 == 0) c.softcap = 1.f + static_cast<float>(random() % 30);
   c.rotary_dim = std::min(c.rotary_dim, c.head_dim / 16 * 16);
-  if (variant.resident == 1 && random() % 3 == 0) c.split_size = std::int64_t{64} << random() % 3;
+  if (has_fixed_splits(variant) || (variant.resident == 1 && random() % 3 == 0))
+    c.split_size = std::int64_t{64} << random() % 3;
   return c;
 }
 

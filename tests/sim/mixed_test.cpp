@@ -156,6 +156,23 @@ TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
   EXPECT_EQ(all.list.arguments.few.list[0], 2);
 }
 
+// Who begins at once has the places of its number; each block is told once that there is no more.
+TEST(MixedOnSimList, EachTileIsHandedOutOnce) {
+  for (const std::int64_t keys : {1, 40, 4000}) {  // of the step: it has none of the chip, a part, or most
+    const VarlenTensors tensors(paged_case({1, 500, 1, 300, 700}, {keys, 500, keys, 900, 700}));
+    const core::ForwardProblem problem = tensors.problem();
+    const auto few = api::few_queries_of(problem);
+    ASSERT_TRUE(few.has_value());
+    test::Workspace memory;
+    const std::span<std::byte> workspace = memory.of(api::mixed_workspace_bytes(problem, *few));
+    const hw::sim::Report report = sim::simulate_mixed(problem, *few, workspace, machine_of(3));
+    ASSERT_TRUE(report.ok()) << report.text();
+    const api::MixedLaunches all = api::launches_of(problem, *few, 3, workspace.data());
+    const std::int32_t* list = all.list.arguments.forward.varlen.tile_list;
+    EXPECT_EQ(list[1] + list[2], list[0] + all.forward.blocks) << keys << " keys";
+  }
+}
+
 // Four warps of a block list 32 sequences each.
 TEST(MixedOnSimList, OfMoreSequencesThanABlockListsKeepsTheirOrder) {
   VarlenCase c = paged_case({}, {});

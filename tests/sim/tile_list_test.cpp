@@ -158,13 +158,12 @@ TEST_F(TileListTest, EachRoundOfASectionHasLongerTilesThanTheNext) {
   });
 }
 
-/// The longest block's share of the work over the mean, where a tile costs its length and a constant.
+/// The longest block's share of the work over the mean, where a tile costs its length and a constant, and who
+/// is done first takes the next.
 double imbalance(const Listed& listed) {
   std::vector<double> loads(static_cast<std::size_t>(listed.multiprocessors));
-  for (std::size_t i = 0; i < listed.tiles.size(); ++i) {
-    const auto grid = loads.size(), round = i / grid, within = i % grid;
-    loads[round % 2 == 0 ? within : grid - 1 - within] += listed.tiles[i].length(listed.block_m) + 150;
-  }
+  for (const ListedTile& tile : listed.tiles)
+    *std::min_element(loads.begin(), loads.end()) += tile.length(listed.block_m) + 150;
   const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
   return *std::max_element(loads.begin(), loads.end()) / mean;
 }
@@ -189,11 +188,10 @@ TEST_F(TileListTest, BlocksOfTheGridGetEqualShares) {
 }
 
 /// The order by its words (tile_order.h): sequences in classes of length, of each head after head, of these
-/// the last tile first; cut into sections; in each longest first, where lengths within a 64th count as one;
-/// there and back over the blocks, and turned by 37 of them from section to section.
+/// the last tile first; cut into sections; in each longest first, where lengths within a 64th count as one.
 struct Model {
   const VarlenCase& c;
-  int tile_queries, packs, section, grid;
+  int tile_queries, packs, section;
 
   struct Tile {
     int m_block, pack, q_begin, length;
@@ -236,24 +234,14 @@ struct Model {
   }
   std::vector<std::tuple<int, int, int>> order() const {
     std::vector<Tile> tiles = row();
-    std::vector<std::tuple<int, int, int>> list(tiles.size());
     const int all = static_cast<int>(tiles.size());
     for (int begin = 0; begin < all; begin += section) {
       const int end = std::min(begin + section, all);
       std::stable_sort(tiles.begin() + begin, tiles.begin() + end,
                        [](const Tile& a, const Tile& b) { return step_of(a.length) > step_of(b.length); });
-      for (int rank = 0; rank < end - begin; ++rank) {
-        const Tile& tile = tiles[static_cast<std::size_t>(begin + rank)];
-        int place = begin + rank;
-        if (begin + section <= all) {
-          const int round = rank / grid, within = rank % grid;
-          const int block = round % 2 == 0 ? within : grid - 1 - within;
-          const int turned = (block + begin / section * 37) % grid;
-          place = begin + round * grid + (round % 2 == 0 ? turned : grid - 1 - turned);
-        }
-        list[static_cast<std::size_t>(place)] = {tile.q_begin, tile.pack, tile.m_block};
-      }
     }
+    std::vector<std::tuple<int, int, int>> list;
+    for (const Tile& tile : tiles) list.emplace_back(tile.q_begin, tile.pack, tile.m_block);
     return list;
   }
 };
@@ -280,9 +268,7 @@ TEST_F(TileListTest, IsInTheOrderOfItsModel) {
     const int packs = static_cast<int>(c.q_heads) * listed.tile_queries / listed.block_m;
     std::vector<std::tuple<int, int, int>> found;
     for (const ListedTile& tile : listed.tiles) found.push_back(tile.identity());
-    EXPECT_EQ(
-        found,
-        (Model{c, listed.tile_queries, packs, listed.tiles_of_section, listed.multiprocessors}.order()));
+    EXPECT_EQ(found, (Model{c, listed.tile_queries, packs, listed.tiles_of_section}.order()));
     sections += found.size() / static_cast<std::size_t>(listed.tiles_of_section);
   }
   EXPECT_GT(sections, runs / 2) << "of more than one section";

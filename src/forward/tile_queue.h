@@ -1,0 +1,65 @@
+// Tiles of variable lengths are handed out as blocks ask for them: the tile scheduler's warp.
+//
+// Who asks last is served last, so blocks end together, whatever their tiles and their multiprocessors take.
+// Blocks that find room only when a decoding step ends beside them (chip_share.h) take part from then on. One
+// thread of the producer's warpgroup takes places of the list (tile_list.h) by a counter, and tells them to
+// all of the block's agents.
+#pragma once
+
+#include <limits>
+
+#include "forward/arguments.h"
+#include "tile/pipeline.h"
+
+namespace tandem::forward {
+
+/// In shared memory: the places of the list that the block took last. Two are enough: the next one is wanted
+/// when the queries of the one before it are on their way, so consumers have given back those of the one
+/// before that, whose place they have read.
+struct TileQueue {
+  static constexpr int places = 2;
+  static constexpr int none = std::numeric_limits<int>::max();
+  using At = tile::PipelineState<places>;
+
+  int place[places];
+  hw::Barrier told[places];
+  hw::Barrier wanted;  ///< the next place, by the producer and by who clears tails
+
+  /// One thread of the block.
+  TANDEM_DEVICE void init() {
+    for (hw::Barrier& barrier : told) hw::barrier_init(barrier, 1);
+    hw::barrier_init(wanted, 2);
+  }
+  /// Who asks has read the place of its round.
+  TANDEM_DEVICE void ask() { hw::barrier_arrive(wanted); }
+  TANDEM_DEVICE void tell(int round, int its_place) {
+    const At at = At::of(round);
+    place[at.stage] = its_place;
+    hw::barrier_arrive(told[at.stage]);
+  }
+  /// Warp: waits until it is told; `none` behind the last tile. All lanes have read it before one of them
+  /// asks, or gives queries back.
+  TANDEM_DEVICE int of_round(int round) {
+    const At at = At::of(round);
+    hw::barrier_wait(told[at.stage], at.parity);
+    const int own = place[at.stage];
+    hw::sync_warp();
+    return own;
+  }
+};
+
+/// The scheduler's thread, for all tiles of the block.
+TANDEM_DEVICE void hand_out_tiles(const VarlenArguments& varlen, TileQueue& queue) {
+  auto* header = reinterpret_cast<std::uint32_t*>(varlen.tile_list);
+  const std::uint32_t tiles = hw::load_global(header), begin_at_once = hw::load_global(header + 1);
+  const auto next = [&] { return begin_at_once + hw::take_number(header + 2); };
+  std::uint32_t place = hw::block_index() < begin_at_once ? hw::block_index() : next();
+  int round = 0;
+  for (; place < tiles; ++round, place = next()) {
+    queue.tell(round, static_cast<int>(place));
+    hw::barrier_wait(queue.wanted, static_cast<std::uint32_t>(round) % 2u);
+  }
+  queue.tell(round, TileQueue::none);
+}
+
+}  // namespace tandem::forward
