@@ -177,7 +177,8 @@ inline constexpr std::uint32_t releasing_lane = V.is_8_bit() ? hw::warp_size - 1
 /// The tile's last scores are complete: the queries may be overwritten by the next tile's.
 template <ForwardVariant V>
 TANDEM_DEVICE void release_queries(ConsumerState<V>& state) {
-  tile::consumer_release<releasing_lane<V>>(state.shared.q_pipeline[state.pingpong.consumer], state.at.q);
+  constexpr std::uint32_t lane = V.lengths == Lengths::varlen ? TileQueue::asking_lane : releasing_lane<V>;
+  tile::consumer_release<lane>(state.shared.q_pipeline[state.pingpong.consumer], state.at.q);
   state.at.q.advance();
 }
 /// The scores at a position of the loop are complete.

@@ -36,7 +36,7 @@ TANDEM_DEVICE void clear_tails(const ForwardArguments& args, ForwardShared<V>& s
   int round = 0;
   for (Work work = find_work<V>(args, all_rows, round); work.exists();
        work = find_work<V>(args, all_rows, ++round)) {
-    if (hw::lane_index() == 0) shared.queue.ask();
+    shared.queue.ask();
     const int k_len = lengths_of<V>(args, work.tile).k_len;
     for (int i = 0; i < work.loop.count; ++i, v_at.advance()) {
       const int block = key_block<V>(args, work.loop, i);

@@ -20,6 +20,9 @@ struct TileQueue {
   static constexpr int places = 2;
   static constexpr int none = std::numeric_limits<int>::max();
   using At = tile::PipelineState<places>;
+  /// Who asks, or gives queries back, of a warp: racecheck takes the last lane for the reader of what all
+  /// lanes read (docs/performance.md).
+  static constexpr std::uint32_t asking_lane = hw::warp_size - 1;
 
   int place[places];
   hw::Barrier told[places];
@@ -30,8 +33,10 @@ struct TileQueue {
     for (hw::Barrier& barrier : told) hw::barrier_init(barrier, 1);
     hw::barrier_init(wanted, 2);
   }
-  /// Who asks has read the place of its round.
-  TANDEM_DEVICE void ask() { hw::barrier_arrive(wanted); }
+  /// Warp, once a round: it has read its place, and wants the next one soon.
+  TANDEM_DEVICE void ask() {
+    if (hw::lane_index() == asking_lane) hw::barrier_arrive(wanted);
+  }
   TANDEM_DEVICE void tell(int round, int its_place) {
     const At at = At::of(round);
     place[at.stage] = its_place;

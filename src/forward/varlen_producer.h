@@ -92,7 +92,7 @@ TANDEM_DEVICE void produce_varlen_tiles(const ForwardArguments& args, ForwardSha
     if (work.loop.count == 0) producer.load_queries(work);
     for (int i = 0; i == 0 || i < work.loop.count; ++i) {
       if (work.loop.count > 0) producer.load_block(work, place, k_len, i);
-      if (producer.leads && (i == ask_at || (i == 0 && ask_at < 0))) shared.queue.ask();
+      if (i == ask_at || (i == 0 && ask_at < 0)) shared.queue.ask();
     }
   }
 }
