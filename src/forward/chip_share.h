@@ -21,8 +21,9 @@ namespace tandem::forward {
 /// Prompts beside a step): of memory's rate what a part of the chip reads at least once it is not itself the
 /// limit, and how much longer the step takes beside tiles on half of the chip, or all.
 inline constexpr float saturated = 0.75f, slower_beside = 0.1f;
-/// Where one waits for the other: from the step's end until the forward is at work.
-inline constexpr float turn_us = 4;
+/// Where one waits for the other: from the step's end until the forward is at work. Less of it than this is
+/// within the model's error, and then that is safer.
+inline constexpr float turn_us = 4, worthwhile_part = 0.97f;
 
 TANDEM_DEVICE float lesser(float a, float b) { return a < b ? a : b; }
 TANDEM_DEVICE float greater(float a, float b) { return a < b ? b : a; }
@@ -108,7 +109,7 @@ TANDEM_DEVICE void share_chip(const ListArguments& args) {
   const int lane = static_cast<int>(hw::lane_index());
   int teams = 0;
   if (work.tiles > 0 && work.step_us > 0) {
-    float least = work.us_in_turn(share);
+    float least = worthwhile_part * work.us_in_turn(share);
     const int most = args.few.step_blocks / share.team_blocks;
     for (int own = lane + 1; own <= most && own * share.team_blocks < share.multiprocessors;
          own += hw::warp_size) {

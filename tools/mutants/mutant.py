@@ -32,6 +32,8 @@ class Mutant:
             return "plans"
         if self.name.startswith(("mixed: ", "prefix: ")):
             return self.name.partition(":")[0]
+        if self.name.startswith(("queue: ", "share: ")):
+            return "mixed"
         if self.name.startswith(VARLEN):
             return "varlen"
         if self.name.startswith(("decode, ", "backward, ")):  # what only these show of src/tile and src/hw
