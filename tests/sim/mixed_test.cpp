@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -138,17 +139,25 @@ sim::Machine machine_of(int multiprocessors) {
   return machine;
 }
 
+/// The launches of a call that has run, whose lists lie in `memory`.
+std::optional<api::MixedLaunches> simulated_launches(const core::ForwardProblem& problem, int multiprocessors,
+                                                     test::Workspace& memory) {
+  const auto few = api::few_queries_of(problem);
+  if (!few.has_value()) return std::nullopt;
+  const std::span<std::byte> workspace = memory.of(api::mixed_workspace_bytes(problem, *few));
+  const hw::sim::Report report = sim::simulate_mixed(problem, *few, workspace, machine_of(multiprocessors));
+  EXPECT_TRUE(report.ok()) << report.text();
+  if (!report.ok()) return std::nullopt;
+  return api::launches_of(problem, *few, multiprocessors, workspace.data());
+}
+
 // Outputs would be the same, and made twice.
 TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
   const VarlenTensors tensors(paged_case({1, 8, 9, 0, 300}, {40, 50, 20, 10, 300}));  // 8 are few
-  const core::ForwardProblem problem = tensors.problem();
-  const auto few = api::few_queries_of(problem);
-  ASSERT_TRUE(few.has_value());
   test::Workspace memory;
-  const std::span<std::byte> workspace = memory.of(api::mixed_workspace_bytes(problem, *few));
-  const hw::sim::Report report = sim::simulate_mixed(problem, *few, workspace, machine_of(2));
-  ASSERT_TRUE(report.ok()) << report.text();
-  const api::MixedLaunches all = api::launches_of(problem, *few, 2, workspace.data());
+  const auto launches = simulated_launches(tensors.problem(), 2, memory);
+  ASSERT_TRUE(launches.has_value());
+  const api::MixedLaunches& all = *launches;
   const int tile_queries = all.list.arguments.tile_queries, packs = all.list.arguments.forward.varlen.packs;
   const auto tiles_of = [tile_queries](int queries) { return (queries + tile_queries - 1) / tile_queries; };
   const std::int32_t* tiles = all.list.arguments.forward.varlen.tile_list;
@@ -160,16 +169,11 @@ TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
 TEST(MixedOnSimList, EachTileIsHandedOutOnce) {
   for (const std::int64_t keys : {1, 40, 4000}) {  // of the step: it has none of the chip, a part, or most
     const VarlenTensors tensors(paged_case({1, 500, 1, 300, 700}, {keys, 500, keys, 900, 700}));
-    const core::ForwardProblem problem = tensors.problem();
-    const auto few = api::few_queries_of(problem);
-    ASSERT_TRUE(few.has_value());
     test::Workspace memory;
-    const std::span<std::byte> workspace = memory.of(api::mixed_workspace_bytes(problem, *few));
-    const hw::sim::Report report = sim::simulate_mixed(problem, *few, workspace, machine_of(3));
-    ASSERT_TRUE(report.ok()) << report.text();
-    const api::MixedLaunches all = api::launches_of(problem, *few, 3, workspace.data());
-    const std::int32_t* list = all.list.arguments.forward.varlen.tile_list;
-    EXPECT_EQ(list[1] + list[2], list[0] + all.forward.blocks) << keys << " keys";
+    const auto all = simulated_launches(tensors.problem(), 3, memory);
+    ASSERT_TRUE(all.has_value());
+    const std::int32_t* list = all->list.arguments.forward.varlen.tile_list;
+    EXPECT_EQ(list[1] + list[2], list[0] + all->forward.blocks) << keys << " keys";
   }
 }
 
