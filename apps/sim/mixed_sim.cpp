@@ -20,9 +20,10 @@ hw::sim::Report simulate_mixed(const core::ForwardProblem& problem, const api::F
   const auto run = [&](auto&& record, Overlap overlap = Overlap::by_family) {
     if (report.ok()) report = simulate(std::move(record), memory, machine, overlap);
   };
+  run(std::move(all.clear));
   run(std::move(all.append));
   run(std::move(all.list));
-  run(std::move(all.step), Overlap::next_beside);
+  run(std::move(all.step), few.variant->lists_queries() ? Overlap::next_beside : Overlap::by_family);
   run(std::move(all.forward), Overlap::beside);
   run(std::move(all.combine));
   return report;

@@ -50,8 +50,8 @@ Status run_mixed(const ForwardProblem& problem, const FewQueries& few, void* wor
   launch::Chip chip(stream);
   if (Status s = chip.open(memory_of_mixed(problem, few, workspace)); !s.ok()) return s;
   MixedLaunches all = launches_of(problem, few, chip.sm_count(), workspace);
-  return chip.run_all(std::move(all.append), std::move(all.list), std::move(all.step), std::move(all.forward),
-                      std::move(all.combine));
+  return chip.run_all(std::move(all.clear), std::move(all.append), std::move(all.list), std::move(all.step),
+                      std::move(all.forward), std::move(all.combine));
 }
 
 std::size_t forward_workspace(const ForwardProblem& given) {

@@ -42,9 +42,9 @@ std::string explanation(const ForwardProblem& problem) {
                                 {Way::step, route.step_us}})
     if (us > 0) text += std::string("  ") + name_of(way) + ": " + micros(us) + "\n";
   if (const auto few = few_queries_of(problem))
-    text += "sequences of up to " + std::to_string(few->step.listed.most_queries) +
-            " queries: decode's body, tiles of " + std::to_string(few->variant->query_rows) + " rows" +
-            (few->step.listed.alone ? "; there are no others\n" : "\n");
+    text += "sequences of up to " + std::to_string(few->step.q_len()) + " queries: decode's body, tiles of " +
+            std::to_string(few->variant->query_rows) + " rows" +
+            (few->is_all() || few->step.listed.alone ? "; there are no others\n" : "\n");
   text += "kernels:\n";
   for (const forward::Candidate* candidate : forward::candidates_of(problem)) {
     text += candidate == chosen ? "* " : "  ";

@@ -32,6 +32,35 @@ bool some_may_be_few(const ForwardProblem& p, std::int64_t few) {
   return !may_be_longer || (p.varlen.cu_seqlens_q != nullptr && !all_are_prompts);
 }
 
+/// Whether all of the call is a decoding step, whose kernels find sequences' queries for themselves: the keys
+/// of each lie in an entry of its own, or in pages, and nothing is done with them before.
+bool is_step(const ForwardProblem& p) {
+  const core::Varlen& varlen = p.varlen;
+  const std::int64_t room = p.k.shape[1] * (varlen.page_table == nullptr ? 1 : varlen.pages_per_sequence);
+  const bool is_packed = varlen.cu_seqlens_q != nullptr;
+  if (!is_packed && p.k_len() != room) return false;  // kernels of such queries know no other bound
+  return p.q_len() <= core::few_queries(p.group()) && varlen.cu_seqlens_k == nullptr && !varlen.appends() &&
+         !varlen.rotates() && varlen.leftpad_k == nullptr && varlen.batch_index == nullptr;
+}
+
+/// What a step has of the call, whoever finds its sequences.
+core::DecodeProblem step_over(const ForwardProblem& p) {
+  const core::Varlen& varlen = p.varlen;
+  core::DecodeProblem step{};
+  step.q = p.q, step.k_cache = p.k, step.v_cache = p.v, step.o = p.o, step.lse = p.lse;
+  step.page_table = varlen.page_table, step.page_table_stride = varlen.page_table_stride;
+  step.pages_per_sequence = varlen.pages_per_sequence;
+  step.mask = p.mask, step.scale = p.scale, step.softcap = p.softcap, step.sinks = p.sinks;
+  step.kernel = TANDEM_DECODE_AUTO;
+  step.split_size = varlen.split_size;
+  return step;
+}
+
+std::optional<FewQueries> served(const core::DecodeProblem& step) {
+  if (!decode::supported(step).ok()) return std::nullopt;
+  return FewQueries{step, decode::choose_variant(step)};
+}
+
 /// Where the parts of the workspace begin.
 struct Layout {
   std::size_t list, step, bytes;
@@ -64,29 +93,42 @@ forward::ChipShare share_of(const FewQueries& few, const launch::Record<decode::
 std::optional<FewQueries> few_queries_of(const ForwardProblem& p) {
   const std::int64_t few = core::few_queries(p.group());
   if (!decode_knows(p) || !some_may_be_few(p, few)) return std::nullopt;
-  const core::Varlen& varlen = p.varlen;
-  core::DecodeProblem step{};
-  step.q = p.q, step.k_cache = p.k, step.v_cache = p.v, step.o = p.o, step.lse = p.lse;
-  step.page_table = varlen.page_table, step.page_table_stride = varlen.page_table_stride;
-  step.pages_per_sequence = varlen.pages_per_sequence;
-  step.mask = p.mask, step.scale = p.scale, step.softcap = p.softcap, step.sinks = p.sinks;
-  step.kernel = TANDEM_DECODE_AUTO;
-  step.split_size = varlen.split_size;
-  step.listed = {.given = true,
-                 .sequences = varlen.sequences,
-                 .most_queries = std::min(few, p.q_len()),
-                 .most_keys = p.k_len(),
-                 .alone = p.q_len() <= few};
-  if (!decode::supported(step).ok()) return std::nullopt;
-  return FewQueries{step, decode::choose_variant(step)};
+  const core::DecodeProblem step = step_over(p);
+  if (is_step(p)) {
+    core::DecodeProblem own = step;
+    own.lengths = p.varlen.seqused_k;
+    own.packed = {p.varlen.cu_seqlens_q, p.varlen.sequences, p.q_len(), p.k_len()};
+    if (auto found = served(own)) return found;
+  }
+  core::DecodeProblem listed = step;
+  listed.listed = {.given = true,
+                   .sequences = p.varlen.sequences,
+                   .most_queries = std::min(few, p.q_len()),
+                   .most_keys = p.k_len(),
+                   .alone = p.q_len() <= few};
+  return served(listed);
 }
 
 std::size_t mixed_workspace_bytes(const ForwardProblem& problem, const FewQueries& few) {
-  return Layout(problem, few).bytes;
+  return few.is_all() ? decode::workspace_bytes(few.step, *few.variant) : Layout(problem, few).bytes;
 }
+
+namespace {
+
+/// Of a call that is a step.
+MixedLaunches launches_of_step(const FewQueries& few, int sm_count, void* workspace) {
+  MixedLaunches all{};
+  all.step = decode::make_record(few.step, *few.variant, sm_count, workspace);
+  all.combine = decode::make_combine_record(all.step);
+  if (decode::may_cut_streams(all.step)) all.clear = decode::make_clear_record(workspace);
+  return all;
+}
+
+}  // namespace
 
 MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, int sm_count,
                           void* workspace) {
+  if (few.is_all()) return launches_of_step(few, sm_count, workspace);
   const forward::ForwardVariant& variant = *forward::choose_variant(problem);
   const Layout layout(problem, few);
   auto* bytes = static_cast<std::byte*>(workspace);
@@ -95,11 +137,8 @@ MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, 
   core::DecodeProblem step = few.step;
   step.q = rotated.q;
   step.listed.list = list;
-  MixedLaunches all{{{}, 0, {}},
-                    {{}, 0, {}},
-                    decode::make_record(step, *few.variant, sm_count, bytes + layout.step),
-                    {variant, 0, {}},
-                    {}};
+  MixedLaunches all{};
+  all.step = decode::make_record(step, *few.variant, sm_count, bytes + layout.step);
   all.combine = decode::make_combine_record(all.step);
   // Where there are no tiles, the kernel that appends lists besides.
   const bool alone = step.listed.alone;

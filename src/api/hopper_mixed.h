@@ -16,19 +16,23 @@ namespace tandem::api {
 
 /// The sequences of few queries, as a step.
 struct FewQueries {
-  core::DecodeProblem step;  ///< its list is not known yet
+  core::DecodeProblem step;  ///< its list, where it has one, is not known yet
   const decode::DecodeVariant* variant;
+
+  /// Whether no sequence has more queries, and the step finds them without a list.
+  bool is_all() const { return !step.listed.given; }
 };
 
 /// Of a call that the forward serves (forward/plan.h): nullopt where all of it is the forward's.
 std::optional<FewQueries> few_queries_of(const core::ForwardProblem& problem);
 
-/// Bytes of workspace of such a call: the forward's, the list, the step's.
+/// Bytes of workspace of such a call: the forward's, the list, the step's; of a step alone only those.
 std::size_t mixed_workspace_bytes(const core::ForwardProblem& problem, const FewQueries& few);
 
 /// Its launches in their order. Those that there is nothing to do for have no blocks. The step and the
 /// forward run side by side.
 struct MixedLaunches {
+  launch::Record<decode::ClearFamily> clear;  ///< where there is no list, whose kernel does it
   launch::Record<forward::AppendFamily> append;
   launch::Record<forward::ListFamily> list;
   launch::Record<decode::Family> step;

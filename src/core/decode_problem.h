@@ -15,6 +15,14 @@
 
 namespace tandem::core {
 
+/// As many rows of q, from its first on, as `cu_seqlens` says of each sequence, which lies on the device.
+struct PackedQueries {
+  const std::int32_t* cu_seqlens = nullptr;  ///< sequences + 1; nullptr: each has an entry of q
+  std::int64_t sequences = 0, most_queries = 0, most_keys = 0;
+
+  bool given() const { return cu_seqlens != nullptr; }
+};
+
 /// A few queries of each sequence against its cache. Built by api::validate_decode only, so that what it
 /// holds is consistent: shapes agree, strides of dimensions of size 1 are 0, scale is resolved, and the mask
 /// is the simplest with the same meaning for every length up to the capacity. Lengths, page numbers and batch
@@ -45,14 +53,23 @@ struct DecodeProblem {
   CacheScales scales;    ///< of an 8-bit cache
   Slopes slopes;
   const std::uint64_t* tree;  ///< a word for each query (core/tree.h); nullptr: none
+  /// Queries that lie behind one another, as a call for variable lengths has them: q, o and lse have one
+  /// entry. Nothing is appended or rotated.
+  PackedQueries packed = {};
   /// The sequences, where a list on the device says which they are: q, o and lse are laid out as it says,
   /// there are no lengths, and nothing is appended or rotated.
   ListedQueries listed = {};
   SharedPrefixes prefixes = {};
   bool lists_prefixes = false;  ///< the list is one of prefixes and of what sequences have behind them
 
-  std::int64_t batch() const { return listed.given ? listed.sequences : q.shape[0]; }
-  std::int64_t q_len() const { return listed.given ? listed.most_queries : q.shape[1]; }
+  std::int64_t batch() const {
+    if (listed.given) return listed.sequences;
+    return packed.given() ? packed.sequences : q.shape[0];
+  }
+  std::int64_t q_len() const {
+    if (listed.given) return listed.most_queries;
+    return packed.given() ? packed.most_queries : q.shape[1];
+  }
   std::int64_t q_heads() const { return q.shape[2]; }
   std::int64_t head_dim() const { return q.shape[3]; }         ///< of queries and keys
   std::int64_t value_dim() const { return v_cache.shape[3]; }  ///< of values and outputs
@@ -78,7 +95,8 @@ struct DecodeProblem {
   /// Tokens that a sequence can have.
   std::int64_t capacity() const {
     if (listed.given) return listed.most_keys;
-    return paged() ? page_size() * pages_per_sequence : page_size();
+    const std::int64_t room = paged() ? page_size() * pages_per_sequence : page_size();
+    return packed.given() ? std::min(packed.most_keys, room) : room;
   }
 
  private:

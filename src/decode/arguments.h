@@ -47,6 +47,12 @@ struct Teams {
   int streams_per_block;  ///< streams of a sequence that a team visits one after another
 };
 
+/// Queries of sequences that lie behind one another, up to a step's many of each.
+struct PackedQueries {
+  const std::int32_t* cu_seqlens;  ///< nullptr: they do not
+  int rows;                        ///< of q
+};
+
 /// Words of a plan: all positions, SplitScheduler::flags (work.h), then for each block of the grid where its
 /// share begins (ShareStart).
 constexpr int plan_words(int grid) { return 2 + 2 * grid; }
@@ -60,6 +66,7 @@ struct DecodeArguments {
   const float* sinks;           ///< of each query head; nullptr: none
   PageView pages;
   core::RotaryView rotary;
+  PackedQueries packed;  ///< of variants that list queries, without a list
   core::UnitRule units;
   int batch;            ///< where queries are listed, at most
   int blocks;           ///< of the grid

@@ -91,7 +91,8 @@ struct Consumer {
   };
   /// Whether they are fetched while the work before is at work: where registers allow.
   static constexpr bool fetches_ahead = query_chunks <= (V.paired() && V.head_dim == 64 ? 4 : 2) &&
-                                        !((V.eight_bit() || V.lists_queries()) && V.resident > 1);
+                                        !((V.eight_bit() || V.lists_queries()) && V.resident > 1) &&
+                                        !V.narrows_tiles();
 
   /// Of a row of queries or keys.
   TANDEM_DEVICE int key_columns() const {
@@ -275,7 +276,7 @@ struct Consumer {
   }
 
   /// Behind the rows of the block at `key` that TMA may have brought from memory: past a cache's capacity it
-  /// brings zeros. Listed sequences lie behind one another.
+  /// brings zeros. Listed sequences lie behind one another, or may have less than their entry has room for.
   TANDEM_DEVICE int past_brought_rows(int key) const {
     const int past = key + V.block_n;
     if constexpr (V.lists_queries()) return past;

@@ -82,7 +82,7 @@ constexpr double own_launch_us = 2.0, own_stream_us = 3.6, own_rate = 5.0e6;
 constexpr double fewest_own_rounds = 0.9;
 /// More of a stream that is listed, beside other work: its entry has to come, and its last block is part
 /// full.
-constexpr double listed_stream_us = 3.2;
+constexpr double listed_stream_us = 2;
 /// Of a merge in the kernel: at all, and for each round of loads.
 constexpr double merge_us = 0.33, round_us = 0.73;
 /// Of the combine kernel: where it has nothing to do, where it has, and for each round of loads.
@@ -272,7 +272,7 @@ double rounds_of_streams(const DecodeProblem& problem, const DecodeVariant& vari
 /// on its multiprocessor would not hide how others begin. Of other algorithms, and of values that lie in the
 /// keys, nothing was measured.
 bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return variant.algorithm == Algorithm::shared_p && !variant.values_in_keys() && variant.knows_streams() &&
+  return variant.algorithm == Algorithm::shared_p && !variant.values_in_keys() && !problem.listed.given &&
          variant.resident > 1 && problem.split_size == 0 &&
          streams_of(problem, variant) == problem.kv_heads() &&
          rounds_of_streams(problem, variant) >= fewest_own_rounds && problem.capacity() > variant.block_n &&
@@ -296,7 +296,7 @@ double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant)
 
 std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
                          const EvenShare& share) {
-  if (problem.split_size > 0 || !variant.knows_streams() || grid.blocks() == 0) return 0;
+  if (problem.split_size > 0 || problem.listed.given || grid.blocks() == 0) return 0;
   if (share.of_own_blocks) return 1;
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const bool alone = streams_in_turn(problem, variant, grid.usual) == 1;
@@ -321,12 +321,12 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
 }
 
 CostBeside cost_beside(const DecodeProblem& problem, const DecodeVariant& variant) {
-  const TilePrice price = price_of(variant);
+  const TilePrice price = price_of(variant.narrowed(variant.narrowest_rows(problem.group())));  // one query
   const Reading reading = reading_of(problem, variant, price.block_us);
   const auto side_by_side = static_cast<double>(variant.resident);
   const double streams = static_cast<double>(streams_of(problem, variant)) / side_by_side;
   const double together_us = block_us_of(reading, core::hopper_sm_count, variant.resident, sm_rate);
-  const double few_us = std::max(block_us_of(reading, 1, 1, sm_rate), reading.stream_us);
+  const double few_us = block_us_of(reading, 1, 1, sm_rate);
   return {streams * (price.stream_us + listed_stream_us), streams * together_us / variant.block_n,
           together_us / side_by_side / few_us};
 }

@@ -2,6 +2,8 @@
 // counters.
 #pragma once
 
+#include <cstddef>
+
 #include "decode/combine.h"
 #include "decode/eight_bit.h"
 #include "decode/paired.h"
@@ -49,6 +51,34 @@ TANDEM_DEVICE void attend_and_finish(Consumer<V>& consumer, const SplitScheduler
   }
 }
 
+/// The same with a tile of so many rows, if that has room for the work's.
+template <int rows, DecodeVariant V>
+TANDEM_DEVICE bool attends_narrowly(Consumer<V>& consumer, const SplitSchedulerOf<V>& scheduler,
+                                    const WorkTile& work) {
+  constexpr DecodeVariant N = V.narrowed(rows);
+  static_assert(offsetof(DecodeShared<N>, k_pipeline) == offsetof(DecodeShared<V>, k_pipeline) &&
+                sizeof(DecodeShared<N>) == sizeof(DecodeShared<V>));
+  if (work.row_tile > 0 || rows_of_tile<V>(consumer.args, work) > rows) return false;
+  void* shared = &consumer.shared;
+  Consumer<N> narrow{consumer.args, *static_cast<DecodeShared<N>*>(shared), consumer.k_at, consumer.v_at};
+  narrow.load_queries(work);
+  attend_and_finish(narrow, scheduler, work);
+  consumer.k_at = narrow.k_at, consumer.v_at = narrow.v_at;
+  return true;
+}
+
+/// Loads the work's queries, and the rest.
+template <DecodeVariant V>
+TANDEM_DEVICE void load_and_attend(Consumer<V>& consumer, const SplitSchedulerOf<V>& scheduler,
+                                   const WorkTile& work) {
+  if constexpr (V.narrows_tiles()) {
+    if (attends_narrowly<8>(consumer, scheduler, work)) return;
+    if (attends_narrowly<16>(consumer, scheduler, work)) return;
+  }
+  consumer.load_queries(work);
+  attend_and_finish(consumer, scheduler, work);
+}
+
 /// Where rows have fewer columns than tiles: what no box reaches. Products read it, so it has to be 0.
 /// Consumers do it while the first keys are on their way; who publishes the first queries publishes this with
 /// them.
@@ -75,7 +105,8 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
   if constexpr (consumer.fetches_ahead) {
     typename Consumer<V>::Queries queries{};
     const bool early = scheduler.knows_stream();
-    if (early && scheduler.known_stream().exists()) consumer.fetch_queries(scheduler.known_stream(), queries);
+    if (early && scheduler.known_stream().exists())
+      consumer.fetch_queries(scheduler.known_stream_and_queries(), queries);
     WorkTile work{.sequence = -1};
     // In each round the work's keys, behind the loads of the next one's queries.
     for (;;) {
@@ -90,8 +121,7 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
     for (;;) {
       const WorkTile work = scheduler.next();
       if (!work.exists()) break;
-      consumer.load_queries(work);
-      attend_and_finish(consumer, scheduler, work);
+      load_and_attend(consumer, scheduler, work);
     }
   }
 }

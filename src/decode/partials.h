@@ -179,7 +179,7 @@ TANDEM_DEVICE void store_final(Consumer<V>& consumer, const WorkTile& work, Resu
 template <DecodeVariant V, typename Result>
 TANDEM_DEVICE void store_partial(const DecodeArguments& args, const WorkTile& work, int place,
                                  const Result& result) {
-  constexpr PartialLayout layout{V.query_rows, V.value_dim};
+  constexpr PartialLayout layout{V.partial_rows(), V.value_dim};
   float* partial = args.partials + place * layout.floats();
   const int rows = rows_of_tile<V>(args, work);
   result.for_each_row([&](int row, float reference, float sum) {
@@ -280,13 +280,13 @@ struct Merge {
   }
 
   TANDEM_DEVICE const float* partial(int part) const {
-    constexpr PartialLayout layout{V.query_rows, V.value_dim};
+    constexpr PartialLayout layout{V.partial_rows(), V.value_dim};
     return args.partials + parts.place(part) * layout.floats();
   }
 
   /// Adds the group of parts from `first` on to the chunks of the rounds from `first_chunk` on.
   TANDEM_DEVICE void add_group(MergedChunk (&merged)[rounds], int first_chunk, int first) const {
-    constexpr PartialLayout layout{V.query_rows, V.value_dim};
+    constexpr PartialLayout layout{V.partial_rows(), V.value_dim};
     const int lane = static_cast<int>(hw::lane_index()), chunk = first_chunk + lane;
     const int own = lane % group, count = parts.parts - first;
     const float* statistics = partial(first + (own < count ? own : 0));
@@ -322,7 +322,7 @@ struct Merge {
 
   /// As store_partial does.
   TANDEM_DEVICE void store_partly(const MergedChunk& merged, int row, int column) const {
-    constexpr PartialLayout layout{V.query_rows, V.value_dim};
+    constexpr PartialLayout layout{V.partial_rows(), V.value_dim};
     float* partial = args.partials + into * layout.floats();
     const auto word = [](float x) { return std::bit_cast<std::uint32_t>(x); };
     if (column == 0)

@@ -113,15 +113,15 @@ bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
          (problem.block_n == 0 || problem.block_n == variant.block_n);
 }
 
-/// Whether the kernel takes queries as they are said. Those that have a multiprocessor for themselves visit
-/// as many keys at a time and merge as many parts, whatever their rows: with fixed splits they serve alone
-/// too, so that bits are the same. Beside another kernel's blocks they read faster, on a part of the chip;
-/// not at head dim 64, where a block waits for itself (docs/performance/forward.md, Prompts beside a step).
+/// Whether the kernel takes queries as they are said. Of a list always the one of wide tiles that has a
+/// multiprocessor for itself: beside another kernel's blocks it reads fastest, on a part of the chip. With
+/// fixed splits one of those without a list, too: they visit as many keys at a time and merge as many parts,
+/// so that bits are the same.
 bool knows_queries(const DecodeVariant& variant, const DecodeProblem& problem) {
-  if (variant.lists_queries() != problem.listed.given) return false;
+  if (variant.lists_queries() != (problem.listed.given || problem.packed.given())) return false;
   if (variant.shares_prefixes() != problem.lists_prefixes) return false;
-  const bool may_be_any = problem.split_size == 0 && (problem.listed.alone || problem.head_dim() <= 64);
-  return !problem.listed.given || may_be_any || variant.resident == 1;
+  if (problem.packed.given() && problem.split_size > 0) return variant.is_alone();
+  return !problem.listed.given || problem.lists_prefixes || (variant.narrows_tiles() && variant.is_alone());
 }
 
 /// Whether the kernel knows the cache's elements and what belongs to them, of e4m3 no more than that.
@@ -371,6 +371,7 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.units = {problem.mask.narrowed<std::int32_t>(), static_cast<int>(problem.q_len()),
                 static_cast<int>(problem.new_len()), static_cast<int>(problem.capacity()),
                 core::Divisor(static_cast<int>(std::min(unit_keys(problem, variant), max_units)))};
+  args.packed = {problem.packed.cu_seqlens, static_cast<int>(problem.q.shape[1])};
   args.batch = static_cast<int>(problem.batch());
   const auto streams = static_cast<int>(streams_of(problem, variant));
   const auto teams = [streams](const TeamShape& shape) {
@@ -398,11 +399,12 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.known_parts = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, parts)));
   args.starts_at_key_0 = args.known_streams && !problem.paged() && problem.mask.left == core::Mask::unlimited;
   args.fixed_splits = problem.split_size > 0;
-  // Where a stream has one unit none is cut. Of listed sequences beside others, most have one query, whose
-  // few rows are merged at once.
-  const bool may_have_few_rows = problem.listed.given && !problem.listed.alone;
-  args.merges_apart = variant.merges_apart() && !args.fixed_splits && !may_have_few_rows &&
-                      !args.known_streams &&
+  // Where a stream has one unit none is cut. Few rows are merged at once: those of listed sequences beside
+  // others, of which most have one query.
+  constexpr std::int64_t most_merged_at_once = 16;
+  const bool has_few_rows =
+      problem.listed.given && (!problem.listed.alone || rows_of(problem) <= most_merged_at_once);
+  args.merges_apart = variant.merges_apart() && !args.fixed_splits && !has_few_rows && !args.known_streams &&
                       most_units(problem, variant) > problem.batch() * streams_of(problem, variant);
   args.overhead = overhead_of(problem, variant);
   args.min_share = core::Divisor(min_share_of(problem, variant));
@@ -445,6 +447,11 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
     record.request({"cache.v", problem.v_cache, box, &Args::v}, record.arguments.value_box_columns,
                    &Args::v_last);
   return record;
+}
+
+bool may_cut_streams(const launch::Record<Family>& step) {
+  const DecodeArguments& args = step.arguments;
+  return step.blocks > 0 && !(args.known_streams && args.known_parts.value() == 1);
 }
 
 /// Of a stream's merge: as many as fill the multiprocessors about once, with blocks that may have nothing

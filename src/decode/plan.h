@@ -67,6 +67,8 @@ launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& 
 launch::Record<PlanFamily> make_plan_record(const core::DecodeProblem& problem, const DecodeVariant& variant,
                                             int sm_count, void* plan);
 
+/// Whether a stream may go to several blocks, which count their parts.
+bool may_cut_streams(const launch::Record<Family>& step);
 /// That of the kernel that clears the counters of a workspace.
 launch::Record<ClearFamily> make_clear_record(void* workspace);
 

@@ -1,6 +1,7 @@
 // All of a decode block's shared memory, as one struct.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -84,6 +85,18 @@ template <typename KeyBlock, DecodeVariant V>
 requires(V.values_in_keys()) struct ValueBlocks<KeyBlock, V> {
 };
 
+/// Of a tile's own memory.
+template <DecodeVariant V>
+inline constexpr std::size_t tile_bytes = sizeof(tile::SharedTile<V.query_rows, V.head_dim>) +
+                                          sizeof(AlgorithmShared<V, V.algorithm>);
+/// What a narrow tile leaves of a wide one's.
+template <std::size_t bytes>
+struct Unused {
+  std::byte rest[bytes];
+};
+template <>
+struct Unused<0> {};
+
 template <DecodeVariant V>
 struct DecodeShared {
   /// The transposed products take 64 keys as their rows.
@@ -98,6 +111,7 @@ struct DecodeShared {
   ValueBlocks<KeyBlock, V> v;
   tile::SharedTile<V.query_rows, V.head_dim> q;
   AlgorithmShared<V, V.algorithm> own;
+  [[no_unique_address]] Unused<tile_bytes<V.narrowed(V.room_rows)> - tile_bytes<V>> unused;
   tile::Pipeline<V.stages> k_pipeline;
   tile::Pipeline<V.stages> v_pipeline;
   std::uint32_t last_arriver;

@@ -145,20 +145,23 @@ constexpr auto variants() {
   return variants_of(head_dim, recipes<head_dim>());
 }
 
-/// Over queries that a list on the device says: a tile for each number of rows, whatever the batch. The last
-/// one has a multiprocessor for itself: fixed splits take it, and steps beside the forward (plan.cpp).
+/// Over queries that a list on the device says, or cu_seqlens. Wide tiles are narrow where a sequence has few
+/// rows; the last line serves lists (plan.cpp), the others what all sequences of a call may have.
 template <int head_dim>
 constexpr auto listed_recipes() {
   using enum Algorithm;
   if constexpr (head_dim == 64) {
-    return std::array{Recipe{shared_p, 8, 128, 3}, Recipe{shared_p, 16, 128, 3},
-                      Recipe{shared_p, 32, 128, 3, 2}, Recipe{shared_p, 32, 128, 6}};
+    return std::array{Recipe{shared_p, 8, 128, 3},     Recipe{shared_p, 16, 128, 3},
+                      Recipe{shared_p, 32, 128, 3, 2}, Recipe{shared_p, 8, 128, 3, 2},
+                      Recipe{shared_p, 8, 128, 2, 3},  Recipe{shared_p, 32, 128, 6}};
   } else if constexpr (head_dim == 128) {
-    return std::array{Recipe{shared_p, 8, 128, 2}, Recipe{shared_p, 16, 128, 2},
-                      Recipe{shared_p, 32, 64, 3, 2}, Recipe{shared_p, 32, 128, 3}};
+    return std::array{Recipe{shared_p, 8, 128, 2},    Recipe{shared_p, 16, 128, 2},
+                      Recipe{shared_p, 32, 64, 3, 2}, Recipe{shared_p, 8, 64, 3, 2},
+                      Recipe{shared_p, 8, 64, 2, 3},  Recipe{shared_p, 32, 128, 3}};
   } else {
     static_assert(head_dim == 256);
-    return std::array{Recipe{shared_p, 8, 64, 2}, Recipe{shared_p, 16, 64, 2}, Recipe{shared_p, 32, 64, 3}};
+    return std::array{Recipe{shared_p, 8, 64, 2}, Recipe{shared_p, 16, 64, 2}, Recipe{shared_p, 8, 64, 1, 2},
+                      Recipe{shared_p, 8, 64, 1, 3}, Recipe{shared_p, 32, 64, 3}};
   }
 }
 

@@ -20,7 +20,8 @@ enum class Element { e4m3, int8 };
 /// Which queries a step has.
 enum class Queries {
   uniform,  ///< as many of each sequence, each in an entry of its own
-  listed,   ///< what a list on the device says (core/listed_queries.h); nothing is appended or rotated
+  listed,   ///< what a list on the device says (core/listed_queries.h), or cu_seqlens; nothing is appended or
+            ///< rotated
   sharing,  ///< the same of prefixes that sequences share, and of what each has behind; results are fp32
             ///< parts
 };
@@ -53,6 +54,8 @@ struct DecodeVariant {
   Element element = Element::e4m3;  ///< of an 8-bit cache
   bool hadamard = false;            ///< keys of an 8-bit cache may be kept times a Hadamard matrix
   Queries queries = Queries::uniform;
+  /// Rows that shared memory and partial results have room for: a kernel of wide tiles has narrow ones too.
+  int room_rows = query_rows;
 
   constexpr bool paired() const { return algorithm == Algorithm::paired; }
   /// One warpgroup, or two. With them there is one producer warp, and idle ones beside it where registers
@@ -78,13 +81,30 @@ struct DecodeVariant {
   constexpr bool lists_queries() const { return queries != Queries::uniform; }
   constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
   /// Whether its blocks may each have a part of one stream that they know without a length (work.h).
-  constexpr bool knows_streams() const { return !lists_queries(); }
+  constexpr bool knows_streams() const { return !shares_prefixes(); }
   /// Of the products.
   constexpr hw::Operand products() const { return eight_bit() ? hw::Operand::fp16 : operand; }
   /// Of a block's keys and values in the cache.
   constexpr int block_bytes() const {
     return (values_in_keys() ? 1 : 2) * block_n * head_dim * (eight_bit() ? 1 : 2);
   }
+  /// Whether each work has the narrowest tile with room for its rows: of listed sequences most have one
+  /// query.
+  constexpr bool narrows_tiles() const { return queries == Queries::listed && query_rows == 32; }
+  /// The same kernel's tile of so many rows.
+  constexpr DecodeVariant narrowed(int rows) const {
+    DecodeVariant narrow = *this;
+    narrow.query_rows = rows;
+    return narrow;
+  }
+  /// Of the narrowest tile with room for so many.
+  constexpr int narrowest_rows(std::int64_t rows) const {
+    if (!narrows_tiles() || rows > 16) return query_rows;
+    return rows <= 8 ? 8 : 16;
+  }
+  /// Of a partial result.
+  constexpr int partial_rows() const { return room_rows; }
+
   /// Tiles of 64 keys in a block.
   constexpr int subtiles() const { return block_n / 64; }
   /// What a stream costs besides its keys, in blocks of keys.
@@ -97,12 +117,12 @@ struct DecodeVariant {
   /// Whether long steps may have teams of their own (work.h): wide tiles have no registers to find out, and
   /// wide heads took up to 4 % longer with them (docs/performance/decode.md, The order of a benchmark).
   constexpr bool has_long_steps() const {
-    return query_rows <= 16 && head_dim < 256 && is_alone() && !merges_apart();
+    return room_rows <= 16 && head_dim < 256 && is_alone() && !merges_apart();
   }
   /// Whether a kernel of its own merges the parts of cut streams (combine.h): the last block to arrive would
   /// read those of a large tile for longer than that kernel takes to begin.
   constexpr bool merges_apart() const {
-    return (query_rows > 16 || value_dim > 256) && algorithm != Algorithm::plain;
+    return (room_rows > 16 || value_dim > 256) && algorithm != Algorithm::plain;
   }
   /// Whether that kernel is the only way, so that there are no fixed splits.
   constexpr bool never_merges() const { return paired(); }
@@ -115,7 +135,8 @@ struct DecodeVariant {
   }
   /// Whether many parts are merged in groups first. Other kernels have no registers for it.
   constexpr bool merges_in_groups() const {
-    return algorithm == Algorithm::shared_p && queries == Queries::uniform && is_alone() && !merges_apart();
+    const bool has_registers = queries == Queries::uniform || (queries == Queries::listed && head_dim > 64);
+    return algorithm == Algorithm::shared_p && has_registers && is_alone() && !merges_apart();
   }
   /// So many are: of three groups the second arrival takes as long as one block takes for two more.
   constexpr bool merges_in_groups(std::int64_t parts) const {
@@ -139,6 +160,7 @@ struct CombineVariant {
   static constexpr int fitting_blocks = 4;
   /// Blocks that can share a tile's chunks of four elements: then each has one for every thread.
   constexpr int most_slices() const { return query_rows * value_dim / 4 / threads(); }
+  constexpr int partial_rows() const { return query_rows; }
   static constexpr int merge_group() { return 16; }
   constexpr bool shares_prefixes() const { return queries == Queries::sharing; }
   static constexpr int merge_rounds() { return 1; }

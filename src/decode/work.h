@@ -20,12 +20,23 @@
 #include "core/listed_queries.h"
 #include "core/shared_prefixes.h"
 #include "core/stream_k.h"
+#include "core/varlen.h"
 #include "decode/arguments.h"
 #include "decode/variant.h"
 #include "hw/hw.h"
 #include "tile/warp_reduce.h"
 
 namespace tandem::decode {
+
+/// A sequence whose queries are packed, as it would be listed, whatever the numbers are. Of one without
+/// queries nobody reads keys.
+TANDEM_DEVICE core::ListedSequence packed_sequence(const DecodeArguments& args, int sequence) {
+  const std::int32_t* cu_seqlens = args.packed.cu_seqlens + sequence;
+  const int begin = hw::load_global(cu_seqlens), past = hw::load_global(cu_seqlens + 1);
+  const int keys = args.lengths == nullptr ? args.units.capacity : hw::load_global(args.lengths + sequence);
+  const core::RowSpan queries = core::span_of(begin, past, args.packed.rows, args.units.q_len);
+  return {queries.length > 0 ? keys : 0, queries.length, sequence, 0, 0, queries.begin};
+}
 
 /// A run of units of one stream.
 struct WorkTile {
@@ -54,16 +65,17 @@ class SplitScheduler {
  public:
   TANDEM_DEVICE SplitScheduler(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
+    if constexpr (is_listed) {
+      const bool has_list = !is_packed();
+      own_listed_.batch = has_list ? hw::load_global(args.listed) : args.batch;
+      own_listed_.blocks = has_list ? hw::load_global(args.listed + 1) : args.blocks;
+    }
     if (knows_stream()) {
       const int known = batch() * args.known_parts.value() * args.streams.value();
       position_ = block, end_ = block < known ? block + 1 : block;
       return;
     }
     int total = 0;
-    if constexpr (is_listed) {
-      own_listed_.batch = hw::load_global(args.listed);
-      own_listed_.blocks = hw::load_global(args.listed + 1);
-    }
     if (args.plan != nullptr) {
       const std::int32_t* start = args.plan + plan_words(block);
       total = hw::load_global(args.plan);
@@ -103,6 +115,13 @@ class SplitScheduler {
     const auto [sequence, part] = args_.known_parts.divide(team);
     const auto [head, row_tile] = args_.row_tiles.divide(stream);
     return {sequence, head, row_tile, 0, 0, 0, 0, part, 0, 0, 0};
+  }
+  /// The same with the sequence's queries.
+  TANDEM_DEVICE WorkTile known_stream_and_queries() const {
+    WorkTile work = known_stream();
+    if constexpr (is_listed)
+      if (work.exists()) work.listed = packed_sequence(args_, work.sequence);
+    return work;
   }
   /// Units of a known part, but for the last one's, of a stream that has so many.
   TANDEM_DEVICE int known_share(int units) const {
@@ -147,6 +166,10 @@ class SplitScheduler {
     int first_key = 0;  ///< of a listed sequence
   };
 
+  /// Whether queries are found without a list.
+  TANDEM_DEVICE bool is_packed() const {
+    return kind == Queries::listed && args_.packed.cu_seqlens != nullptr;
+  }
   TANDEM_DEVICE int batch() const {
     if constexpr (is_listed) {
       return own_listed_.batch;
@@ -182,10 +205,15 @@ class SplitScheduler {
   TANDEM_DEVICE bool in_long_step() const { return long_steps && is_long_ != 0; }
 
   TANDEM_DEVICE WorkTile take_known_stream() {
-    WorkTile work = known_stream();
+    WorkTile work = known_stream_and_queries();
     if (!work.exists()) return work;
     position_ = end_;
-    const core::SequenceUnits own = units_of(lengths_of(work.sequence));
+    core::SequenceUnits own{};
+    if constexpr (is_listed) {
+      own = units_of({work.listed.keys, work.listed.queries});
+    } else {
+      own = units_of(lengths_of(work.sequence));
+    }
     const int unit_keys = args_.units.unit.value(), share = known_share(own.units);
     const int first = work.first_unit * share, left = own.units - first, count = left < share ? left : share;
     const int first_key = (own.first_unit + first) * unit_keys, past_key = first_key + count * unit_keys;
@@ -232,6 +260,10 @@ class SplitScheduler {
   /// As the device says it; without lengths all sequences fill the cache.
   TANDEM_DEVICE Lengths lengths_of(int sequence) const {
     if constexpr (is_listed) {
+      if (is_packed()) {
+        const core::ListedSequence own = packed_sequence(args_, sequence);
+        return {own.keys, own.queries};
+      }
       std::uint32_t words[4];
       read_listed(words, sequence, 0);
       return {static_cast<int>(words[0]), static_cast<int>(words[1]), static_cast<int>(words[3])};
@@ -246,6 +278,7 @@ class SplitScheduler {
                     args_.listed + core::listed_header + core::listed_sequence_words * sequence + first_word);
   }
   TANDEM_DEVICE core::ListedSequence read_listed(int sequence) const {
+    if (is_packed()) return packed_sequence(args_, sequence);
     std::uint32_t first[4], second[4];
     read_listed(first, sequence, 0);
     read_listed(second, sequence, 4);

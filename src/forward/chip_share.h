@@ -17,16 +17,14 @@
 
 namespace tandem::forward {
 
-/// Of a step beside the forward, fitted to 22 steps with all their shares (docs/performance/forward.md,
+/// Of a step beside the forward, fitted to 26 steps with all their shares (docs/performance/forward.md,
 /// Prompts beside a step): of memory's rate what a part of the chip reads at least once it is not itself the
-/// limit, and how much longer the step takes beside tiles on half of the chip, or all.
-inline constexpr float saturated = 0.75f, slower_beside = 0.1f;
-/// Where one waits for the other: from the step's end until the forward is at work. Less of it than this is
-/// within the model's error, and then that is safer.
-inline constexpr float turn_us = 4, worthwhile_part = 0.97f;
+/// limit, and the time until its first keys are there and from its last ones on.
+inline constexpr float saturated = 0.6f, step_begin_us = 8;
+/// Where one waits for the other: from the step's end until the forward is at work.
+inline constexpr float turn_us = 4;
 
 TANDEM_DEVICE float lesser(float a, float b) { return a < b ? a : b; }
-TANDEM_DEVICE float greater(float a, float b) { return a < b ? b : a; }
 /// Of positive numbers: the whole one at or below, and the one above.
 TANDEM_DEVICE float whole(float x) { return static_cast<float>(static_cast<int>(x)); }
 TANDEM_DEVICE float whole_above(float x) { return whole(x + 0.999f); }
@@ -43,7 +41,7 @@ struct ChipWork {
   TANDEM_DEVICE float forward_us(float blocks) const {
     const float rounds = tiles / blocks;
     const float us = (rounds + (whole_above(rounds) - rounds) * (1 - spread())) * tiles_us / tiles;
-    return greater(us, longest_us);
+    return hw::max(us, longest_us);
   }
   /// The same, where others take part `later`.
   TANDEM_DEVICE float forward_us(float blocks, float others, float later) const {
@@ -52,23 +50,22 @@ struct ChipWork {
     // Of equal tiles the last one is of those who began at once, or of the others.
     const float first = whole_above((tiles + others * whole_above(before)) / all) * tile_us,
                 second = later + whole_above((tiles - blocks * whole(before)) / all) * tile_us;
-    return filled + (1 - spread()) * greater(0, lesser(first, second) - filled);
+    return filled + (1 - spread()) * hw::max(0, lesser(first, second) - filled);
   }
   /// Until both have ended, where the step has `blocks` of the chip.
   TANDEM_DEVICE float us_with(const ChipShare& share, int blocks) const {
     const auto chip = static_cast<float>(share.multiprocessors);
     const float part = static_cast<float>(blocks) / chip;
     const float rate = lesser(part * share.speed_of_few, saturated + (1 - saturated) * part);
-    const float slower = 1 + slower_beside * (2 - part), step = slower * step_us / (chip * rate);
+    const float step = step_begin_us + step_us / (chip * rate);
     const auto begin = static_cast<float>(share.forward_blocks_beside(blocks));
     const float alone = forward_us(begin);
-    if (alone <= step) return alone + (step - alone) / slower;
     const float joined = forward_us(begin, static_cast<float>(share.forward_blocks) - begin, step);
-    return greater(step, lesser(alone, joined));
+    return hw::max(step, lesser(alone, joined));
   }
   /// The same one after the other.
   TANDEM_DEVICE float us_in_turn(const ChipShare& share) const {
-    return turn_us + step_us / static_cast<float>(share.multiprocessors) +
+    return step_begin_us + turn_us + step_us / static_cast<float>(share.multiprocessors) +
            forward_us(static_cast<float>(share.forward_blocks));
   }
 };
@@ -101,24 +98,24 @@ TANDEM_DEVICE ChipWork work_of_chip(const ListArguments& args) {
 
 /// Warp: says how many blocks the step has, and how many of the forward's take their first tile by their
 /// number, since they begin at once: none behind a step that has the whole chip, whose blocks end at
-/// different times. One lane tries every 32nd share of the step; of equal ones the largest, since those that
-/// read at memory's rate by the model nearly do.
+/// different times. One lane tries every 32nd share of the step; of equal ones the smallest, which leaves the
+/// most to tiles.
 TANDEM_DEVICE void share_chip(const ListArguments& args) {
   const ChipShare& share = args.few.share;
   const ChipWork work = work_of_chip(args);
   const int lane = static_cast<int>(hw::lane_index());
   int teams = 0;
   if (work.tiles > 0 && work.step_us > 0) {
-    float least = worthwhile_part * work.us_in_turn(share);
+    float least = work.us_in_turn(share);
     const int most = args.few.step_blocks / share.team_blocks;
     for (int own = lane + 1; own <= most && own * share.team_blocks < share.multiprocessors;
          own += hw::warp_size) {
       const float us = work.us_with(share, own * share.team_blocks);
-      if (us <= least) least = us, teams = own;
+      if (us < least) least = us, teams = own;
     }
     const std::uint32_t best = tile::warp_min(std::bit_cast<std::uint32_t>(least));  // of numbers from 0 on
     const bool has_best = std::bit_cast<std::uint32_t>(least) == best;
-    teams = tile::warp_max(has_best ? teams : 0);
+    teams = tile::warp_min(has_best ? teams : most);
   }
   if (lane != 0) return;
   const int blocks = teams * share.team_blocks;

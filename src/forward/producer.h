@@ -18,8 +18,7 @@ struct Prefetch {
 
   template <ForwardVariant V, bool narrow>
   TANDEM_DEVICE static Prefetch of(int blocks) {
-    constexpr bool measured = !V.is_8_bit() && V.lengths == Lengths::uniform;
-    return {!narrow || blocks > 3, !narrow && blocks > (measured ? 2 : 0)};
+    return {!narrow || blocks > 3, !narrow && blocks > (V.is_8_bit() ? 0 : 2)};
   }
 };
 

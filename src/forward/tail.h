@@ -14,7 +14,7 @@ namespace tandem::forward {
 /// Whether a block of keys reaches beyond the sequence's last.
 template <ForwardVariant V>
 TANDEM_DEVICE bool has_tail(int block, int k_len) {
-  return V.clears_tails() && (block + 1) * V.block_n > k_len;
+  return (block + 1) * V.block_n > k_len;
 }
 
 /// Warp: clears the rows of a stage from `first` on.

@@ -104,8 +104,6 @@ struct ForwardVariant {
   }
   /// Whether its queries may be trees (tree_mask.h). Those of the widest heads with a cap would spill.
   constexpr bool knows_trees() const { return knows_chunks(); }
-  /// Whether rows behind a sequence's last key may be another's (tail.h).
-  constexpr bool clears_tails() const { return lengths == Lengths::varlen; }
   /// Whether rows may have fewer columns than tiles, and boxes end with them. Stages whose columns are now
   /// these, now those of a key have none that stay empty, and bytes come in pairs.
   constexpr bool boxes_end_with_rows() const { return !is_8_bit() && block_parts() == 1; }

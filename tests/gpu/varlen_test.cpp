@@ -294,6 +294,43 @@ TEST_F(HopperVarlen, FewQueriesAloneAndBesidePromptsEqualTheirOracle) {
       }
 }
 
+/// A step whose kernel finds sequences without a list: some have no queries, some no keys.
+VarlenCase packed_step(std::int64_t head_dim, std::int64_t sequences, std::int64_t most_queries,
+                       std::int64_t most_keys) {
+  VarlenCase c;
+  c.head_dim = head_dim;
+  c.keys = sequences % 2 == 0 ? KeyLayout::paged : KeyLayout::entries;
+  c.page_size = 64;
+  c.q_heads = 8, c.kv_heads = 2;
+  c.mask = core::Mask::causal();
+  for (std::int64_t i = 0; i < sequences; ++i) {
+    c.q_lens.push_back(i % 7 == 3 ? 0 : 1 + i % most_queries);
+    c.k_lens.push_back(i % 11 == 5 ? 0 : most_keys - i * 13 % (most_keys / 2));
+  }
+  return c;
+}
+
+TEST_F(HopperVarlen, FewQueriesWithoutAListEqualTheirOracle) {
+  struct Step {
+    std::int64_t sequences, most_queries, most_keys, split_size;
+  };
+  // Parts of long streams, streams that blocks know, more of these than there is room for, and drafts.
+  for (const Step& step :
+       {Step{3, 1, 9000, 0}, Step{60, 1, 500, 0}, Step{151, 1, 300, 0}, Step{150, 1, 900, 0},
+        Step{20, 4, 900, 0}, Step{21, 8, 1500, 0}, Step{20, 1, 900, 128}, Step{20, 8, 900, 128}})
+    for (const std::int64_t head_dim : {64, 128, 256})
+      for (const tandem_dtype dtype : {TANDEM_BF16, TANDEM_FP16}) {
+        VarlenCase c = packed_step(head_dim, step.sequences, step.most_queries, step.most_keys);
+        c.dtype = dtype, c.split_size = step.split_size;
+        SCOPED_TRACE(testing::Message() << c);
+        VarlenTensors tensors(c);
+        const DeviceVarlen device(tensors, {.queries = step.most_queries});
+        device.run();
+        device.read(tensors);
+        EXPECT_EQ(failure_of(tensors), "");
+      }
+}
+
 /// Prompts and sequences of few queries, whose keys are split at multiples of a split size.
 VarlenCase bits_case(std::uint64_t seed) {
   VarlenCase c = random_case(seed);

@@ -145,16 +145,9 @@ struct Batch {
   }
 };
 
-/// For the calls of a head dim, the narrowest.
-std::vector<DecodeVariant> narrow_variants() {
-  std::vector<DecodeVariant> found = sim::decode_variants(decode::Queries::listed);
-  std::erase_if(found, [](const DecodeVariant& v) { return v.query_rows > 8; });
-  return found;
-}
-
 class MixedBitsOnSim : public testing::TestWithParam<DecodeVariant> {};
 
-INSTANTIATE_TEST_SUITE_P(Variants, MixedBitsOnSim, testing::ValuesIn(narrow_variants()),
+INSTANTIATE_TEST_SUITE_P(Variants, MixedBitsOnSim, testing::ValuesIn(test::listing_variants()),
                          test::test_name<DecodeVariant>);
 
 TEST_P(MixedBitsOnSim, OfASequenceAreTheSameAloneInAnyBatchAndWithAnyBounds) {
@@ -167,7 +160,7 @@ TEST_P(MixedBitsOnSim, OfASequenceAreTheSameAloneInAnyBatchAndWithAnyBounds) {
 TEST(MixedBitsDraws, HaveEveryFeature) {
   constexpr std::uint64_t draws = 60;
   test::Coverage coverage;
-  for (const DecodeVariant& variant : narrow_variants())
+  for (const DecodeVariant& variant : test::listing_variants())
     for (std::uint64_t seed = 1; seed <= draws; ++seed) {
       const VarlenCase c = draw_batch(variant, seed);
       const std::int64_t few = core::few_queries(c.q_heads / c.kv_heads);

@@ -79,14 +79,48 @@ api::MixedLaunches launches(const VarlenTensors& tensors) {
   return api::launches_of(problem, *api::few_queries_of(problem), 132, nullptr);
 }
 
-TEST(MixedPlan, BoundsOfFewQueriesLaunchNoForward) {
+/// Has what a step's kernels do not do for themselves.
+VarlenCase needs_list(VarlenCase c) {
+  c.keys = KeyLayout::packed;
+  return c;
+}
+
+// Its kernels find sequences and their queries by themselves.
+TEST(MixedPlan, BoundsOfFewQueriesAreAStepWithoutAList) {
   const VarlenTensors alone(paged({1, 8})), beside(paged({1, 9}));
-  EXPECT_EQ(launches(alone).forward.blocks, 0);
-  EXPECT_EQ(launches(alone).list.arguments.tile_blocks, 0);
-  EXPECT_GT(launches(alone).list.blocks, 0);
-  EXPECT_GT(launches(alone).step.blocks, 0);
+  const api::MixedLaunches step = launches(alone);
+  EXPECT_EQ(step.forward.blocks + step.list.blocks + step.append.blocks, 0);
+  EXPECT_GT(step.step.blocks, 0);
+  EXPECT_EQ(step.step.arguments.listed, nullptr);
   EXPECT_GT(launches(beside).forward.blocks, 0);
   EXPECT_GT(launches(beside).list.arguments.tile_blocks, 0);
+  EXPECT_EQ(launches(beside).clear.blocks, 0) << "the list's kernel clears";
+}
+
+// Of streams that are not cut nobody counts parts.
+TEST(MixedPlan, CountersAreClearedForAStepWhereTheyCount) {
+  VarlenCase whole = paged(std::vector<std::int64_t>(132, 1)), cut = paged({1, 1});
+  whole.q_heads = whole.kv_heads = 1, whole.k_lens.assign(132, 100);
+  cut.k_lens.assign(2, 9000);
+  EXPECT_EQ(launches(VarlenTensors(whole)).clear.blocks, 0);
+  EXPECT_EQ(launches(VarlenTensors(cut)).clear.blocks, 1);
+}
+
+TEST(MixedPlan, AListIsForWhatAStepsKernelsDoNotKnow) {
+  const auto lists = [](auto change) {
+    VarlenCase c = paged({1, 8});
+    change(c);
+    const VarlenTensors tensors(c);
+    return !api::few_queries_of(tensors.problem())->is_all();
+  };
+  EXPECT_FALSE(lists([](VarlenCase&) {}));
+  EXPECT_FALSE(lists([](VarlenCase& c) { c.keys = KeyLayout::entries; }));
+  EXPECT_FALSE(lists([](VarlenCase& c) { c.sinks = true, c.softcap = 20, c.split_size = 64; }));
+  EXPECT_TRUE(lists([](VarlenCase& c) { c.keys = KeyLayout::packed; }));
+  EXPECT_TRUE(lists([](VarlenCase& c) { c.new_lens = {1, 8}; }));
+  EXPECT_TRUE(lists([](VarlenCase& c) { c.rotary_dim = 32; }));
+  EXPECT_TRUE(lists([](VarlenCase& c) { c.keys = KeyLayout::entries, c.padding = {3, 0}; }));
+  EXPECT_TRUE(lists([](VarlenCase& c) { c.keys = KeyLayout::entries, c.batch_index = true; }));
 }
 
 // One launch fewer.
@@ -99,18 +133,38 @@ TEST(MixedPlan, WhatAppendsListsSequencesOfFewQueriesWhereThereAreNoTiles) {
   EXPECT_EQ(launches(VarlenTensors(beside)).append.arguments.few.most_queries, 0);
 }
 
-// One query: the tile that tandem_decode would take.
-TEST(MixedPlan, TheTileHasRoomForTheBoundsRows) {
-  for (const auto& [queries, rows] :
-       {std::pair{1, 8}, {2, 8}, {3, 16}, {4, 16}, {5, 32}, {8, 32}, {300, 32}}) {
-    const VarlenTensors tensors(paged({1, queries}));
-    EXPECT_EQ(launches(tensors).step.variant.query_rows, rows) << queries;
+TEST(MixedPlan, AStepOfOneQueryHasATileOfEightRows) {
+  for (const std::int64_t keys : {100, 9000}) {
+    VarlenCase c = paged(std::vector<std::int64_t>(40, 1));
+    c.k_lens.assign(40, keys);
+    EXPECT_EQ(launches(VarlenTensors(c)).step.variant.query_rows, 8) << keys;
   }
+}
+
+// Otherwise what lies behind a sequence's bound would be taken for a key.
+TEST(MixedPlan, AStepOfQueriesInEntriesHasKeysUpToTheirEnd) {
+  VarlenCase c = paged({1, 1});
+  c.keys = KeyLayout::entries, c.q_packed = false;
+  const VarlenTensors tensors(c);
+  core::ForwardProblem problem = tensors.problem();
+  problem.varlen.max_seqlen_k = problem.k.shape[1];
+  EXPECT_TRUE(api::few_queries_of(problem)->is_all());
+  problem.varlen.max_seqlen_k -= 1;
+  EXPECT_FALSE(api::few_queries_of(problem)->is_all());
+}
+
+// In a tile that most sequences have, of one query.
+TEST(MixedPlan, ListedSequencesArePricedByOneQuery) {
+  VarlenCase one = paged({1, 300}), many = paged({1, 300});
+  one.q_heads = 8, many.q_heads = 32;
+  EXPECT_GT(launches(VarlenTensors(one)).list.arguments.few.share.speed_of_few,
+            launches(VarlenTensors(many)).list.arguments.few.share.speed_of_few);
 }
 
 // Beside prompts most sequences have one query, whose rows are merged at once; drafts alone are many rows.
 TEST(MixedPlan, OnlyWideTilesAloneAreMergedByAKernelOfTheirOwn) {
-  const VarlenTensors one(paged({1, 1})), drafts(paged({1, 8})), beside(paged({1, 300}));
+  const VarlenTensors one(needs_list(paged({1, 1}))), drafts(needs_list(paged({1, 8}))),
+      beside(paged({1, 300}));
   EXPECT_EQ(launches(one).combine.blocks, 0);
   EXPECT_GT(launches(drafts).combine.blocks, 0);
   EXPECT_EQ(launches(beside).combine.blocks, 0);

@@ -27,14 +27,17 @@ using test::VarlenCase;
 using test::VarlenTensors;
 
 /// Runs the problem, whose workspace holds what others left: NaN, and numbers that are none.
+void run_mixed(const core::ForwardProblem& problem, const api::FewQueries& few, const sim::Machine& machine) {
+  test::Workspace memory;
+  const std::span<std::byte> workspace = memory.of(api::mixed_workspace_bytes(problem, few));
+  std::ranges::fill(workspace, std::byte{0xff});
+  const hw::sim::Report report = sim::simulate_mixed(problem, few, workspace, machine);
+  ASSERT_TRUE(report.ok()) << report.text();
+}
 void run_mixed(const core::ForwardProblem& problem, const sim::Machine& machine) {
   const auto few = api::few_queries_of(problem);
   ASSERT_TRUE(few.has_value());
-  test::Workspace memory;
-  const std::span<std::byte> workspace = memory.of(api::mixed_workspace_bytes(problem, *few));
-  std::ranges::fill(workspace, std::byte{0xff});
-  const hw::sim::Report report = sim::simulate_mixed(problem, *few, workspace, machine);
-  ASSERT_TRUE(report.ok()) << report.text();
+  run_mixed(problem, *few, machine);
 }
 
 void expect_equal_to_the_oracle(const VarlenTensors& tensors) {
@@ -65,10 +68,39 @@ struct Problem {
   friend std::ostream& operator<<(std::ostream& out, const Problem& problem) { return out << problem.c; }
 };
 
+/// A call that is a step, by one of the kernels that may serve it.
+struct PackedStep {
+  const DecodeVariant& variant;
+  VarlenCase c;
+
+  void check(const sim::Machine& machine) const {
+    const VarlenTensors tensors(c);
+    auto few = api::few_queries_of(tensors.problem());
+    ASSERT_TRUE(few.has_value());
+    ASSERT_TRUE(few->is_all());
+    few->variant = &variant;
+    ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), *few, machine));
+    expect_equal_to_the_oracle(tensors);
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const PackedStep& step) { return out << step.c; }
+};
+
+class PackedStepOnSim : public testing::TestWithParam<DecodeVariant> {};
+
+INSTANTIATE_TEST_SUITE_P(Variants, PackedStepOnSim,
+                         testing::ValuesIn(sim::decode_variants(decode::Queries::listed)),
+                         test::test_name<DecodeVariant>);
+
+TEST_P(PackedStepOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
+  test::for_each_run("sim_mixed_test --gtest_filter=Variants/PackedStepOnSim", 5, [](std::uint64_t seed) {
+    return PackedStep{GetParam(), test::draw_packed_step(GetParam(), seed)};
+  });
+}
+
 class MixedOnSim : public testing::TestWithParam<DecodeVariant> {};
 
-INSTANTIATE_TEST_SUITE_P(Variants, MixedOnSim,
-                         testing::ValuesIn(sim::decode_variants(decode::Queries::listed)),
+INSTANTIATE_TEST_SUITE_P(Variants, MixedOnSim, testing::ValuesIn(test::listing_variants()),
                          test::test_name<DecodeVariant>);
 
 TEST_P(MixedOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
@@ -77,13 +109,20 @@ TEST_P(MixedOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
   });
 }
 
+void count_lengths(test::Coverage& coverage, const std::string& kind,
+                   const std::vector<std::int64_t>& lengths, std::int64_t few) {
+  const auto has = [&](auto is) { return std::ranges::any_of(lengths, is); };
+  coverage.count(kind, "no queries", has([](std::int64_t n) { return n == 0; }));
+  coverage.count(kind, "one query", has([](std::int64_t n) { return n == 1; }));
+  coverage.count(kind, "as many as are few", has([few](std::int64_t n) { return n == few; }));
+}
+
 void count_features(test::Coverage& coverage, const std::string& kind, const VarlenCase& c) {
   const std::int64_t group = c.q_heads / c.kv_heads, few = core::few_queries(group);
   const auto has = [](const std::vector<std::int64_t>& lengths, auto is) {
     return std::ranges::any_of(lengths, is);
   };
-  coverage.count(kind, "no queries", has(c.q_lens, [](std::int64_t n) { return n == 0; }));
-  coverage.count(kind, "one query", has(c.q_lens, [](std::int64_t n) { return n == 1; }));
+  count_lengths(coverage, kind, c.q_lens, few);
   coverage.count(kind, "no keys", has(c.k_lens, [](std::int64_t n) { return n == 0; }));
   coverage.count(kind, "more sequences than lanes", c.q_lens.size() > 32);
   coverage.count(kind, "one head a key head", group == 1);
@@ -102,7 +141,6 @@ void count_features(test::Coverage& coverage, const std::string& kind, const Var
   coverage.count(kind, "fixed splits", c.split_size > 0);
   coverage.count(kind, "padded head dims", c.head_dim % 64 != 0);
   if (kind == "beside") {
-    coverage.count(kind, "as many as are few", has(c.q_lens, [few](std::int64_t n) { return n == few; }));
     coverage.count(kind, "one more than few", has(c.q_lens, [few](std::int64_t n) { return n == few + 1; }));
   } else {
     coverage.count(kind, "keys packed", c.keys == KeyLayout::packed);
@@ -110,10 +148,28 @@ void count_features(test::Coverage& coverage, const std::string& kind, const Var
   }
 }
 
-TEST(MixedDraws, HaveEveryFeatureAloneAndBesideOthers) {
+TEST(PackedStepDraws, HaveEveryFeature) {
   test::Coverage coverage;
   test::for_each_draw("EachSequenceEqualsItsOracleUnderEveryPolicy",
                       sim::decode_variants(decode::Queries::listed),
+                      [&](const DecodeVariant& v, std::uint64_t seed) {
+                        const VarlenCase c = test::draw_packed_step(v, seed);
+                        const char* kind = "packed";
+                        count_lengths(coverage, kind, c.q_lens, core::few_queries(c.q_heads / c.kv_heads));
+                        coverage.count(kind, "keys in pages", c.keys == KeyLayout::paged);
+                        coverage.count(kind, "keys in entries", c.keys == KeyLayout::entries);
+                        coverage.count(kind, "a window", c.mask.left != core::Mask::unlimited);
+                        coverage.count(kind, "sinks", c.sinks);
+                        coverage.count(kind, "lse", c.lse);
+                        coverage.count(kind, "softcap", c.softcap > 0);
+                        coverage.count(kind, "more sequences than lanes", c.q_lens.size() > 32);
+                      });
+  EXPECT_EQ(coverage.missing(), "");
+}
+
+TEST(MixedDraws, HaveEveryFeatureAloneAndBesideOthers) {
+  test::Coverage coverage;
+  test::for_each_draw("EachSequenceEqualsItsOracleUnderEveryPolicy", test::listing_variants(),
                       [&](const DecodeVariant& v, std::uint64_t seed) {
                         const VarlenCase c = test::draw_mixed_case(v, seed);
                         const auto few = api::few_queries_of(VarlenTensors(c).problem());
@@ -233,15 +289,16 @@ void make_wild(VarlenTensors& t) {
 // The simulator says so where an access leaves the tensors.
 TEST(MixedOnSim, WildNumbersLeadNowhere) {
   for (const KeyLayout keys : {KeyLayout::entries, KeyLayout::paged})
-    for (const bool appends : {false, true}) {
-      VarlenCase c = paged_case({1, 3, 20, 1, 0, 8, 1}, {300, 40, 50, 10, 90, 20, 128});
-      c.keys = keys;
-      if (appends) c.new_lens = {1, 3, 20, 1, 0, 8, 1}, c.rotary_dim = 32;
-      SCOPED_TRACE(testing::Message() << c);
-      VarlenTensors tensors(c);
-      make_wild(tensors);
-      run_mixed(tensors.problem(), machine_of(3));
-    }
+    for (const bool appends : {false, true})
+      for (const std::int64_t most : {8, 20}) {  // all are few, or a list says which are
+        VarlenCase c = paged_case({1, 3, most, 1, 0, 8, 1}, {300, 40, 50, 10, 90, 20, 128});
+        c.keys = keys;
+        if (appends) c.new_lens = c.q_lens, c.rotary_dim = 32;
+        SCOPED_TRACE(testing::Message() << c);
+        VarlenTensors tensors(c);
+        make_wild(tensors);
+        run_mixed(tensors.problem(), machine_of(3));
+      }
 }
 
 // Of one workspace, whatever the call before it left there.

@@ -43,8 +43,7 @@ MUTANTS = [
            Edit("key_block<V>(args, work.loop, i)", "work.loop.block(i)")),
     Mutant("listed: places are taken for blocks whose tails are cleared", "wait", "clear_tails",
            Edit("key_block<V>(args, work.loop, i)", "work.loop.block(i)")),
-    Mutant("listed: tails are not cleared", "wait", "ForwardVariant::clears_tails",
-           Edit("lengths == Lengths::varlen", "lengths == Lengths::varlen && !block_sparse")),
+    Mutant("listed: tails are not cleared", "wait", "has_tail", Edit("return (block + 1)", "return !V.block_sparse && (block + 1)")),
     Mutant("listed: blocks behind the last key are cleared ahead of the stage", "index", "clear_tails",
            Edit("core::clamp(first, 0, V.block_n)", "first")),
 ]
