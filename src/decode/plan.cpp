@@ -56,8 +56,7 @@ PageView pages_of(const DecodeProblem& problem) {
   return pages;
 }
 
-/// What measures best (docs/decode.md): option 0 is ahead where a step is short, and none is where memory is
-/// what a step waits for.
+/// Option 0 is ahead where a step is short, and none is where it waits for memory (docs/decode.md).
 tandem_decode_kernel resolve(const DecodeProblem& problem) {
   return problem.kernel == TANDEM_DECODE_AUTO ? TANDEM_DECODE_SHARED_P : problem.kernel;
 }
@@ -113,10 +112,8 @@ bool is_asked_for(const DecodeProblem& problem, const DecodeVariant& variant) {
          (problem.block_n == 0 || problem.block_n == variant.block_n);
 }
 
-/// Whether the kernel takes queries as they are said. Of a list always the one of wide tiles that has a
-/// multiprocessor for itself: beside another kernel's blocks it reads fastest, on a part of the chip. With
-/// fixed splits one of those without a list, too: they visit as many keys at a time and merge as many parts,
-/// so that bits are the same.
+/// Whether the kernel takes queries as they are said. Of a list, and of fixed splits, it has a multiprocessor
+/// for itself: it reads fastest on a part of the chip, and all of these have the same bits.
 bool knows_queries(const DecodeVariant& variant, const DecodeProblem& problem) {
   if (variant.lists_queries() != (problem.listed.given || problem.packed.given())) return false;
   if (variant.shares_prefixes() != problem.lists_prefixes) return false;
@@ -190,8 +187,7 @@ TeamShape shape_of_long_step(const TeamShape& usual, int resident) {
   return best;
 }
 
-/// A step is long where each block's share is so long that another stream cut, at its end, does not count:
-/// that takes a partial result and its part of a merge. In units of a stream of each sequence.
+/// A step is long where another stream cut, at a share's end, does not count. In units of a stream of each.
 int long_step_of(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid) {
   if (!grid.differs()) return std::numeric_limits<int>::max();
   const std::int64_t share = long_share_bytes / variant.block_bytes();
@@ -226,8 +222,8 @@ bool is_for_short_streams(const DecodeVariant& variant) {
   return variant.resident == 3 || (variant.resident == 2 && variant.stages == 1);
 }
 
-/// Whether there is a stream for each multiprocessor, and no stream takes such a tile's only stage often.
-/// With one to two for each, three blocks took up to 1.35 times as long as two: some have three streams then.
+/// Whether each multiprocessor has a stream, and none takes such a tile's only stage often. With one to two,
+/// three blocks took up to 1.35 times as long as two.
 bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
   constexpr std::int64_t most_keys = 1024, sm_count = core::hopper_sm_count;
   const std::int64_t streams = problem.batch() * streams_of(problem, variant);
@@ -235,9 +231,8 @@ bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& varian
   return streams > sm_count && (variant.stages > 1 || problem.capacity() <= most_keys);
 }
 
-/// Tiles that were measured: those of which up to four have room for all rows, or for 64 of them; if
-/// positions can be counted. Of one whose warpgroups split the keys three quarters may be empty: that takes
-/// no longer.
+/// Tiles that were measured, of which up to four have room for all rows, or for 64. Of one whose warpgroups
+/// split the keys three quarters may be empty: that takes no longer.
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
   if (!can_count_positions(problem, variant)) return false;
   if (problem.block_m > 0) return true;  // for study
@@ -399,8 +394,7 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.known_parts = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, parts)));
   args.starts_at_key_0 = args.known_streams && !problem.paged() && problem.mask.left == core::Mask::unlimited;
   args.fixed_splits = problem.split_size > 0;
-  // Where a stream has one unit none is cut. Few rows are merged at once: those of listed sequences beside
-  // others, of which most have one query.
+  // Streams of one unit are not cut. Few rows are merged at once: most listed sequences have one query.
   constexpr std::int64_t most_merged_at_once = 16;
   const bool has_few_rows =
       problem.listed.given && (!problem.listed.alone || rows_of(problem) <= most_merged_at_once);
