@@ -32,15 +32,16 @@ bool some_may_be_few(const ForwardProblem& p, std::int64_t few) {
   return !may_be_longer || (p.varlen.cu_seqlens_q != nullptr && !all_are_prompts);
 }
 
-/// Whether all of the call is a decoding step, whose kernels find sequences' queries for themselves: the keys
-/// of each lie in an entry of its own, or in pages, and nothing is done with them before.
+/// Of a call whose sequences all have few queries: whether it is a decoding step, whose kernels find these
+/// for themselves: the keys of each lie in an entry of its own, or in pages, and nothing is done with them
+/// before.
 bool is_step(const ForwardProblem& p) {
   const core::Varlen& varlen = p.varlen;
   const std::int64_t room = p.k.shape[1] * (varlen.page_table == nullptr ? 1 : varlen.pages_per_sequence);
   const bool is_packed = varlen.cu_seqlens_q != nullptr;
   if (!is_packed && p.k_len() != room) return false;  // kernels of such queries know no other bound
-  return p.q_len() <= core::few_queries(p.group()) && varlen.cu_seqlens_k == nullptr && !varlen.appends() &&
-         !varlen.rotates() && varlen.leftpad_k == nullptr && varlen.batch_index == nullptr;
+  return varlen.cu_seqlens_k == nullptr && !varlen.appends() && !varlen.rotates() &&
+         varlen.leftpad_k == nullptr && varlen.batch_index == nullptr;
 }
 
 /// What a step has of the call, whoever finds its sequences.
@@ -94,7 +95,8 @@ std::optional<FewQueries> few_queries_of(const ForwardProblem& p) {
   const std::int64_t few = core::few_queries(p.group());
   if (!decode_knows(p) || !some_may_be_few(p, few)) return std::nullopt;
   const core::DecodeProblem step = step_over(p);
-  if (is_step(p)) {
+  const bool alone = p.q_len() <= few;
+  if (alone && is_step(p)) {
     core::DecodeProblem own = step;
     own.lengths = p.varlen.seqused_k;
     own.packed = {p.varlen.cu_seqlens_q, p.varlen.sequences, p.q_len(), p.k_len()};
@@ -105,7 +107,7 @@ std::optional<FewQueries> few_queries_of(const ForwardProblem& p) {
                    .sequences = p.varlen.sequences,
                    .most_queries = std::min(few, p.q_len()),
                    .most_keys = p.k_len(),
-                   .alone = p.q_len() <= few};
+                   .alone = alone};
   return served(listed);
 }
 
