@@ -146,7 +146,7 @@ TEST(ChipShare, TakesAboutAsLongAsTheBestShareOfAPlainModel) {
     const Model model(batch, shared);
     const bool in_turn = shared.step_blocks == shared.all_step_blocks && shared.forward_blocks == 0;
     const double us = in_turn ? model.us_in_turn() : model.us_with(shared.step_blocks);
-    EXPECT_LE(us, 1.08 * model.least_us()) << "seed " << seed << ": " << shared.step_blocks << " blocks";
+    EXPECT_LE(us, 1.03 * model.least_us()) << "seed " << seed << ": " << shared.step_blocks << " blocks";
     EXPECT_EQ(shared.step_blocks % shared.share.team_blocks, 0) << "seed " << seed;
     if (in_turn) continue;
     ++side_by_side;
