@@ -66,6 +66,20 @@ constexpr double launch_us = 4.09, partial_us = 0.50;
 /// Less of it where blocks know their streams: lengths are not added up; and where their first keys are on
 /// their way meanwhile.
 constexpr double known_stream_us = 0.97, known_keys_us = 0.67;
+/// The same of short steps (is_short), by how many thread blocks a multiprocessor has: of blocks with whole
+/// streams, and with parts; and more of whole ones where at most half of the multiprocessors have one. Fitted
+/// to 285 steps (docs/performance/decode.md, How blocks fall), as is all that asks is_short.
+struct Known {
+  double whole_us, part_us;
+};
+constexpr std::array known_short_streams{Known{2.5, 1.3}, Known{1.6, 2.15}, Known{0.7, 1.95}};
+constexpr double known_few_us = 0.6;
+/// From memory, of two neighbouring multiprocessors with one thread block each: some are neighbours once more
+/// than half have one.
+constexpr double neighbours_rate = 80e3;
+/// Of whole streams by three blocks: where there are up to 1.18 times as many as multiprocessors, and where
+/// there are 1.5 to 2 times as many, of which some multiprocessors get three.
+constexpr double thirds_of_few = 0.77, thirds_uneven = 1.08;
 /// Keys of a part that one block visits, whatever the others' lengths. Of a lone sequence as many blocks as
 /// are in flight: such steps were up to 9 % slower with longer ones (docs/performance/decode.md, The order of
 /// a benchmark).
@@ -78,6 +92,8 @@ constexpr double thirds_us = 0.3;
 /// (docs/performance/decode.md, More streams than blocks): of the launch; of a stream, besides its products;
 /// and bytes that all read in a microsecond.
 constexpr double own_launch_us = 2.0, own_stream_us = 3.6, own_rate = 5.0e6;
+/// Such bytes where the second round is the last one, of short steps (is_short): not all read then.
+constexpr double own_second_rate = 4.2e6;
 /// It pays from about one round on, and for streams of more than a block of keys.
 constexpr double fewest_own_rounds = 0.9;
 /// More of a stream that is listed, beside other work: its entry has to come, and its last block is part
@@ -89,6 +105,10 @@ constexpr double merge_us = 0.33, round_us = 0.73;
 constexpr double idle_combine_us = 1.8, combine_us = 4.7, combine_round_us = 1.4;
 /// Of a partial result for it: at all, and for each 1024 numbers.
 constexpr double wide_partial_us = 1.0, wide_numbers_us = 0.3;
+
+std::int64_t all_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
+  return problem.batch() * streams_of(problem, variant);
+}
 
 /// Of all sequences, that a team visits one after another.
 std::int64_t streams_in_turn(const DecodeProblem& problem, const DecodeVariant& variant,
@@ -189,6 +209,7 @@ struct Reading {
   double near_rate;         ///< of what memory has
   double far_rate;          ///< of what L2 has
   double stream_us;         ///< of a block whose stages are used up, alone
+  double beside_us;         ///< of a block while the neighbour reads one too
   bool holds;               ///< blocks of keys are values too: none is given back before its last product
 };
 
@@ -206,6 +227,7 @@ Reading reading_of(const DecodeProblem& problem, const DecodeVariant& variant, d
           memory_rate,
           odd_rows ? odd_row_rate : (variant.splits_keys() ? split_keys_rate : l2_rate),
           bytes / row_tiles / stream_rate_of(variant),
+          variant.is_alone() && is_short(problem, variant) ? 2 * bytes / neighbours_rate : 0,
           variant.values_in_keys()};
 }
 
@@ -220,8 +242,10 @@ Reading steady(Reading reading, std::int64_t resident) {
 double block_us_of(const Reading& reading, std::int64_t multiprocessors, std::int64_t resident, double rate) {
   const double own = static_cast<double>(resident) * reading.bytes;
   const double all = static_cast<double>(multiprocessors) * own;
-  const double loads_us = std::max({all / reading.row_tiles / reading.near_rate, all / reading.far_rate,
-                                    own / sm_rate, own / reading.row_tiles / rate});
+  const bool has_neighbours = 2 * multiprocessors > core::hopper_sm_count;
+  const double loads_us =
+      std::max({all / reading.row_tiles / reading.near_rate, all / reading.far_rate, own / sm_rate,
+                own / reading.row_tiles / rate, has_neighbours ? reading.beside_us : 0});
   const double in_turn_us = reading.holds ? (reading.block_us + held_load * loads_us) / 2 : 0;
   return std::max({reading.block_us, loads_us, in_turn_us});
 }
@@ -258,10 +282,6 @@ std::int64_t most_known(const DecodeProblem& problem, const DecodeVariant& varia
                   parts == 1 ? most_known_bytes * variant.block_n / variant.block_bytes() : 0);
 }
 
-std::int64_t all_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
-  return problem.batch() * streams_of(problem, variant);
-}
-
 /// Streams for each thread block that there is room for.
 double rounds_of_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
   return static_cast<double>(all_streams(problem, variant)) /
@@ -275,8 +295,8 @@ bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& vari
   return variant.algorithm == Algorithm::shared_p && !variant.values_in_keys() && !problem.listed.given &&
          variant.resident > 1 && problem.split_size == 0 &&
          streams_of(problem, variant) == problem.kv_heads() &&
-         rounds_of_streams(problem, variant) >= fewest_own_rounds && problem.capacity() > variant.block_n &&
-         problem.capacity() <= most_known(problem, variant, 1);
+         rounds_of_streams(problem, variant) >= (is_short(problem, variant) ? 1 : fewest_own_rounds) &&
+         problem.capacity() > variant.block_n && problem.capacity() <= most_known(problem, variant, 1);
 }
 
 /// What the step takes then. Thread blocks of a multiprocessor wait for memory, or each for itself.
@@ -284,15 +304,42 @@ double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant)
   const TilePrice price = price_of(variant);
   const double keys = static_cast<double>(problem.capacity()) / static_cast<double>(variant.block_n),
                bytes = keys * reading_of(problem, variant, price.block_us).bytes;
-  const double memory_us = static_cast<double>(all_streams(problem, variant)) * bytes / own_rate;
+  const double rounds = std::ceil(rounds_of_streams(problem, variant));
+  const double rate = rounds == 2 && is_short(problem, variant) ? own_second_rate : own_rate;
+  const double memory_us = static_cast<double>(all_streams(problem, variant)) * bytes / rate;
   const double stream_us =
       own_stream_us + static_cast<double>(units_of_stream(problem, variant)) * price.block_us;
   const auto cube = [](double x) { return x * x * x; };
-  const double rounds = std::ceil(rounds_of_streams(problem, variant));
   return own_launch_us + std::cbrt(cube(memory_us) + cube(rounds * stream_us));
 }
 
+/// What a step takes less, where blocks know their streams.
+double known_us(const DecodeProblem& problem, const DecodeVariant& variant, std::int64_t parts) {
+  if (!is_short(problem, variant)) return known_stream_us + (parts == 1 ? known_keys_us : 0);
+  const Known& known = known_short_streams.at(static_cast<std::size_t>(variant.resident - 1));
+  if (parts > 1) return known.part_us;
+  const bool few = 2 * all_streams(problem, variant) <= core::hopper_sm_count;
+  return known.whole_us + (few ? known_few_us : 0);
+}
+
+/// How much longer whole streams that blocks know take, by how they fall upon multiprocessors.
+double unevenness_of(const DecodeProblem& problem, const DecodeVariant& variant) {
+  constexpr std::int64_t chip = core::hopper_sm_count;
+  const std::int64_t streams = all_streams(problem, variant);
+  if (variant.resident < 3 || streams <= chip || !is_short(problem, variant)) return 1;
+  if (100 * streams <= 118 * chip) return thirds_of_few;
+  return 2 * streams > 3 * chip && streams <= 2 * chip ? thirds_uneven : 1;
+}
+
 }  // namespace
+
+bool is_short(const DecodeProblem& problem, const DecodeVariant& variant) {
+  constexpr int narrowest = 8, widest_head = 128;
+  return variant.algorithm == Algorithm::shared_p && variant.query_rows == narrowest &&
+         variant.head_dim <= widest_head && streams_of(problem, variant) == problem.kv_heads() &&
+         problem.batch() > 1 && problem.capacity() <= most_known(problem, variant, 1) &&
+         3 * all_streams(problem, variant) >= core::hopper_sm_count;
+}
 
 std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,
                          const EvenShare& share) {
@@ -316,8 +363,10 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
   const double us = launch_us + (variant.resident > 2 ? thirds_us : 0) +
                     price.stream_us * cut.streams_begun() + share_us(cut, reading, variant.resident);
   const std::int64_t parts = known_parts(problem, variant, grid, share);
-  if (parts == 1) return us - known_stream_us - known_keys_us;
-  return us + merging_us(variant, cut) - (parts > 1 ? known_stream_us : 0);
+  if (parts == 0) return us + merging_us(variant, cut);
+  const double less_us = known_us(problem, variant, parts);
+  if (parts > 1) return us + merging_us(variant, cut) - less_us;
+  return (us - less_us) * unevenness_of(problem, variant);
 }
 
 CostBeside cost_beside(const DecodeProblem& problem, const DecodeVariant& variant) {

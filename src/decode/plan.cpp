@@ -217,16 +217,15 @@ bool has_room(const DecodeVariant& variant, const DecodeProblem& problem) {
          variant.values_in_keys() != values_are_as_wide(problem) && variant.two_part_keys == problem.has_qv();
 }
 
-/// Whether its blocks have hardly a ring: three of a multiprocessor, or two of one stage.
-bool is_for_short_streams(const DecodeVariant& variant) {
-  return variant.resident == 3 || (variant.resident == 2 && variant.stages == 1);
-}
-
-/// Whether each multiprocessor has a stream, and none takes such a tile's only stage often. With one to two,
-/// three blocks took up to 1.35 times as long as two.
-bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
+/// Whether the tile's ring does for the streams. Three blocks of a multiprocessor, or two of one stage,
+/// hardly have one: they are for steps of which the prices know them, or where each multiprocessor has a
+/// stream and none takes an only stage often. With one to two streams three blocks took up to 1.35 times as
+/// long as two.
+bool has_ring_for(const DecodeProblem& problem, const DecodeVariant& variant) {
   constexpr std::int64_t most_keys = 1024, sm_count = core::hopper_sm_count;
   const std::int64_t streams = problem.batch() * streams_of(problem, variant);
+  const bool has_ring = variant.resident == 1 || (variant.resident == 2 && variant.stages > 1);
+  if (has_ring || is_short(problem, variant)) return true;
   if (variant.resident == 3 && 10 * streams > 13 * sm_count && streams <= 2 * sm_count) return false;
   return streams > sm_count && (variant.stages > 1 || problem.capacity() <= most_keys);
 }
@@ -236,7 +235,7 @@ bool has_short_streams(const DecodeProblem& problem, const DecodeVariant& varian
 bool may_serve(const DecodeProblem& problem, const DecodeVariant& variant) {
   if (!can_count_positions(problem, variant)) return false;
   if (problem.block_m > 0) return true;  // for study
-  if (is_for_short_streams(variant) && !has_short_streams(problem, variant)) return false;
+  if (!has_ring_for(problem, variant)) return false;
   constexpr std::int64_t narrowest = 8, widest = 64;
   const std::int64_t rows = rows_of(problem);
   return 4 * variant.query_rows >= std::min(rows, widest) &&

@@ -92,7 +92,7 @@ TEST(DecodeCost, CutStreamsCostMoreThanWholeOnesOfTheSameShare) {
     // Partial results and merges grow with rows.
     const double merging = halves_us(v) - whole_streams_us(v);
     EXPECT_GT(merging, v.query_rows <= 16 ? 1 : 2);
-    EXPECT_LT(merging, v.query_rows <= 16 ? 8 : 14);
+    EXPECT_LT(merging, v.query_rows <= 16 ? 8 : 16);
   }
 }
 
@@ -413,7 +413,9 @@ TEST(DecodeCost, MultiprocessorsWithABlockMoreThanTheOthersAreWaitedFor) {
       return us(problem_of({.batch = streams, .group = v.query_rows, .capacity = 16 * v.block_n}), v, 16);
     };
     const double one_each = whole_us(multiprocessors), two_each = whole_us(2 * multiprocessors);
-    EXPECT_GT(whole_us(multiprocessors + 1), 1.1 * one_each) << "one multiprocessor has two";
+    if (v.resident == 2) {
+      EXPECT_GT(whole_us(multiprocessors + 1), 1.1 * one_each) << "one multiprocessor has two";
+    }
     EXPECT_LE(whole_us(multiprocessors + 1), whole_us(2 * multiprocessors - 1));
     EXPECT_LE(whole_us(2 * multiprocessors - 1), two_each * 1.01);
   }
@@ -426,13 +428,51 @@ TEST(DecodeCost, StreamsThatMostMultiprocessorsHaveOneOfAndSomeTwoAreCut) {
   const core::Shares shares(18 * static_cast<int>(ceil_div(895, v.block_n)), args.teams.count,
                             args.even_share);
   const int blocks = shares.blocks() * args.teams.team_blocks.value();
-  EXPECT_FALSE(blocks > multiprocessors && blocks < 3 * multiprocessors / 2)
+  EXPECT_FALSE(v.resident < 3 && blocks > multiprocessors && blocks < 3 * multiprocessors / 2)
       << "27.0 us with 144 blocks of 132 multiprocessors; cuDNN takes 19.5";
   constexpr double took_us = 27, known_streams_us = 1.6;  // measured before blocks knew their streams
   for (const DecodeVariant& whole : kernels_of_128()) {
     if (whole.query_rows == 8 && whole.resident == 2) {
       EXPECT_NEAR(us(p, whole, 14), took_us - known_streams_us, 2.7);
     }
+  }
+}
+
+/// A step of bench/results/h200/2026-11-29/decode-placement.csv, and what was fastest there by at least 7 %.
+struct ShortStep {
+  std::int64_t head_dim, batch, kv_heads, group, keys;
+  int resident, parts;  ///< blocks of a multiprocessor; parts of a stream
+};
+
+TEST(DecodeCost, ShortStepsAreTakenByTheBlocksAndPartsThatMeasuredFastest) {
+  for (const ShortStep& step : {ShortStep{64, 3, 16, 1, 744, 1, 1},  // 6.8 us; before 7.7
+                                {64, 7, 8, 1, 827, 2, 4},            // 7.4; 8.0
+                                {64, 6, 16, 1, 2295, 3, 4},          // 17.0; 18.4
+                                {64, 6, 24, 1, 1657, 3, 1},          // 18.3; 21.3
+                                {64, 22, 8, 1, 1171, 3, 2},          // 17.4; 19.4
+                                {64, 23, 8, 4, 1579, 3, 2},          // 21.8; 24.7
+                                {128, 7, 8, 4, 733, 1, 1},           // 9.1; 10.1
+                                {128, 17, 4, 4, 448, 2, 1},          // 8.0; 9.2
+                                {128, 10, 8, 4, 532, 2, 1},          // 9.9; 11.0
+                                {128, 11, 8, 4, 1112, 2, 3},         // 16.1; 18.3
+                                {128, 12, 8, 4, 358, 1, 1},          // 8.0; by three blocks 8.5
+                                {128, 17, 8, 8, 448, 3, 1},          // 11.2; 14.1
+                                {128, 19, 8, 6, 343, 3, 1},          // 11.0; 12.4
+                                {128, 20, 8, 1, 645, 3, 2},          // 18.3; 21.0
+                                {128, 22, 8, 6, 1153, 3, 2},         // 30.5; 34.5
+                                {128, 10, 24, 1, 438, 2, 1}}) {      // 15.9; by three blocks more
+    const DecodeProblem p = problem_of({.batch = step.batch,
+                                        .group = step.group,
+                                        .kv_heads = step.kv_heads,
+                                        .head_dim = step.head_dim,
+                                        .capacity = step.keys});
+    const DecodeVariant& v = *decode::choose_variant(p);
+    const auto args = decode::make_record(p, v, multiprocessors, nullptr).arguments;
+    SCOPED_TRACE(testing::Message() << "d" << step.head_dim << " " << step.batch << " x " << step.kv_heads
+                                    << " heads, " << step.keys << " keys");
+    EXPECT_EQ(v.resident, step.resident);
+    EXPECT_TRUE(args.known_streams);
+    EXPECT_EQ(args.known_parts.value(), step.parts);
   }
 }
 

@@ -88,8 +88,12 @@ struct Model {
     const auto serves = [this](const DecodeVariant& v) {
       const bool is_for_short_streams = v.resident == 3 || (v.resident == 2 && v.stages == 1);
       const std::int64_t all = p.batch() * streams(v);
-      if (is_for_short_streams && (all <= 132 || (v.stages == 1 && p.capacity() > 1024))) return false;
-      if (v.resident == 3 && all >= 172 && all <= 264) return false;  // 1.3 to 2 for each multiprocessor
+      const bool is_short = !v.paired() && v.query_rows == 8 && streams(v) == p.kv_heads() && all >= 44 &&
+                            p.batch() > 1 && v.head_dim <= 128 && p.capacity() <= 163840 / v.head_dim;
+      if (is_for_short_streams && !is_short) {
+        if (all <= 132 || (v.stages == 1 && p.capacity() > 1024)) return false;
+        if (v.resident == 3 && all >= 172 && all <= 264) return false;  // 1.3 to 2 for each multiprocessor
+      }
       const int least = rows() <= 32 ? 8 : 16;
       const std::int64_t most = (v.paired() && v.query_rows == 64 ? 4 : 2) * rows();
       return v.query_rows >= least && (v.query_rows < most || v.query_rows == 8);
