@@ -1,5 +1,5 @@
 # The groups of table.h.
-set(groups ListGroup AppendGroup)
+set(small_groups ListGroup AppendGroup)
 foreach(head_dim 64 96 128 192 256)
   list(APPEND groups "Group<${head_dim}, Purpose::best>" "Group<${head_dim}, Purpose::varlen>")
   list(APPEND study_groups "Group<${head_dim}, Purpose::study>")
