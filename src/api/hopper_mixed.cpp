@@ -5,6 +5,7 @@
 #include "core/listed_queries.h"
 #include "core/workspace.h"
 #include "decode/cost.h"
+#include "decode/few_queries.h"
 #include "decode/plan.h"
 #include "forward/cost.h"
 #include "forward/plan.h"
@@ -44,19 +45,6 @@ bool is_step(const ForwardProblem& p) {
          varlen.leftpad_k == nullptr && varlen.batch_index == nullptr;
 }
 
-/// What a step has of the call, whoever finds its sequences.
-core::DecodeProblem step_over(const ForwardProblem& p) {
-  const core::Varlen& varlen = p.varlen;
-  core::DecodeProblem step{};
-  step.q = p.q, step.k_cache = p.k, step.v_cache = p.v, step.o = p.o, step.lse = p.lse;
-  step.page_table = varlen.page_table, step.page_table_stride = varlen.page_table_stride;
-  step.pages_per_sequence = varlen.pages_per_sequence;
-  step.mask = p.mask, step.scale = p.scale, step.softcap = p.softcap, step.sinks = p.sinks;
-  step.kernel = TANDEM_DECODE_AUTO;
-  step.split_size = varlen.split_size;
-  return step;
-}
-
 std::optional<FewQueries> served(const core::DecodeProblem& step) {
   if (!decode::supported(step).ok()) return std::nullopt;
   return FewQueries{step, decode::choose_variant(step)};
@@ -94,7 +82,7 @@ forward::ChipShare share_of(const FewQueries& few, const launch::Record<decode::
 std::optional<FewQueries> few_queries_of(const ForwardProblem& p) {
   const std::int64_t few = core::few_queries(p.group());
   if (!decode_knows(p) || !some_may_be_few(p, few)) return std::nullopt;
-  const core::DecodeProblem step = step_over(p);
+  const core::DecodeProblem step = decode::step_over(p);
   const bool alone = p.q_len() <= few;
   if (alone && is_step(p)) {
     core::DecodeProblem own = step;
