@@ -34,7 +34,9 @@ OTHER_GROUPS = {"Group<512>": "Group<512>", "LatentGroup<576>": "LatentGroup<lat
                 "PairedLatentGroup<576>": "PairedLatentGroup<latent_dim>"}  # of decode, with head dims of their own
 LATENT_DIM, LATENT_GROUP = 576, "PairedLatentGroup<576>"
 WIDE_DIM = 512  # of the forward
-TESTS_OF = {"plans": "*", "mixed": "*", "prefix": "*", "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*:ListedVarlen*"}  # which to run of a kernel's program; else those of variants
+ALL_DIMS = 0
+TESTS_OF = {"plans": "*", "mixed": "*-MixedDraws.*", "prefix": "*",  # which to run of a kernel's program; else those of variants
+            "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*:*ListedVarlenTails*d{head_dim}"}
 FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),
     "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test", "sim_mixed_test", "sim_prefix_test")),
@@ -73,9 +75,14 @@ def leave_out_wide(source):
     replace_once(source / "src/forward/groups.cmake", f'list(APPEND groups "Group<{WIDE_DIM}, Purpose::best>")\n', "")
 
 
+def copy_for(mutant):
+    """Which copy of the sources it takes: that of its head dim, or of plans, which are tested over all, ALL_DIMS."""
+    return ALL_DIMS if mutant.kernel == "plans" else mutant.head_dim
+
+
 def copy_sources(head_dim, work):
-    """A copy of the sources with the kernels of one head dim only, configured. Those of LATENT_DIM and WIDE_DIM have d64
-    beside them."""
+    """A copy of the sources with the kernels of one head dim only, or all, configured. Those of LATENT_DIM and WIDE_DIM
+    have d64 beside them."""
     source, build = work / f"d{head_dim}" / "source", work / f"d{head_dim}" / "build"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir(parents=True)
@@ -84,23 +91,24 @@ def copy_sources(head_dim, work):
             shutil.copytree(ROOT / name, source / name, copy_function=shutil.copy)  # new times: all is rebuilt
         else:
             shutil.copy(ROOT / name, source / name)
-    for other in HEAD_DIMS:
+    for other in HEAD_DIMS if head_dim != ALL_DIMS else ():
         if other != (64 if head_dim in (LATENT_DIM, WIDE_DIM) else head_dim):
             leave_out(source, other, [LATENT_GROUP] if head_dim == LATENT_DIM else [])
-    if head_dim != WIDE_DIM:
+    if head_dim not in (WIDE_DIM, ALL_DIMS):
         leave_out_wide(source)
     options = ["-G", "Ninja", "-DTANDEM_HOPPER=OFF"]
     subprocess.run(["cmake", "-S", source, "-B", build, *options], check=True, stdout=subprocess.DEVNULL)
     return source, build
 
 
-def build_and_test(build, kernel, runs, limit, of_variants="Variants/*"):
+def build_and_test(build, kernel, head_dim, runs, limit):
     """What came of it: 'passed', 'did not build' or 'caught', and the first fault or failure."""
     test = f"sim_{kernel}_test"
     done = subprocess.run(["ninja", "-C", build, test], capture_output=True, text=True)
     if done.returncode != 0:
         return "did not build", done.stdout[-2000:]
-    environment = dict(os.environ, TANDEM_SIM_RUNS=str(3 * runs), GTEST_FAIL_FAST="1", GTEST_FILTER=TESTS_OF.get(kernel, of_variants))
+    environment = dict(os.environ, TANDEM_SIM_RUNS=str(3 * runs), GTEST_FAIL_FAST="1",
+                       GTEST_FILTER=tests_of(kernel, head_dim))
     try:
         done = subprocess.run([build / "bin" / test], capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:
@@ -111,9 +119,10 @@ def build_and_test(build, kernel, runs, limit, of_variants="Variants/*"):
     return "caught", fault.group(1) if fault else "wrong result" if done.returncode == 1 else "crash"
 
 
-def tests_of(head_dim):
-    """A filter for those of the head dim's variants."""
-    return f"Variants/*d{head_dim}*" if head_dim == LATENT_DIM else "Variants/*"
+def tests_of(kernel, head_dim):
+    """A filter for those of a program that need no kernels of other head dims."""
+    of_variants = "Variants/*d{head_dim}*" if head_dim == LATENT_DIM else "Variants/*"
+    return TESTS_OF.get(kernel, of_variants).format(head_dim=head_dim)
 
 
 def seed_of(text):
@@ -144,13 +153,13 @@ def row_of(mutant, outcome, by, began):
 
 
 def run_mutant(mutant, copies, arguments):
-    source, build = copies[mutant.head_dim]
+    source, build = copies[copy_for(mutant)]
     file = source / mutant.file
     original = file.read_text()
     file.write_text(mutant.text())
     began = time.monotonic()
     try:
-        outcome, by = build_and_test(build, mutant.kernel, arguments.runs, arguments.limit, tests_of(mutant.head_dim))
+        outcome, by = build_and_test(build, mutant.kernel, mutant.head_dim, arguments.runs, arguments.limit)
     finally:
         file.write_text(original)
     return row_of(mutant, outcome, by, began)
@@ -158,9 +167,9 @@ def run_mutant(mutant, copies, arguments):
 
 def run_in_full(chosen, arguments):
     """A row for each mutant, or None where the tests of the unmutated kernels do not pass."""
-    copies = {d: copy_sources(d, arguments.work) for d in sorted({m.head_dim for m in chosen})}
-    for kernel, head_dim in dict.fromkeys((m.kernel, m.head_dim) for m in chosen):
-        outcome, by = build_and_test(copies[head_dim][1], kernel, arguments.runs, arguments.limit, tests_of(head_dim))
+    copies = {d: copy_sources(d, arguments.work) for d in sorted({copy_for(m) for m in chosen})}
+    for kernel, head_dim in dict.fromkeys((m.kernel, copy_for(m)) for m in chosen):
+        outcome, by = build_and_test(copies[head_dim][1], kernel, head_dim, arguments.runs, arguments.limit)
         if outcome != "passed":
             print(f"the unmutated {kernel} kernels of head dim {head_dim}: {outcome} {by}", file=sys.stderr)
             return None

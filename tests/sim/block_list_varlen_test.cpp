@@ -118,23 +118,25 @@ TEST(ListedVarlenPlan, RefusesBlocksThatTilesDoNotDivide) {
       << status.message();
 }
 
+/// By head dim.
+class ListedVarlenTails : public testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(HeadDims, ListedVarlenTails, testing::Values(64, 128, 192, 256),
+                         [](const auto& head_dim) { return "d" + std::to_string(head_dim.param); });
+
 // Behind a sequence's last key stand those of the next, and behind the last sequence's NaN.
-TEST(ListedVarlenTails, ReachNoOutput) {
-  for (const std::int64_t head_dim : {64, 128, 192, 256})
-    for (const core::Mask mask : {core::Mask::full(), core::Mask::causal()}) {
-      VarlenCase c = ragged(head_dim);
-      c.mask = mask;
-      chosen_for(c).check(sim::Machine());
-    }
+TEST_P(ListedVarlenTails, ReachNoOutput) {
+  for (const core::Mask mask : {core::Mask::full(), core::Mask::causal()}) {
+    VarlenCase c = ragged(GetParam());
+    c.mask = mask;
+    chosen_for(c).check(sim::Machine());
+  }
 }
 
 // A list that all share names blocks which shorter sequences don't have.
-TEST(ListedVarlenTails, BlocksBehindTheLastKeyAreNone) {
-  for (const std::int64_t head_dim : {64, 128, 192, 256}) {
-    VarlenCase c = ragged(head_dim);
-    c.blocks.each_entry = c.blocks.each_head = false;
-    chosen_for(c).check(sim::Machine());
-  }
+TEST_P(ListedVarlenTails, BlocksBehindTheLastKeyAreNone) {
+  VarlenCase c = ragged(GetParam());
+  c.blocks.each_entry = c.blocks.each_head = false;
+  chosen_for(c).check(sim::Machine());
 }
 
 TEST(ListedVarlenBits, OfASequenceAreTheSameAloneWithASplitSize) {
