@@ -9,7 +9,8 @@ v by columns ("tandem fp8", whose scores fp16 holds; "tandem fp8 whole range", w
 with int8 q and k, "tandem accurate" with values of two terms besides) or by keys ("tandem fp8 by key"). "tandem flash"
 is FlashAttention-3's function, which brings v into columns each time; it and peers have scales per tensor. All are
 replayed from graphs. "quantise" is the time of Tandem's three quantisations of the case, with the bytes that they read
-and write in TB/s as its rate, and "copy" that of PyTorch's copy of q. The column note has each output's RMSE against float64 attention over the 16-bit inputs.
+and write in TB/s as its rate, "quantise best scales" the same with the best scale of each token of q, and "copy" that of
+PyTorch's copy of q. The column note has each output's RMSE against float64 attention over the 16-bit inputs.
 
 Needs PyTorch with CUDA, libtandem (TANDEM_LIBRARY) and this repository's python/ on PYTHONPATH.
 """
@@ -37,10 +38,12 @@ PEERS = ["tandem fp8", "tandem fp8 whole range", "tandem balanced", "tandem accu
 
 
 def quantised(q, k, v, by_column, *finer):
-    """finer: dtype of q and k, terms of v, whether e4m3 has its whole range."""
-    dtype, terms, whole_range = (*finer, *("float8_e4m3fn", 1, False)[len(finer):])
+    """finer: dtype of q and k, terms of v, whether e4m3 has its whole range, whether each token of q has its best scale."""
+    dtype, terms, whole_range, best_scale = (*finer, *("float8_e4m3fn", 1, False, False)[len(finer):])
     amplitude = tandem.score_amplitude(q.shape[-1]) if by_column and dtype == "float8_e4m3fn" and not whole_range else 0.0
-    (q8, q_scale), (k8, k_scale) = (tandem.quantize(x, hadamard=1, dtype=dtype, amplitude=amplitude) for x in (q, k))
+    of_q = {"block": 1, "best_scale": True} if best_scale else {}
+    (q8, q_scale), (k8, k_scale) = (tandem.quantize(x, hadamard=1, dtype=dtype, amplitude=amplitude, **options)
+                                    for x, options in ((q, of_q), (k, {})))
     v8, v_scale = tandem.quantize(v, by_column=by_column, terms=terms)
     return (q8, k8, v8), {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale, "qk_amplitude": amplitude}
 
@@ -168,7 +171,8 @@ def run_quantiser(case, arguments, telemetry, results):
     elements = sum(x.numel() for x in (q, k, v))
     moved = {"copy": 4 * q.numel()}  # bytes
     calls = {"copy": lambda: copy.copy_(q)}
-    for peer, *finer in (("quantise",), ("quantise balanced", "int8"), ("quantise accurate", "int8", 2)):
+    for peer, *finer in (("quantise",), ("quantise best scales", "float8_e4m3fn", 1, False, True),
+                         ("quantise balanced", "int8"), ("quantise accurate", "int8", 2)):
         moved[peer] = 3 * elements + (v.numel() if peer == "quantise accurate" else 0)
         call = functools.partial(quantised, q, k, v, True, *finer)
         call()

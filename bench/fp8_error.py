@@ -73,11 +73,12 @@ def paper(q, k, v, rows=1024):
     return torch.cat(parts, dim=2).transpose(1, 2).bfloat16(), None
 
 
-def tandem_fp8(by_column, hadamard, dtype="float8_e4m3fn", terms=1, fp16_scores=False):
+def tandem_fp8(by_column, hadamard, dtype="float8_e4m3fn", terms=1, fp16_scores=False, best_scale=False):
     def call(q, k, v):
         amplitude = tandem.score_amplitude(q.shape[-1]) if fp16_scores else 0.0
-        (q8, qs), (k8, ks) = (tandem.quantize(x, hadamard=1 if hadamard else None, dtype=dtype, amplitude=amplitude)
-                              for x in (q, k))
+        of_q = {"block": 1, "best_scale": True} if best_scale else {}
+        (q8, qs), (k8, ks) = (tandem.quantize(x, hadamard=1 if hadamard else None, dtype=dtype, amplitude=amplitude, **options)
+                              for x, options in ((q, of_q), (k, {})))
         v8, vs = tandem.quantize(v, by_column=by_column, terms=terms)
         return tandem.forward(q8, k8, v8, q_descale=qs, k_descale=ks, v_descale=vs, values_by_column=by_column,
                               qk_amplitude=amplitude, return_lse=True)
@@ -103,6 +104,7 @@ def fa3(q, k, v):
 
 PEERS = {("tandem", "blocks, Hadamard, v by column"): tandem_fp8(True, True),
          ("tandem", "blocks, Hadamard, v by column, scores in fp16"): tandem_fp8(True, True, fp16_scores=True),
+         ("tandem", "fast: the same, the best scale of each row of q"): tandem_fp8(True, True, fp16_scores=True, best_scale=True),
          ("tandem", "balanced: int8 q and k"): tandem_fp8(True, True, "int8"),
          ("tandem", "accurate: and v of two terms"): tandem_fp8(True, True, "int8", 2),
          ("tandem", "blocks, Hadamard, v by key"): tandem_fp8(False, True),

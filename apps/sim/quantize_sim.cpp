@@ -9,7 +9,8 @@ std::string name_of(const quantize::QuantizeVariant& variant) {
   return std::string(variant.operand == hw::Operand::bf16 ? "bf16" : "fp16") + " d" +
          std::to_string(variant.head_dim) + (variant.by_column ? " by column" : " by key") +
          (variant.output == hw::Operand::int8 ? " to int8" : "") + (variant.terms == 2 ? " two terms" : "") +
-         (variant.turns ? " turned" : "") + (variant.products ? " by products" : "");
+         (variant.turns ? " turned" : "") + (variant.products ? " by products" : "") +
+         (variant.row_scales ? " scales of rows" : "");
 }
 
 hw::sim::Report simulate_quantize(const core::QuantizeProblem& problem, const Machine& machine) {

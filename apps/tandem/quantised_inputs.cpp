@@ -60,7 +60,9 @@ QuantisedInputs::QuantisedInputs(Place& place, tandem_forward_args& args, const 
     rows.q_dot_k_shift.data = dots_->data();
     scales_.q_dot_k_shift = rows.q_dot_k_shift;
   }
-  args.q = quantise(place, rows, inputs_[0], scales_.q, if_invalid);
+  tandem_quantize_args queries = rows;
+  if (mode == EightBitMode::fast) queries.best_scale = 1, queries.block = scales_.q_block = 1;
+  args.q = quantise(place, queries, inputs_[0], scales_.q, if_invalid);
   rows.k_shift = rows.q_dot_k_shift = {};
   rows.shift = k_shift;
   rows.x = args.k;
@@ -83,7 +85,7 @@ tandem_tensor QuantisedInputs::quantise(Place& place, tandem_quantize_args args,
   const std::int64_t keys = (s + key_group - 1) / key_group * key_group;
   const bool by_column = args.layout == TANDEM_VALUES_BY_COLUMN;
   args.out = dense(args.out.dtype, by_column ? Shape{b, args.terms * d, h, keys} : Shape{b, s, h, d});
-  args.scale = dense(TANDEM_FP32, {b, (s + block - 1) / block, h, 1});
+  args.scale = dense(TANDEM_FP32, {b, (s + args.block - 1) / args.block, h, 1});
   input.bits = std::make_unique<Buffer>(place, count_of(args.out) + 1);
   input.scale = std::make_unique<Buffer>(place, count_of(args.scale) * sizeof(float) + 1);
   args.out.data = input.bits->data();

@@ -26,7 +26,7 @@ struct QuantizeOptions {
   std::string layout = "bshd", backend = "auto", dtype;
   std::int64_t block = 128;
   std::uint64_t seed = 1;
-  bool hadamard = false, by_column = false, int8 = false, means = false;
+  bool hadamard = false, by_column = false, int8 = false, means = false, best_q_scales = false;
   int terms = 1;
 };
 
@@ -35,6 +35,8 @@ struct QuantizeOptions {
 struct Shifts {
   HostTensor own, of_keys;
 };
+
+enum class Part { q, k, v };
 
 /// What one tensor has become, back on the host.
 struct Quantised {
@@ -55,11 +57,13 @@ tandem_tensor dense(tandem_dtype dtype, const Shape& shape, const Buffer& memory
           {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
 }
 
-Quantised quantised(const std::string& name, const HostTensor& x, bool is_value, const Shifts& shifts,
+Quantised quantised(const std::string& name, const HostTensor& x, Part part, const Shifts& shifts,
                     const QuantizeOptions& options) {
   const auto [b, s, h, d] = x.shape;
-  const bool by_column = is_value && options.by_column;
-  const std::int64_t blocks = options.block == 0 ? 1 : (s + options.block - 1) / options.block;
+  const bool is_value = part == Part::v, by_column = is_value && options.by_column;
+  const bool best_scale = options.best_q_scales && part == Part::q;
+  const std::int64_t block = best_scale ? 1 : options.block;
+  const std::int64_t blocks = block == 0 ? 1 : (s + block - 1) / block;
   const int terms = by_column ? options.terms : 1;
   const Shape shape =
       by_column ? Shape{b, terms * d, h, (s + key_group - 1) / key_group * key_group} : x.shape;
@@ -77,7 +81,8 @@ Quantised quantised(const std::string& name, const HostTensor& x, bool is_value,
   args.out = dense(int8 ? TANDEM_INT8 : TANDEM_E4M3, shape, bits);
   args.layout = by_column ? TANDEM_VALUES_BY_COLUMN : TANDEM_VALUES_BY_KEY;
   args.scale = dense(TANDEM_FP32, {b, blocks, h, 1}, scale);
-  args.block = options.block;
+  args.block = block;
+  args.best_scale = best_scale ? 1 : 0;
   args.hadamard = options.hadamard && !is_value ? 1 : 0;
   args.seed = options.seed;
   args.terms = terms;
@@ -129,6 +134,8 @@ Exit run_quantize(const QuantizeOptions& options) {
   check_output(options.file, options.output);
   if (options.terms == 2 && !options.by_column)
     throw Failure(Exit::usage, "--terms 2 is for values by column; add --by-column");
+  if (options.best_q_scales && options.int8)
+    throw Failure(Exit::usage, "--best-q-scales is for e4m3; leave --int8 out");
   const SafetensorsFile file(options.file);
   const std::vector<std::string> layers = find_layers(file, options.names);
   check_distinct(output_names(options, layers));
@@ -148,7 +155,11 @@ Exit run_quantize(const QuantizeOptions& options) {
       Shifts shifts;
       if (is_query) shifts.of_keys = k_mean;
       if (options.means && !is_query) shifts.own = is_value ? means(x) : k_mean;
-      Quantised result = quantised(name, x, is_value, shifts, options);
+      Quantised result = quantised(name, x,
+                                   is_query   ? Part::q
+                                   : is_value ? Part::v
+                                              : Part::k,
+                                   shifts, options);
       const auto [b, s, h, d] = x.shape;
       const auto number = [](std::int64_t n) { return std::to_string(n); };
       table.add({name, number(b) + "x" + number(s) + "x" + number(h) + "x" + number(d),
@@ -163,6 +174,7 @@ Exit run_quantize(const QuantizeOptions& options) {
     named.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
   writer.write(named, {{"tandem", tandem_version()},
                        {"block", std::to_string(options.block)},
+                       {"q_block", std::to_string(options.best_q_scales ? 1 : options.block)},
                        {"hadamard", options.hadamard ? std::to_string(options.seed) : "none"},
                        {"values", options.by_column ? "by column" : "by key"},
                        {"terms", std::to_string(options.terms)},
@@ -189,6 +201,8 @@ void add_quantize_options(CLI::App& command, QuantizeOptions& options) {
       ->check(whole_number_from(0))
       ->type_name("TOKENS")
       ->capture_default_str();
+  command.add_flag("--best-q-scales", options.best_q_scales,
+                   "A scale for each token of q: the one of four in an octave that loses least");
   command.add_flag("--hadamard", options.hadamard,
                    "Multiply rows of q and k by a Hadamard matrix with random signs");
   command.add_option("--seed", options.seed, "Of these signs")

@@ -212,6 +212,9 @@ struct QuantizeOptions {
   /// Of q: the shift of k, and b, s, heads, 1, where each row's product with it is written; both or neither.
   std::optional<Tensor<const float>> k_shift = std::nullopt;
   std::optional<Tensor<float>> q_dot_k_shift = std::nullopt;
+  /// Of e4m3 by key: each scale is the best of four, 2^(i/4) times the least power of two; on Hopper block
+  /// is 1.
+  bool best_scale = false;
 };
 
 /// An element type that quantising writes: int8 by key only.
@@ -241,6 +244,7 @@ Status quantize(const Tensor<T>& x, const Tensor<O>& out, const Tensor<S>& scale
   if (options.shift) args.shift = options.shift->c_tensor();
   if (options.k_shift) args.k_shift = options.k_shift->c_tensor();
   if (options.q_dot_k_shift) args.q_dot_k_shift = options.q_dot_k_shift->c_tensor();
+  args.best_scale = options.best_scale ? 1 : 0;
   return Status(tandem_quantize(&args, options.stream));
 }
 

@@ -383,7 +383,7 @@ typedef struct tandem_quantize_args {
   tandem_tensor scale; /* b, blocks, heads, 1, each also 1 where it is shared; fp32; written, or read if
                           given. On Hopper it is shared only if it is given */
   int64_t block; /* tokens that share a scale; 0: all, blocks is 1. On Hopper a multiple of 128, and 128 where
-                    scale is written */
+                    scale is written, or 1 with best_scale */
   int32_t scale_given;         /* 1: scale is read: all > 0, which is not checked */
   int32_t hadamard;            /* 1: as above; d has to be a power of two */
   uint64_t seed;               /* of the signs; read where hadamard is 1 */
@@ -393,8 +393,8 @@ typedef struct tandem_quantize_args {
       first_positions; /* b numbers in the memory of the backend: token j of entry i has position
                           first_positions[i] + j. NULL: all 0; read where rotary is not NULL only */
   float amplitude; /* of E4M3 whose scales are written: the largest magnitude that an element of out may have.
-                      Scales are powers of two, so a block's largest element lies between half of this and
-                      this; 1 ... 448, and 0: 448.
+                      Scales are powers of two unless best_scale is 1, so a block's largest element lies
+                      between half of this and this; 1 ... 448, and 0: 448.
                       Counts rounded down to an E4M3 number. Less leaves fewer bits to small elements: below
                       2^-6 they are multiples of 2^-9. For tandem_scales.qk_amplitude */
   tandem_tensor shift; /* fp32; batch, 1, heads, d; batch may be 1, heads a divisor of x's: shared. Taken off
@@ -403,6 +403,9 @@ typedef struct tandem_quantize_args {
   tandem_tensor q_dot_k_shift; /* b, s, heads, 1; fp32; written: the product of each row, as hadamard would
                                   have it, and its head's k_shift. For tandem_scales; has to be given where
                                   k_shift is. data == NULL: no k_shift is given, all ignored */
+  int32_t best_scale; /* 1: of E4M3 by key whose scales are written: each is the one of 2^(i/4), i = 0 ... 3,
+                         times the least power of two that has the least squared error. Pays where few
+                         elements share a scale, as of q with block 1. On Hopper block has to be 1 then */
 } tandem_quantize_args;
 
 /* Quantises a tensor: one kernel on Hopper, without a workspace. stream: as in tandem_forward. An x without

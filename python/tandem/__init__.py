@@ -7,7 +7,7 @@ from ._arrays import arrays_of, check_kinds, check_ranks, describe
 from ._backward import backward, backward_varlen
 from ._block_list import BlockList, arrays_of_list, as_block_list
 from ._decode import DecodeWorkspace, decode, decode_plan
-from ._eight_bit import as_scales, quantize, score_amplitude
+from ._eight_bit import as_scales, blocks_of_scales, quantize, score_amplitude
 from ._library import EIGHT_BITS, ForwardArgs, Info, TandemError, check, library
 from ._merge import merge
 from ._options import (as_backend, as_mask, as_number, as_scale, as_sinks, as_slopes, as_softcap, as_study, as_tree, check_eight_bit,
@@ -45,7 +45,8 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
     block_list: a BlockList, which blocks of keys each block of queries sees. Not of 8 bits.
 
     Of 8 bits: q_descale, k_descale, v_descale: what elements are multiplied by, float32, b, heads, or b, blocks, heads with
-    blocks of descale_block tokens; b and heads may be 1, q's heads also k's. Without, 1. values_by_column: v is b, d,
+    blocks of descale_block tokens; b and heads may be 1, q's heads also k's. q_descale of b, sq, heads has a scale for each
+    token, as quantize finds them with block=1. Without, 1. values_by_column: v is b, d,
     kv_heads, n, as quantize writes it with by_column, or, of two terms, b, 2 * d, kv_heads, n. On Hopper q and k of int8
     need values_by_column, and two terms need int8. qk_amplitude: no element of q and k of float8_e4m3fn is larger in
     magnitude, 0: not known; with that of score_amplitude, for which quantize takes an amplitude, Hopper is faster, and scores
@@ -78,8 +79,8 @@ def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, retu
 
     args = sized(ForwardArgs, backend=backend, mask=pointer_to(as_mask(causal, window, chunk)), scale=as_scale(scale),
                  softcap=as_softcap(softcap), study=pointer_to(as_study(study)),
-                 scales=pointer_to(as_scales(arrays, descales | shifts, descale_block, values_by_column, _terms_of(q, v, values_by_column),
-                                             qk_amplitude)),
+                 scales=pointer_to(as_scales(arrays, descales | shifts, blocks_of_scales(descales, descale_block, q), values_by_column,
+                                             _terms_of(q, v, values_by_column), qk_amplitude)),
                  sinks=as_sinks(arrays, sinks, q.shape[2]),
                  tree=as_tree(arrays, tree, q.shape[:2]),
                  block_list=pointer_to(as_block_list(arrays, block_list, q.shape)),

@@ -14,7 +14,7 @@ KEY_GROUP = 16  # values by column have rows of a multiple of so many keys
 
 def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=None, backend="auto",
              dtype="float8_e4m3fn", terms=1, rotary=None, rotary_interleaved=False, first_positions=None, amplitude=0.0,
-             shift=None, k_shift=None):
+             shift=None, k_shift=None, best_scale=False):
     """x in 8 bits, and the scales that they have to be multiplied by. One pass, for forward.
 
     x: b, s, heads, d: q, k or v; d a multiple of 8 up to 256, on Hopper 64, 128 or 256. A NumPy array (float8_e4m3fn is
@@ -37,7 +37,9 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
     shift: float32, b, heads, d; b may be 1, heads a divisor of x's: a vector that is taken off every row, behind rotary and
     ahead of hadamard, such as the mean of k or v. forward adds that of v, as v_shift, to its output again. k_shift: of
     x = q: the shift of k, b, kv_heads, d; the third result is then q_dot_k_shift, float32, b, s, heads, which forward
-    takes for its log-sum-exp.
+    takes for its log-sum-exp. best_scale: of float8_e4m3fn not by column, each scale that is found is the one of
+    2^(i/4), i = 0 ... 3, times the least power of two that has the least squared error: for q, with block=1, which is the
+    only one on Hopper then.
 
     Returns out and scale, b, blocks, heads; with k_shift also q_dot_k_shift. Raises TandemError with the library's message.
     """
@@ -66,7 +68,8 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, out=No
                  block=block, scale_given=given, hadamard=hadamard is not None,
                  seed=0 if hadamard is None else as_int64("hadamard", hadamard), terms=as_int64("terms", terms, bits=32),
                  rotary=pointer_to(as_rotary(arrays, rotary, rotary_interleaved)),
-                 first_positions=_as_positions(arrays, first_positions, b), amplitude=as_number("amplitude", amplitude))
+                 first_positions=_as_positions(arrays, first_positions, b), amplitude=as_number("amplitude", amplitude),
+                 best_scale=bool(best_scale))
     args.x, args.out = describe(arrays, "x", x, dtypes=FLOATS), describe(arrays, "out", out, dtypes=EIGHT_BITS)
     args.scale = describe(arrays, "scale", _with_blocks("scale", scale), dtypes=("float32",))
     for name, own in shifts.items():
@@ -115,9 +118,16 @@ def _as_dots(arrays, name, dots):
     return describe(arrays, name, dots[..., None], dtypes=("float32",))
 
 
-def as_scales(arrays, descales, block, values_by_column, v_terms=1, qk_amplitude=0.0):
-    """The C interface's scales from {"q": array or None, ..., "v_shift": array or None, ...}; None where nothing is
-    given."""
+def blocks_of_scales(descales, block, q):
+    """How many tokens share a scale: of q one where there are as many scales as tokens, else as of the others."""
+    block, of_q = as_int64("descale_block", block), descales["q"]
+    per_token = of_q is not None and of_q.ndim == 3 and of_q.shape[1] == q.shape[1]
+    return {"q": 1 if per_token else block, "k": block, "v": block}
+
+
+def as_scales(arrays, descales, blocks, values_by_column, v_terms=1, qk_amplitude=0.0):
+    """The C interface's scales from {"q": array or None, ..., "v_shift": array or None, ...} and blocks_of_scales; None
+    where nothing is given."""
     if not values_by_column and not qk_amplitude and all(x is None for x in descales.values()):
         return None
     scales = sized(Scales, v_layout=VALUES_BY_COLUMN if values_by_column else VALUES_BY_KEY, v_terms=v_terms,
@@ -130,7 +140,7 @@ def as_scales(arrays, descales, block, values_by_column, v_terms=1, qk_amplitude
             continue
         setattr(scales, name, describe(arrays, f"{name}_descale", _with_blocks(f"{name}_descale", x), dtypes=("float32",)))
         if x.ndim == 3:
-            setattr(scales, f"{name}_block", as_int64("descale_block", block))
+            setattr(scales, f"{name}_block", blocks[name])
     return scales
 
 

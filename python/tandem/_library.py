@@ -121,7 +121,8 @@ class QuantizeArgs(ctypes.Structure):
                 ("layout", ctypes.c_int), ("scale", Tensor), ("block", ctypes.c_int64),
                 ("scale_given", ctypes.c_int32), ("hadamard", ctypes.c_int32), ("seed", ctypes.c_uint64),
                 ("terms", ctypes.c_int32), ("rotary", ctypes.POINTER(Rotary)), ("first_positions", ctypes.c_void_p),
-                ("amplitude", ctypes.c_float), ("shift", Tensor), ("k_shift", Tensor), ("q_dot_k_shift", Tensor)]
+                ("amplitude", ctypes.c_float), ("shift", Tensor), ("k_shift", Tensor), ("q_dot_k_shift", Tensor),
+                ("best_scale", ctypes.c_int32)]
 
 
 class Info(ctypes.Structure):
@@ -208,7 +209,7 @@ _ARGUMENTS = {r"\bscales\.(qk_amplitude|v_shift|q_dot_k_shift)\b": r"\1", r"\bsc
               r"\bscales is given\b": "a descale, values_by_column, qk_amplitude or a shift is given",
               "; only 8-bit inputs have scales: pass NULL": "; only 8-bit inputs have these",
               "; only an 8-bit cache has scales: pass NULL": "; only an 8-bit cache has descales and hadamard",
-              r"\bscale_given is 1\b": "scale is given",
+              r"\bscale_given is 1\b": "scale is given", r"\bbest_scale is 1\b": "best_scale is True",
               r"\blayout is TANDEM_VALUES_BY_COLUMN\b": "by_column is True",
               r"(?<=two terms are by column: )TANDEM_VALUES_BY_COLUMN": "by_column=True",
               r"\bTANDEM_VALUES_BY_COLUMN\b": "values_by_column=True", r"\bTANDEM_VALUES_BY_KEY\b": "values_by_column=False",

@@ -26,6 +26,11 @@ Status check_options(const Args& args) {
   if (args.amplitude != 0 && args.scale_given)
     return invalid("amplitude is ", args.amplitude,
                    ", but scale_given is 1; given scales are taken as they are");
+  if (Status s = check_switch("best_scale", args.best_scale); !s.ok()) return s;
+  if (args.best_scale == 1 && args.scale_given)
+    return invalid("best_scale is 1, but scale_given is 1; given scales are taken as they are");
+  if (args.best_scale == 1 && args.layout == TANDEM_VALUES_BY_COLUMN)
+    return invalid("best_scale is 1, but layout is TANDEM_VALUES_BY_COLUMN; it is for rows by key");
   if (args.rotary != nullptr && args.layout == TANDEM_VALUES_BY_COLUMN)
     return invalid("rotary is given, but layout is TANDEM_VALUES_BY_COLUMN; values are not rotated");
   if (args.k_shift.data != nullptr && args.layout == TANDEM_VALUES_BY_COLUMN)
@@ -44,6 +49,8 @@ Status check_dtypes(const Args& args) {
     return invalid("out.dtype is ", describe_dtype(out), "; it has to be TANDEM_E4M3 or TANDEM_INT8");
   if (out == TANDEM_INT8 && args.amplitude != 0)
     return invalid("amplitude is ", args.amplitude, ", but out.dtype is ", describe_dtype(out), "; pass 0");
+  if (out == TANDEM_INT8 && args.best_scale == 1)
+    return invalid("best_scale is 1, but out.dtype is ", describe_dtype(out), "; it is for TANDEM_E4M3");
   if (out == TANDEM_INT8 && args.layout == TANDEM_VALUES_BY_COLUMN)
     return invalid("out.dtype is ", describe_dtype(out),
                    ", but layout is TANDEM_VALUES_BY_COLUMN; values are TANDEM_E4M3");
@@ -117,6 +124,7 @@ Status validate_quantize(const tandem_quantize_args* args, core::QuantizeProblem
       .amplitude = known.amplitude > 0 ? core::rounded_down_to_e4m3(known.amplitude) : core::E4m3::largest,
       .scale = {known.scale, tokens_of_block(known.block)},
       .scale_given = known.scale_given == 1,
+      .best_scale = known.best_scale == 1,
       .hadamard = known.hadamard == 1,
       .seed = known.seed,
       .shift = resolve_shift(known.shift),

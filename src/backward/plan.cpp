@@ -328,7 +328,7 @@ Step<Family> Call::products(const BackwardVariant& variant) const {
   args.group = core::Divisor(static_cast<int>(p.group()) / splits);
   if (variant.adds_dq()) {
     args.order = ring_.order;
-    args.ring = {dq_sums_, counters_ + 1, counters_, core::Divisor(ring_.heads)};
+    args.ring = {dq_sums_, counters_ + 1, counters_, core::Divisor(ring_.heads), {}, 0};
   } else if (keys) {
     args.order = make_key_order(with_splits(p, choice_.splits), choice_, sm_count_);
   } else {

@@ -13,14 +13,20 @@
 namespace tandem::core {
 
 /// The scale of a block of e4m3 whose largest magnitude is `largest`: the least power of two that maps it to
-/// `amplitude` or less. e4m3 is a floating-point format, so that others would gain nothing, and this one's
-/// inverse is exact. 1 where all is 0.
+/// `amplitude` or less. e4m3 is a floating-point format, so that a block of many elements would gain nothing
+/// by others, and this one's inverse is exact. 1 where all is 0.
 constexpr float scale_for(float largest, float amplitude = E4m3::largest) {
   constexpr std::uint32_t mantissa = 0x7fffff, least = 0x04000000, most = 0x7e800000;  // 2^-119, 2^126
   if (largest == 0) return 1;
   const auto bits = std::bit_cast<std::uint32_t>(largest * (1 / amplitude));
   const std::uint32_t rounded_up = (bits + mantissa) & ~mantissa;
   return std::bit_cast<float>(rounded_up < least ? least : rounded_up > most ? most : rounded_up);
+}
+/// A row's error depends on where its elements lie between e4m3's numbers, so that of several scales within
+/// an octave one is the best. So many are tried: these times the least power of two.
+inline constexpr int scale_choices = 4;
+constexpr float scale_choice(int i) {
+  return i == 0 ? 1.f : i == 1 ? 1.18920712f : i == 2 ? 1.41421356f : 1.68179283f;  // 2^(i / 4)
 }
 /// The largest e4m3 number that is no larger: what is scaled to that is no larger when it is rounded, either.
 inline float rounded_down_to_e4m3(float x) {
@@ -50,6 +56,7 @@ struct QuantizeProblem {
   float amplitude = E4m3::largest;  ///< what scales of e4m3 bring the largest magnitude to
   Scales scale;                     ///< written, or read where it is given
   bool scale_given;
+  bool best_scale = false;  ///< of e4m3 by key: of scale_choices the one whose squared error is the least
   bool hadamard;
   std::uint64_t seed;
   Rotary rotary = {};                             ///< ahead of it; by key only

@@ -93,6 +93,22 @@ void store_element(const core::QuantizeProblem& p, const std::int64_t (&row)[3],
   if (p.terms == 2) store_term(1, std::fma(x, inverse, -first));
 }
 
+/// Of core::scale_choice times `least` the one with the least squared error.
+float best_scale(const core::QuantizeProblem& p, const ScaledPart& part, float least) {
+  double errors[core::scale_choices] = {};
+  part.for_each_row(p, [&](std::int64_t, std::int64_t, std::int64_t, const Row& row) {
+    for (std::int64_t i = 0; i < p.head_dim(); ++i)
+      for (int choice = 0; choice < core::scale_choices; ++choice) {
+        const float scale = least * core::scale_choice(choice);
+        const auto rounded = static_cast<double>(static_cast<float>(core::E4m3::from(row.value[i] / scale)));
+        const double error = rounded * scale - row.value[i];
+        errors[choice] += error * error;
+      }
+  });
+  const auto best = std::ranges::min_element(errors) - std::begin(errors);
+  return least * core::scale_choice(static_cast<int>(best));
+}
+
 void quantize_part(const core::QuantizeProblem& p, const ScaledPart& part, float& scale) {
   if (!p.scale_given) {
     float largest = 0;
@@ -100,6 +116,7 @@ void quantize_part(const core::QuantizeProblem& p, const ScaledPart& part, float
       for (std::int64_t i = 0; i < p.head_dim(); ++i) largest = std::fmax(largest, std::fabs(row.value[i]));
     });
     scale = scale_of(p, largest);
+    if (p.best_scale) scale = best_scale(p, part, scale);
   }
   const float inverse = 1.f / scale;
   part.for_each_row(p, [&](std::int64_t b, std::int64_t s, std::int64_t h, const Row& row) {

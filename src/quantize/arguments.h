@@ -20,8 +20,8 @@ inline constexpr int chunk_columns = 8, panel_columns = 64;
 struct QuantizeArguments {
   hw::TensorMap x;            ///< boxes of a panel of 128 tokens
   core::TensorView out;       ///< rows are tokens, or columns of the head
-  core::TensorView scale;     ///< its rows are blocks of tokens
-  core::Divisor scale_block;  ///< in blocks of tokens
+  core::TensorView scale;     ///< its rows are blocks of tokens, or tokens
+  core::Divisor scale_block;  ///< in blocks of tokens, unless each token has a scale
   core::Divisor heads, blocks;
   int tiles;           ///< blocks of tokens of all entries and heads
   int length, padded;  ///< tokens, and those of a row by column

@@ -12,6 +12,7 @@
 #include "core/quantize_problem.h"
 #include "hw/hw.h"
 #include "quantize/arguments.h"
+#include "quantize/best_scale.h"
 #include "quantize/place.h"
 #include "quantize/products.h"
 #include "quantize/rows.h"
@@ -90,11 +91,15 @@ TANDEM_DEVICE void quantize_tile(const QuantizeArguments& args, QuantizeShared<V
   const Place place(args, tile);
   std::conditional_t<V.products, ProductRows<V>, Rows<V>> rows;
   rows.take(args, shared, place, stage);
-  if (!args.scale_given) shared.publish(turn, rows.largest());
+  if (!V.row_scales && !args.scale_given) shared.publish(turn, rows.largest());
   hw::sync_block();
   if (hw::thread_index() == 0)
     start_load(args, shared, stage, tile + V.stages() * static_cast<int>(hw::grid_size()));
 
+  if constexpr (V.row_scales) {
+    rows.store_rows(args, place, [&](int i) { return take_best_scale<V>(args, place, rows, i); });
+    return;
+  }
   float inverse;
   if (args.scale_given) {
     inverse = tile::inverse_of_given(hw::load_global(place.scale(args)));
@@ -108,7 +113,7 @@ TANDEM_DEVICE void quantize_tile(const QuantizeArguments& args, QuantizeShared<V
     hw::sync_block();
     store_columns(args, shared, place);
   } else {
-    rows.store_rows(args, place, inverse);
+    rows.store_rows(args, place, [&](int) { return inverse; });
   }
 }
 

@@ -8,7 +8,6 @@
 #include "hw/hw.h"
 #include "quantize/arguments.h"
 #include "quantize/shared_storage.h"
-#include "tile/warp_reduce.h"
 
 namespace tandem::quantize {
 
@@ -25,6 +24,10 @@ struct Place {
   TANDEM_DEVICE float* scale(const QuantizeArguments& args) const {
     return args.scale.row<float>(batch, args.scale_block.divide(block).quotient, head);
   }
+  /// Where each token of the tile has its own.
+  TANDEM_DEVICE float* scale_of_row(const QuantizeArguments& args, int row) const {
+    return args.scale.row<float>(batch, first() + row, head);
+  }
   TANDEM_DEVICE std::uint8_t* out(const QuantizeArguments& args) const {
     return args.out.row<std::uint8_t>(batch, 0, head);
   }
@@ -40,12 +43,12 @@ TANDEM_DEVICE void raise_to_magnitude(float& largest, const Part& part) {
     largest = hw::max(largest, std::fabs(part));
   }
 }
-/// The largest magnitude of the warp's numbers.
+/// The largest magnitude of the thread's numbers.
 template <typename Numbers>
 TANDEM_DEVICE float largest_magnitude(const Numbers& own) {
   float largest = 0;
   raise_to_magnitude(largest, own);
-  return tile::warp_max(largest);
+  return largest;
 }
 
 /// Four floats times `inverse` as the output has them.

@@ -29,21 +29,25 @@ Status refuse(const std::string& what, const std::string& allowed) {
   return {TANDEM_UNSUPPORTED, what + "; the Hopper backend " + allowed};
 }
 
-/// Scales that are found belong to the tokens of one block of threads.
+/// Scales that are found belong to the tokens of one block of threads, the best ones to a token each.
 Status check_scales(const QuantizeProblem& problem) {
   const Tensor& scale = problem.scale.values;
   const bool one_block = scale.shape[1] == 1;
-  if (!one_block && problem.scale.block % block_tokens != 0)
-    return refuse("block is " + std::to_string(problem.scale.block), "takes multiples of 128 tokens");
+  const std::int64_t tokens = problem.best_scale ? 1 : block_tokens;
+  if (!one_block && (problem.best_scale ? problem.scale.block != 1 : problem.scale.block % tokens != 0))
+    return refuse("block is " + std::to_string(problem.scale.block),
+                  problem.best_scale ? "finds the best scale of each token; pass block = 1"
+                                     : "takes multiples of 128 tokens");
   if (problem.scale_given) return {};
   const bool own = scale.shape[0] == problem.batch() && scale.shape[2] == problem.heads() &&
-                   (one_block ? problem.length() <= block_tokens : problem.scale.block == block_tokens);
+                   (one_block ? problem.length() <= tokens : problem.scale.block == tokens);
   if (own) return {};
-  return refuse(
-      "scale has shape [" + std::to_string(scale.shape[0]) + ", " + std::to_string(scale.shape[1]) + ", " +
-          std::to_string(scale.shape[2]) + ", 1]",
-      "finds a scale for each batch entry, head and block of 128 tokens; pass block = 128, or give the "
-      "scales");
+  const std::string block = std::to_string(tokens);
+  return refuse("scale has shape [" + std::to_string(scale.shape[0]) + ", " + std::to_string(scale.shape[1]) +
+                    ", " + std::to_string(scale.shape[2]) + ", 1]",
+                "finds a scale for each batch entry, head and block of " + block +
+                    (problem.best_scale ? " token" : " tokens") + "; pass block = " + block +
+                    ", or give the scales");
 }
 
 QuantizeVariant variant_of(const QuantizeProblem& problem) {
@@ -55,13 +59,15 @@ QuantizeVariant variant_of(const QuantizeProblem& problem) {
           problem.to_integers() ? hw::Operand::int8 : hw::Operand::e4m3,
           problem.terms,
           turns,
-          problem.hadamard && !problem.by_column && !turns && !shifts};
+          problem.hadamard && !problem.by_column && !turns && !shifts,
+          problem.best_scale};
 }
 
 QuantizeArguments make_arguments(const QuantizeProblem& problem) {
   const Tensor& scale = problem.scale.values;
   const std::int64_t blocks = std::max<std::int64_t>(1, token_blocks(problem));
-  const std::int64_t of_scale = scale.shape[1] == 1 ? blocks : problem.scale.block / block_tokens;
+  const std::int64_t of_scale =
+      scale.shape[1] == 1 || problem.best_scale ? blocks : problem.scale.block / block_tokens;
   QuantizeArguments args{};
   args.out = core::TensorView::of(problem.out);
   args.scale = core::TensorView::of(scale);

@@ -13,6 +13,7 @@
 #include "quantize/shared_storage.h"
 #include "tile/gemm.h"
 #include "tile/hadamard.h"
+#include "tile/warp_reduce.h"
 
 namespace tandem::quantize {
 
@@ -46,8 +47,8 @@ TANDEM_DEVICE void place_matrix(const QuantizeArguments& args, QuantizeShared<V>
 /// A thread's part of a tile: of each panel 16 columns of two rows, as WGMMA leaves them.
 template <QuantizeVariant V>
 struct ProductRows {
-  static constexpr int count = panel_columns / 2;
-  float value[V.panels()][count];
+  static constexpr int count = 2, lanes = panel_columns / lane_columns;
+  float value[V.panels()][panel_columns / 2];
   float to_unit;  ///< of them
 
   /// From the stage into which they have come, as they are quantised but for to_unit. Each warpgroup 64 rows.
@@ -66,23 +67,41 @@ struct ProductRows {
   }
 
   /// The largest magnitude of the warp's rows.
-  TANDEM_DEVICE float largest() const { return largest_magnitude(value) * to_unit; }
+  TANDEM_DEVICE float largest() const { return tile::warp_max(largest_magnitude(value)) * to_unit; }
 
-  TANDEM_DEVICE void store_rows(const QuantizeArguments& args, const Place& place, float inverse) const {
+  /// In the tile.
+  TANDEM_DEVICE static int row(int i) {
     const auto thread = static_cast<int>(hw::thread_index());
-    const int warp = thread / hw::warp_size, lane = thread % hw::warp_size;
+    return tile::upper_row(thread / hw::warp_size, thread % hw::warp_size) + 8 * i;
+  }
+
+  /// Visits the thread's elements of row i, four neighbours at a time, without to_unit.
+  template <typename Visit>
+  TANDEM_DEVICE void for_each_four(int i, const Visit& visit) const {
     TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const int at = place.first() + tile::upper_row(warp, lane) + 8 * i;
-      std::uint8_t* address =
-          place.out(args) + at * args.out.row_stride + lane % (panel_columns / lane_columns) * lane_columns;
+    for (const auto& x : value) {
+      TANDEM_UNROLL
+      for (int at = 2 * i; at < panel_columns / 2; at += 8) visit({x[at], x[at + 1], x[at + 4], x[at + 5]});
+    }
+  }
+
+  /// inverse_of(i): of the scale of row i.
+  template <typename InverseOf>
+  TANDEM_DEVICE void store_rows(const QuantizeArguments& args, const Place& place,
+                                const InverseOf& inverse_of) const {
+    TANDEM_UNROLL
+    for (int i = 0; i < count; ++i) {
+      const int at = place.first() + row(i);
+      const float inverse = inverse_of(i) * to_unit;
+      std::uint8_t* address = place.out(args) + at * args.out.row_stride +
+                              static_cast<int>(hw::thread_index()) % lanes * lane_columns;
       TANDEM_UNROLL
       for (int panel = 0; panel < V.panels(); ++panel) {
         std::uint32_t words[4];
         TANDEM_UNROLL
         for (int word = 0; word < 4; ++word) {
           const float* const x = &value[panel][8 * word + 2 * i];
-          words[word] = pack<V>(x[0], x[1], x[4], x[5], inverse * to_unit);
+          words[word] = pack<V>(x[0], x[1], x[4], x[5], inverse);
         }
         if (at < args.length) hw::store_kept<4>(address + panel * panel_columns, words);
       }

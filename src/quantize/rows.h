@@ -34,6 +34,7 @@ template <QuantizeVariant V>
 struct Rows {
   static constexpr int lanes = panel_columns / chunk_columns, count = V.rows_of_thread();
   static constexpr int row_step = block_tokens / 2 / count;
+  static constexpr float to_unit = 1;
   float value[count][V.panels()][chunk_columns];
   int lane, first_row;
 
@@ -131,12 +132,26 @@ struct Rows {
   }
 
   /// The largest magnitude of the warp's rows.
-  TANDEM_DEVICE float largest() const { return largest_magnitude(value); }
+  TANDEM_DEVICE float largest() const { return tile::warp_max(largest_magnitude(value)); }
 
-  TANDEM_DEVICE void store_rows(const QuantizeArguments& args, const Place& place, float inverse) const {
+  /// Visits the thread's elements of row i, four neighbours at a time, without to_unit.
+  template <typename Visit>
+  TANDEM_DEVICE void for_each_four(int i, const Visit& visit) const {
+    TANDEM_UNROLL
+    for (const auto& x : value[i]) {
+      visit({x[0], x[1], x[2], x[3]});
+      visit({x[4], x[5], x[6], x[7]});
+    }
+  }
+
+  /// inverse_of(i): of the scale of row i.
+  template <typename InverseOf>
+  TANDEM_DEVICE void store_rows(const QuantizeArguments& args, const Place& place,
+                                const InverseOf& inverse_of) const {
     TANDEM_UNROLL
     for (int i = 0; i < count; ++i) {
       const int at = place.first() + row(i);
+      const float inverse = inverse_of(i);
       std::uint8_t* address = place.out(args) + at * args.out.row_stride + column(0);
       TANDEM_UNROLL
       for (int panel = 0; panel < V.panels(); ++panel) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include "hw/types.h"
 #include "quantize/arguments.h"
@@ -18,6 +19,7 @@ struct QuantizeVariant {
   bool turns = false;                      ///< by rotary embedding; only by key
   /// Whether WGMMA multiplies rows by the Hadamard matrix, as they come from memory; only by key, not turned.
   bool products = false;
+  bool row_scales = false;  ///< the best one for each token (core::scale_choice); of e4m3 by key
 
   /// A thread's of a block of tokens, of one row or of several. Turning takes registers, of which fewer
   /// threads have more.
@@ -43,7 +45,7 @@ struct QuantizeVariant {
 };
 
 constexpr auto all_variants() {
-  std::array<QuantizeVariant, 48> all{};
+  std::array<QuantizeVariant, 66> all{};
   std::size_t i = 0;
   for (const hw::Operand operand : {hw::Operand::bf16, hw::Operand::fp16}) {
     for (const int head_dim : {64, 128, 256}) {
@@ -56,6 +58,13 @@ constexpr auto all_variants() {
         all[i++] = {
             .operand = operand, .head_dim = head_dim, .by_column = false, .output = output, .products = true};
       }
+      for (const auto& [turns, products] : {std::pair{false, false}, {true, false}, {false, true}})
+        all[i++] = {.operand = operand,
+                    .head_dim = head_dim,
+                    .by_column = false,
+                    .turns = turns,
+                    .products = products,
+                    .row_scales = true};
     }
   }
   return all;

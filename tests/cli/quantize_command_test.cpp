@@ -110,6 +110,30 @@ TEST_F(Quantize, IntegersAndTwoTerms) {
   EXPECT_EQ(quantize({"--terms", "2"}).exit_code, 2) << "by key there is one";
 }
 
+TEST_F(Quantize, QueriesHaveTheBestScaleOfEachToken) {
+  const std::vector<float> x = save(in, {"q", "k", "v"});
+  std::vector<double> error;
+  for (const bool best : {false, true}) {
+    const Outcome done =
+        quantize(best ? std::vector<std::string>{"--best-q-scales"} : std::vector<std::string>{});
+    ASSERT_EQ(done.exit_code, 0) << done;
+    const SafetensorsFile file(out);
+    EXPECT_EQ(file.header().metadata.at("q_block"), best ? "1" : "128");
+    const std::int64_t block = best ? 1 : 128, blocks = (tokens + block - 1) / block;
+    EXPECT_EQ(file.header().tensors.at("q_scale").shape, (std::vector<std::int64_t>{1, blocks, heads}));
+    EXPECT_EQ(file.header().tensors.at("k_scale").shape, (std::vector<std::int64_t>{1, 2, heads}));
+    const std::vector<float> bits = loaded(file, "q"), scale = loaded(file, "q_scale");
+    error.push_back(0);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t token = i / (heads * columns), head = i / columns % heads;
+      const float back = bits[i] * scale[token / static_cast<std::size_t>(block) * heads + head];
+      error.back() += std::pow(static_cast<double>(back - x[i]), 2);
+    }
+  }
+  EXPECT_LT(error[1], 0.92 * error[0]);
+  EXPECT_EQ(quantize({"--best-q-scales", "--int8"}).exit_code, 2) << "of integers there is one";
+}
+
 TEST_F(Quantize, MeansOfKeysAndValuesAreTakenOffAndWritten) {
   const std::vector<float> x = save(in, {"l.0.q", "l.0.k", "l.0.v"});
   const Outcome done = quantize({"--q", "l.{}.q", "--k", "l.{}.k", "--v", "l.{}.v", "--int8", "--means"});

@@ -14,42 +14,7 @@ namespace {
 
 using test::QuantizeCase;
 using test::QuantizeTensors;
-
-/// Pairs of columns become x cos - y sin, x sin + y cos, of the nearest position that the tables have.
-void turn(const QuantizeTensors& t, std::int64_t b, std::int64_t s, std::vector<double>& row) {
-  const QuantizeCase& c = t.setup;
-  const std::int64_t first = c.positions_given ? t.first_positions[static_cast<std::size_t>(b)] : 0;
-  const std::int64_t p = std::clamp<std::int64_t>(first + s, 0, QuantizeCase::positions - 1);
-  for (std::int64_t i = 0; i < c.rotary_dim / 2; ++i) {
-    const auto at = static_cast<std::size_t>(c.interleaved ? 2 * i : i);
-    const auto partner = static_cast<std::size_t>(c.interleaved ? 2 * i + 1 : i + c.rotary_dim / 2);
-    const double x = row[at], y = row[partner], cos = t.cos.at(0, 0, p, i), sin = t.sin.at(0, 0, p, i);
-    row[at] = x * cos - y * sin;
-    row[partner] = x * sin + y * cos;
-  }
-}
-
-/// Row [b, s, h] of x, multiplied by H diag(signs) / sqrt(d) as its definition says: H[i][j] =
-/// (-1)^popcount(i & j).
-std::vector<double> rotated_row(const QuantizeTensors& t, std::int64_t b, std::int64_t s, std::int64_t h) {
-  const std::int64_t d = t.setup.head_dim;
-  std::vector<double> x, y(static_cast<std::size_t>(d));
-  for (std::int64_t i = 0; i < d; ++i) x.push_back(t.x.at(b, s, h, i));
-  if (t.setup.rotary_dim > 0) turn(t, b, s, x);
-  if (const std::int64_t heads = t.setup.shift_heads; heads > 0)
-    for (std::int64_t i = 0; i < d; ++i) x[i] -= t.shift.at(0, 0, h * heads / t.setup.heads, i);
-  if (!t.setup.hadamard) return x;
-  for (std::int64_t i = 0; i < d; ++i) {
-    double sum = 0;
-    for (std::int64_t j = 0; j < d; ++j) {
-      const bool minus = (std::popcount(static_cast<std::uint64_t>(i & j)) % 2 != 0) !=
-                         core::changes_sign(t.setup.seed, static_cast<int>(j));
-      sum += minus ? -x[static_cast<std::size_t>(j)] : x[static_cast<std::size_t>(j)];
-    }
-    y[static_cast<std::size_t>(i)] = sum / std::sqrt(static_cast<double>(d));
-  }
-  return y;
-}
+using test::rotated_row;
 
 template <typename Visit>
 void for_each_row(const QuantizeCase& c, Visit visit) {
@@ -141,6 +106,42 @@ TEST(Quantize, FindsTheLeastPowerOfTwoThatFitsForEveryShapeOfScales) {
       EXPECT_EQ(std::exp2(std::ceil(std::log2(largest[i] / 448))), found[i]) << largest[i];
     }
   }
+}
+
+TEST(Quantize, TheBestScaleIsTheOneOfFourInAnOctaveWithTheLeastSquaredError) {
+  int chosen[4] = {};
+  for (const std::int64_t block : {std::int64_t{1}, std::int64_t{7}, std::int64_t{0}}) {
+    QuantizeCase c{.dtype = TANDEM_FP32, .batch = 2, .length = 45, .heads = 3, .head_dim = 32};
+    c.scale = {true, block, 3}, c.amplitude = 30, c.hadamard = true, c.best_scale = true;
+    QuantizeTensors t(c), plain(c);
+    plain.setup.best_scale = false;
+    cpu::quantize(t.problem());
+    cpu::quantize(plain.problem());
+    const core::Tensor scales = t.scale.view();
+    for (std::int64_t b = 0; b < scales.shape[0]; ++b)
+      for (std::int64_t at = 0; at < scales.shape[1]; ++at)
+        for (std::int64_t h = 0; h < scales.shape[2]; ++h) {
+          const std::int64_t begin = at * block,
+                             end = block == 0 ? c.length : std::min(c.length, begin + block);
+          const double least = plain.scale.at(b, at, h, 0);
+          double errors[4] = {};
+          for (std::int64_t s = begin; s < end; ++s)
+            for (const double x : rotated_row(t, b, s, h))
+              for (int i = 0; i < 4; ++i) {
+                const double scale = least * std::exp2(i / 4.0);
+                const auto bits = core::E4m3::from(static_cast<float>(x / scale));
+                errors[i] += std::pow(static_cast<double>(static_cast<float>(bits)) * scale - x, 2);
+              }
+          const double own = std::log2(t.scale.at(b, at, h, 0) / least) * 4;
+          const auto choice = static_cast<int>(std::lround(own));
+          ASSERT_TRUE(choice >= 0 && choice < 4) << c;
+          EXPECT_NEAR(own, choice, 1e-5);
+          EXPECT_LE(errors[choice], 1.001 * *std::ranges::min_element(errors))
+              << c << " scale " << b << " " << at;
+          ++chosen[choice];
+        }
+  }
+  for (const int each : chosen) EXPECT_GT(each, 20);
 }
 
 TEST(Quantize, ScaleOfIntegersMapsTheLargestMagnitudeTo127) {

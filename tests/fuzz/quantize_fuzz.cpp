@@ -89,6 +89,8 @@ void make_valid(Call& call, Draws& draws) {
   args.scale_given = draws.below(3) == 0 ? 1 : 0;
   if (args.scale_given == 0 && !call.to_integers())
     args.amplitude = draws.one_of({0.f, 1.f, 15.f, 22.f, 240.f});
+  if (args.scale_given == 0 && !call.to_integers() && !call.by_column() && draws.below(2) == 0)
+    args.best_scale = 1;
   if (!call.by_column() && d % 16 == 0 && draws.below(2) == 0) draw_rotary(call, draws, placer.noise());
   draw_shifts(call, draws, placer);
   if (draws.below(4) == 0 && placer.fits(args.x))  // a block of zeros, maybe
@@ -109,7 +111,7 @@ void change(Call& call, Draws& draws) {
       break;
     case 2:
       if (draws.below(4) == 0) args.amplitude = static_cast<float>(draws.between(-1, 450));
-      *draws.one_of({&args.scale_given, &args.hadamard, &args.terms}) =
+      *draws.one_of({&args.scale_given, &args.hadamard, &args.terms, &args.best_scale}) =
           static_cast<std::int32_t>(draws.between(-1, 3));
       break;
     case 3:
@@ -160,12 +162,14 @@ Verdict judge(const Call& call) {
   const tandem_quantize_args& args = call.args;
   if (args.struct_size != sizeof args || !is_host_backend(args.backend)) return Verdict::invalid;
   if (!call.by_column() && number(args.layout) != TANDEM_VALUES_BY_KEY) return Verdict::invalid;
-  for (const std::int32_t option : {args.scale_given, args.hadamard})
+  for (const std::int32_t option : {args.scale_given, args.hadamard, args.best_scale})
     if (option != 0 && option != 1) return Verdict::invalid;
   if (args.amplitude != 0) {
     if (!(args.amplitude >= 1 && args.amplitude <= 448)) return Verdict::invalid;
     if (args.scale_given == 1 || call.to_integers()) return Verdict::invalid;
   }
+  if (args.best_scale == 1 && (args.scale_given == 1 || call.to_integers() || call.by_column()))
+    return Verdict::invalid;
   if (args.terms < 0 || args.terms > 2 || (args.terms == 2 && !call.by_column())) return Verdict::invalid;
   if (!is_dtype(args.x.dtype) || !is_eight_bit(number(args.out.dtype)) || !is_fp32(args.scale))
     return Verdict::invalid;
@@ -249,6 +253,7 @@ Prepared prepare(const tandem_quantize_args& args, std::int64_t b, std::int64_t 
 struct Block {
   double largest = 0, error = 0;
   bool finite = true;
+  Numbers elements;  ///< of all rows, where the best scale is looked for
 };
 
 bool is_power_of_two(double x) { return x > 0 && std::isfinite(x) && std::exp2(std::ilogb(x)) == x; }
@@ -292,6 +297,27 @@ double rounded_down_to_e4m3(double x) {
   return std::ldexp(std::floor(std::ldexp(x, -last)), last);
 }
 
+/// What the rounding of a block's elements loses by a scale.
+double squared_error(const Numbers& elements, double scale) {
+  double sum = 0;
+  for (const double x : elements) {
+    const double error = round_to_even(TANDEM_E4M3, x / scale) * scale - x;
+    sum += error * error;
+  }
+  return sum;
+}
+
+/// Whether `choice` times the least power of two is a scale that may be chosen, and loses about as little as
+/// any.
+void compare_choice(const tandem_quantize_args& args, double least, const Block& all, double choice) {
+  const double quarters = 4 * std::log2(choice);
+  if (std::abs(quarters - std::round(quarters)) > 1e-5) fail("a best scale is not one of four in an octave");
+  if (args.hadamard == 1 || args.rotary != nullptr || args.shift.data != nullptr) return;  // other roundings
+  double best = squared_error(all.elements, least);
+  for (int i = 1; i < 4; ++i) best = std::min(best, squared_error(all.elements, least * std::exp2(i / 4.)));
+  if (squared_error(all.elements, least * choice) > 1.001 * best) fail("another scale is better");
+}
+
 /// The scale [b, block, h], of all rows that share it.
 void compare_scale(const tandem_quantize_args& args, std::int64_t b, std::int64_t block, std::int64_t h) {
   const std::int64_t* shape = args.scale.shape;
@@ -302,10 +328,14 @@ void compare_scale(const tandem_quantize_args& args, std::int64_t b, std::int64_
     const double largest = largest_of(prepared.row);
     all.finite = all.finite && largest < largest_sum;
     all.largest = std::max(all.largest, largest), all.error = std::max(all.error, prepared.error);
+    if (args.best_scale == 1)
+      all.elements.insert(all.elements.end(), prepared.row.begin(), prepared.row.end());
   });
-  const double scale = scale_at(args.scale, b, block, h);
+  const double found = scale_at(args.scale, b, block, h);
+  const double scale = args.best_scale == 1 ? std::exp2(std::ilogb(found)) : found;  // the least power of two
   if (args.out.dtype == TANDEM_E4M3 && !is_power_of_two(scale)) fail("a scale is no power of two");
   if (!all.finite) return;
+  if (args.best_scale == 1) compare_choice(args, scale, all, found / scale);
   const double to_448 = args.amplitude == 0 ? 1 : 448 / rounded_down_to_e4m3(args.amplitude);
   if (!is_scale_for(args.out.dtype, scale, all.largest * to_448, all.error * to_448))
     fail("a scale is wrong");
@@ -330,6 +360,7 @@ void count_features(const Call& call) {
   count_feature("a scale shared by entries and heads", rows && found &&
                                                            args.scale.shape[0] < args.x.shape[0] &&
                                                            args.scale.shape[2] < args.x.shape[2]);
+  count_feature("the best scale", rows && args.best_scale == 1);
   count_feature("given scales", rows && !found);
   count_feature("by column", rows && call.by_column());
   count_feature("by column of many keys", rows && call.by_column() && args.x.shape[1] > 16);

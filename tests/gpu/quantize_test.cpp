@@ -76,5 +76,18 @@ TEST_F(HopperQuantize, LongTensorsOfManyHeadsAreTheCpus) {
                          nullptr);
 }
 
+TEST_F(HopperQuantize, LongTensorsHaveTheBestScaleOfEachToken) {
+  expect_as_on_the_cpu({.batch = 2,
+                        .length = 5000,
+                        .heads = 16,
+                        .head_dim = 128,
+                        .scale = {true, 1, 16},
+                        .hadamard = true,
+                        .best_scale = true,
+                        .amplitude = 22,
+                        .out = {.row_gap = 16}},
+                       nullptr);
+}
+
 }  // namespace
 }  // namespace tandem::test

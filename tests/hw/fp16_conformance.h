@@ -84,7 +84,9 @@ TEST_P(Fp16Verbs, PairsAreRoundedOnceClampedAndCompared) {
     ASSERT_EQ(half(i32), static_cast<std::uint16_t>(largest));
     const bool has_nan = std::isnan(value(x)) || std::isnan(value(y));
     ASSERT_EQ(std::isnan(value(half(f32))), has_nan);
-    if (!has_nan) ASSERT_EQ(value(half(f32)), std::max(value(x), value(y)));
+    if (!has_nan) {
+      ASSERT_EQ(value(half(f32)), std::max(value(x), value(y)));
+    }
     const std::uint16_t sum = rounded_sum(x, y, z);
     ASSERT_EQ(half(s32), sum);
     const float clamped = value(sum) > 0 ? std::min(value(sum), 1.f) : 0.f;  // NaN: 0

@@ -122,6 +122,29 @@ class EightBitTest(unittest.TestCase):
                 largest = torch.stack([part.float().abs().amax(dim=(1, 3)) for part in bits.split(128, dim=1)], dim=1)
                 self.assertTrue(((largest <= most) & (2 * largest > 0.9 * most)).all())
 
+    def test_the_best_scale_of_each_token_of_q_loses_less(self):
+        q, k, v = (torch.randn(2, s, h, 64, dtype=torch.bfloat16) for s, h in ((70, 4), (150, 2), (150, 2)))
+        most = tandem.score_amplitude(64)
+        for quantize, forward in ((tandem.quantize, tandem.forward), (tandem_torch.quantize, tandem_torch.attention_eight_bit)):
+            errors, rotated = [], times(*quantize(q, hadamard=3, dtype="int8" if quantize is tandem.quantize else torch.int8,
+                                                  block=1), 1)
+            for options in ({}, {"block": 1, "best_scale": True}):
+                q8, qs = quantize(q, hadamard=3, amplitude=most, **options)
+                errors.append((times(q8, qs, options.get("block", 128)) - rotated).square().mean().item())
+            self.assertEqual(qs.shape, (2, 70, 4))
+            self.assertLess(errors[1], 0.93 * errors[0])
+            k8, ks = quantize(k, hadamard=3, amplitude=most)
+            v8, vs = quantize(v, by_column=True)
+            out = forward(q8, k8, v8, q_descale=qs, k_descale=ks, v_descale=vs, values_by_column=True, qk_amplitude=most)
+            # The matrix leaves q k^T as it is.
+            expected, _ = attention64(times(q8, qs, 1), times(k8, ks, 128), times(by_key(v8, 150), vs, 128),
+                                      torch.ones(70, 150).bool())
+            self.assertLess((out.double() - expected).square().mean().sqrt().item(), 0.005)
+        with self.assertRaisesRegex(tandem.TandemError, "best_scale is True, but out.dtype is int8"):
+            tandem.quantize(q, dtype="int8", best_scale=True)
+        with self.assertRaisesRegex(tandem.TandemError, "best_scale is True, but scale is given"):
+            tandem.quantize(q, scale=torch.ones(1, 1, 4), best_scale=True)
+
     def test_an_amplitude_that_is_told_changes_no_result_but_by_rounding(self):
         q, k, v = (torch.randn(1, 90, 2, 64, dtype=torch.bfloat16) for _ in range(3))
         most = tandem.score_amplitude(64)

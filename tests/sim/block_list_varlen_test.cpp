@@ -121,7 +121,9 @@ TEST(ListedVarlenPlan, RefusesBlocksThatTilesDoNotDivide) {
 /// By head dim.
 class ListedVarlenTails : public testing::TestWithParam<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(HeadDims, ListedVarlenTails, testing::Values(64, 128, 192, 256),
-                         [](const auto& head_dim) { return "d" + std::to_string(head_dim.param); });
+                         [](const auto& head_dim) {
+                           return std::string("d").append(std::to_string(head_dim.param));
+                         });
 
 // Behind a sequence's last key stand those of the next, and behind the last sequence's NaN.
 TEST_P(ListedVarlenTails, ReachNoOutput) {

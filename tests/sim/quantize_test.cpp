@@ -87,6 +87,18 @@ TEST(QuantizeOnHopper, NamesWhatTheKernelCannotDo) {
   EXPECT_THAT(message_of(c), HasSubstr("scale has shape [1, 3, 1, 1]"));
   c.scale_given = true;
   EXPECT_EQ(message_of(c), "");
+  c = base, c.best_scale = true;
+  EXPECT_THAT(
+      message_of(c),
+      HasSubstr("block is 128; the Hopper backend finds the best scale of each token; pass block = 1"));
+  c.scale = {true, 0, 2};
+  EXPECT_THAT(message_of(c), HasSubstr("scale has shape [1, 1, 2, 1]; the Hopper backend finds a scale for"));
+  c.scale = {true, 1, 2};
+  EXPECT_EQ(message_of(c), "");
+  c.scale.heads = 1;
+  EXPECT_THAT(message_of(c), HasSubstr("head and block of 1 token;"));
+  c = base, c.scale.block = 1;
+  EXPECT_THAT(message_of(c), HasSubstr("block is 1; the Hopper backend takes multiples of 128"));
   c = base, c.x.row_gap = 4;
   EXPECT_THAT(message_of(c), HasSubstr("x.stride"));
   c = base, c.out.row_gap = 8;

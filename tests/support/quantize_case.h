@@ -21,7 +21,8 @@ struct QuantizeCase {
   tandem_dtype to = TANDEM_E4M3;  ///< integers only by key
   ScaleCase scale = {true, 128, 1};
   bool scale_given = false, hadamard = false;
-  float amplitude = 448;  ///< a number of e4m3
+  bool best_scale = false;  ///< only of e4m3 by key
+  float amplitude = 448;    ///< a number of e4m3
   Layout x = {}, out = {};
   std::uint64_t seed = 1;       ///< of the values and of the signs
   std::int64_t rotary_dim = 0;  ///< 0: no rotary embedding; only by key
@@ -33,8 +34,11 @@ struct QuantizeCase {
 };
 
 std::ostream& operator<<(std::ostream& out, const QuantizeCase& c);
+/// Whether Hopper multiplies by WGMMA (quantize/variant.h).
+bool is_by_products(const QuantizeCase& c);
 
-/// What every backend can do: a scale for each entry, head and block of 128 tokens, or given ones.
+/// What every backend can do: a scale for each entry, head and block of 128 tokens, the best for each token,
+/// or given ones.
 QuantizeCase random_quantize_case(std::uint64_t seed);
 /// That of a kernel.
 QuantizeCase random_quantize_case(const quantize::QuantizeVariant& variant, std::uint64_t seed);
@@ -59,13 +63,18 @@ struct QuantizeTensors {
   HostTensor q_dot_k_shift;   ///< poisoned
 };
 
+/// Row [b, s, h] of x, multiplied by H diag(signs) / sqrt(d) as its definition says: H[i][j] =
+/// (-1)^popcount(i & j).
+std::vector<double> rotated_row(const QuantizeTensors& t, std::int64_t b, std::int64_t s, std::int64_t h);
+
 /// The arguments as callers of the C interface say them; the backend is left at its default. `rotary` is
 /// filled, and pointed to, where the problem has one.
 tandem_quantize_args to_c(const core::QuantizeProblem& problem, tandem_rotary* rotary = nullptr);
 
 /// Where outputs differ in any bit from `expected`, or cells outside of them were written; "" if nowhere.
 /// Where rows are only multiplied by the matrix, WGMMA adds up in another order: an element in a thousand may
-/// be its neighbour, and scales of integers may differ by a millionth.
+/// be its neighbour, and scales of integers may differ by a millionth. A best scale may be another one
+/// whose squared error is 2 % larger, one in fifty whose is more.
 std::string quantize_failure(const QuantizeTensors& after, const QuantizeTensors& expected);
 
 }  // namespace tandem::test

@@ -216,7 +216,7 @@ def decode(q, k_cache, v_cache, lengths, *, k_new=None, v_new=None, page_table=N
 
 
 def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, dtype=torch.float8_e4m3fn, terms=1, rotary=None,
-             rotary_interleaved=False, first_positions=None, amplitude=0.0, shift=None, k_shift=None):
+             rotary_interleaved=False, first_positions=None, amplitude=0.0, shift=None, k_shift=None, best_scale=False):
     """x in 8 bits and its scales as an operator: arguments and results are those of tandem.quantize. Has no
     gradient."""
     cos, sin = (None, None) if rotary is None else as_tables(rotary)
@@ -224,7 +224,7 @@ def quantize(x, *, by_column=False, block=128, scale=None, hadamard=None, dtype=
     hadamard = None if hadamard is None else as_int64("hadamard", hadamard)
     integers = _dtype_of(dtype, EIGHT_BITS) == torch.int8
     options = (by_column, block, hadamard, integers, terms, cos, sin, rotary_interleaved, first_positions,
-               as_number("amplitude", amplitude), shift)
+               as_number("amplitude", amplitude), shift, bool(best_scale))
     if k_shift is not None:
         out, found, dots = torch.ops.tandem.quantize_queries(x, scale, k_shift, *options)
         return out, found if scale is None else scale, dots

@@ -93,7 +93,7 @@ _define("decode_append", "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Ten
         f"{LATER}) -> (Tensor, Tensor)")
 QUANTISED = ("bool by_column, SymInt block, int? hadamard, bool integers=False, int terms=1, Tensor? cos=None, "
              "Tensor? sin=None, bool interleaved=False, Tensor? first_positions=None, "
-             "float amplitude=0.0, Tensor? shift=None")
+             "float amplitude=0.0, Tensor? shift=None, bool best_scale=False")
 _define("quantize", f"(Tensor x, {QUANTISED}) -> (Tensor, Tensor)")
 _define("quantize_by", f"(Tensor x, Tensor scale, {QUANTISED}) -> Tensor")
 _define("quantize_queries", f"(Tensor x, Tensor? scale, Tensor k_shift, {QUANTISED}) -> (Tensor, Tensor, Tensor)")
@@ -231,12 +231,13 @@ def _decode_append(q, k_cache, v_cache, k_new, v_new, *rest):
 
 def _quantize(x, by_column, block, hadamard, *finer, scale=None, k_shift=None):
     # Those at the end that have their default do not come.
-    defaults = (False, 1, None, None, False, None, 0.0, None)
-    integers, terms, cos, sin, interleaved, first_positions, amplitude, shift = (*finer, *defaults[len(finer):])
+    defaults = (False, 1, None, None, False, None, 0.0, None, False)
+    integers, terms, cos, sin, interleaved, first_positions, amplitude, shift, best = (*finer, *defaults[len(finer):])
     return tandem.quantize(rows_contiguous(x), scale=scale, by_column=by_column, block=block, hadamard=hadamard,
                            dtype="int8" if integers else "float8_e4m3fn", terms=terms,
                            rotary=None if cos is None else (cos, sin), rotary_interleaved=interleaved,
-                           first_positions=first_positions, amplitude=amplitude, shift=shift, k_shift=k_shift)
+                           first_positions=first_positions, amplitude=amplitude, shift=shift, k_shift=k_shift,
+                           best_scale=best)
 
 
 def _quantize_by(x, scale, *options):
