@@ -66,14 +66,19 @@ constexpr double launch_us = 4.09, partial_us = 0.50;
 /// Less of it where blocks know their streams: lengths are not added up; and where their first keys are on
 /// their way meanwhile.
 constexpr double known_stream_us = 0.97, known_keys_us = 0.67;
-/// The same of short steps (is_short), by how many thread blocks a multiprocessor has: of blocks with whole
-/// streams, and with parts; and more of whole ones where at most half of the multiprocessors have one. Fitted
-/// to 285 steps (docs/performance/decode.md, How blocks fall), as is all that asks is_short.
+/// More of a step whose blocks do not know their streams: of each length beyond so many that launch_us has.
+constexpr double length_us = 0.013;
+constexpr std::int64_t usual_lengths = 64;
+/// Less where blocks do, of short steps (is_short), by how many thread blocks a multiprocessor has: of blocks
+/// with whole streams, and with parts; and more of whole ones where at most half of the multiprocessors have
+/// one. Fitted to 285 steps (docs/performance/decode.md, How blocks fall), as is all that asks is_short. Of
+/// whole ones in tiles of 16 rows nothing, fitted to 30 more.
 struct Known {
   double whole_us, part_us;
 };
 constexpr std::array known_short_streams{Known{2.5, 1.3}, Known{1.6, 2.15}, Known{0.7, 1.95}};
 constexpr double known_few_us = 0.6;
+constexpr int narrowest_rows = 8;
 /// From memory, of two neighbouring multiprocessors with one thread block each: some are neighbours once more
 /// than half have one.
 constexpr double neighbours_rate = 80e3;
@@ -95,7 +100,7 @@ constexpr double own_launch_us = 2.0, own_stream_us = 3.6, own_rate = 5.0e6;
 /// Such bytes where the second round is the last one, of short steps (is_short) by two blocks: not all read
 /// then. Three have hardly a second round where that was measured.
 constexpr double own_second_rate = 4.2e6;
-/// It pays from about one round on, and for streams of more than a block of keys.
+/// It pays from about one round on.
 constexpr double fewest_own_rounds = 0.9;
 /// More of a stream that is listed, beside other work: its entry has to come, and its last block is part
 /// full.
@@ -297,7 +302,7 @@ bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& vari
          variant.resident > 1 && problem.split_size == 0 &&
          streams_of(problem, variant) == problem.kv_heads() &&
          rounds_of_streams(problem, variant) >= (is_short(problem, variant) ? 1 : fewest_own_rounds) &&
-         problem.capacity() > variant.block_n && problem.capacity() <= most_known(problem, variant, 1);
+         problem.capacity() <= most_known(problem, variant, 1);
 }
 
 /// What the step takes then. Thread blocks of a multiprocessor wait for memory, or each for itself.
@@ -320,6 +325,7 @@ double known_us(const DecodeProblem& problem, const DecodeVariant& variant, std:
   if (!is_short(problem, variant)) return known_stream_us + (parts == 1 ? known_keys_us : 0);
   const Known& known = known_short_streams.at(static_cast<std::size_t>(variant.resident - 1));
   if (parts > 1) return known.part_us;
+  if (variant.query_rows > narrowest_rows) return 0;
   const bool few = 2 * all_streams(problem, variant) <= core::hopper_sm_count;
   return known.whole_us + (few ? known_few_us : 0);
 }
@@ -336,10 +342,12 @@ double unevenness_of(const DecodeProblem& problem, const DecodeVariant& variant)
 }  // namespace
 
 bool is_short(const DecodeProblem& problem, const DecodeVariant& variant) {
-  constexpr int narrowest = 8, widest_head = 128;
-  return variant.algorithm == Algorithm::shared_p && variant.query_rows == narrowest &&
-         variant.head_dim <= widest_head && streams_of(problem, variant) == problem.kv_heads() &&
-         problem.batch() > 1 && problem.capacity() <= most_known(problem, variant, 1) &&
+  constexpr int widest_head = 128;
+  const bool narrow = variant.query_rows == narrowest_rows ||
+                      (variant.resident == 3 && variant.query_rows == 2 * narrowest_rows);
+  return variant.algorithm == Algorithm::shared_p && narrow && variant.head_dim <= widest_head &&
+         streams_of(problem, variant) == problem.kv_heads() && problem.batch() > 1 &&
+         problem.capacity() <= most_known(problem, variant, 1) &&
          3 * all_streams(problem, variant) >= core::hopper_sm_count;
 }
 
@@ -365,7 +373,10 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
   const double us = launch_us + (variant.resident > 2 ? thirds_us : 0) +
                     price.stream_us * cut.streams_begun() + share_us(cut, reading, variant.resident);
   const std::int64_t parts = known_parts(problem, variant, grid, share);
-  if (parts == 0) return us + merging_us(variant, cut);
+  if (parts == 0) {
+    const std::int64_t lengths = std::max<std::int64_t>(0, problem.batch() - usual_lengths);
+    return us + merging_us(variant, cut) + length_us * static_cast<double>(lengths);
+  }
   const double less_us = known_us(problem, variant, parts);
   if (parts > 1) return us + merging_us(variant, cut) - less_us;
   return (us - less_us) * unevenness_of(problem, variant);
@@ -391,7 +402,8 @@ EvenShare best_share(const DecodeProblem& problem, const DecodeVariant& variant,
   const std::int64_t in_turn = streams_in_turn(problem, variant, grid.usual);
   double least = step_us(problem, variant, grid, best);
   const auto consider = [&](const EvenShare& share) {
-    if (share.units < usual || (share.units == usual && !share.ends_with_streams)) return;
+    const bool is_usual = share.units == usual && !share.ends_with_streams && !share.of_own_blocks;
+    if (share.units < usual || is_usual) return;
     const double us = step_us(problem, variant, grid, share);
     if (us < least) best = share, least = us;
   };

@@ -16,8 +16,9 @@ struct EvenShare {
   bool of_own_blocks = false;
 };
 
-/// Whether the step is of those that were measured again: of narrow tiles, one for each stream, of which at
-/// least a third of the multiprocessors have one, and of so few keys that blocks may know them.
+/// Whether the step is of those that were measured again: of tiles of 8 rows, by three blocks also of 16, one
+/// for each stream, of which at least a third of the multiprocessors have one, and of so few keys that blocks
+/// may know them.
 bool is_short(const core::DecodeProblem& problem, const DecodeVariant& variant);
 
 /// In how many parts each stream is cut where with such shares every block has a part that it knows without

@@ -66,8 +66,16 @@ constexpr double alone = 0.72;
 bool is_alone(const ForwardVariant& variant, double rounds) {
   return variant.resident() > 1 && rounds <= 0.5;
 }
-/// Tiles of few rows wait for keys and values whose rows are no whole lines of L2.
-constexpr double padded_rows = 1.1;
+/// Tiles of few rows wait for keys and values whose rows are no whole lines of L2, longer where they are no
+/// whole sectors of 32 bytes.
+constexpr double padded_rows = 1.1, odd_rows = 1.3;
+/// Of memory's time, what shows beside products where both consumers wait for the same block of keys: they
+/// take no turns, and no other block of the multiprocessor multiplies meanwhile. Measured at head dim 128 on
+/// full chips (docs/performance/forward.md, Keys that come from memory).
+constexpr double exposed_memory = 0.25;
+bool exposes_memory(const ForwardVariant& variant) {
+  return variant.head_dim == 128 && variant.turn == TurnPolicy::free && variant.resident() == 1;
+}
 /// Where L2 does not hold the keys and values of the heads that run together, tiles of few rows fetch them
 /// too often.
 constexpr double beyond_l2 = 1.6, l2_bytes = 40e6;
@@ -112,7 +120,10 @@ BlockCounts count_blocks(const ForwardProblem& p, const ForwardVariant& variant,
 
 /// Of a tile with few rows: how much longer a block of keys takes.
 double fetching_rows(const ForwardProblem& p, const ForwardVariant& variant) {
-  return p.head_dim() < variant.head_dim ? padded_rows : 1;
+  constexpr std::int64_t sector = 32;
+  if (p.head_dim() == variant.head_dim) return 1;
+  return p.head_dim() * static_cast<std::int64_t>(core::size_of(p.dtype())) % sector == 0 ? padded_rows
+                                                                                          : odd_rows;
 }
 
 double bytes_of(const ForwardProblem& p) {
@@ -181,7 +192,9 @@ CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& 
 }  // namespace
 
 CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
-  return estimate_with(problem, variant, sm_count, 1);
+  CostEstimate cost = estimate_with(problem, variant, sm_count, 1);
+  if (exposes_memory(variant) && cost.rounds > 1) cost.compute_us += exposed_memory * cost.memory_us;
+  return cost;
 }
 
 CostEstimate estimate_to_choose(const ForwardProblem& problem, const ForwardVariant& variant) {

@@ -300,10 +300,10 @@ TEST_F(HopperDecode, RaggedBatchesMatchTheOracle) {
 }
 
 // Each has a block of its own there, of which some begin when others end: of tiles of 8, 16 and 32 rows, with
-// two and three blocks of a multiprocessor.
+// two and three blocks of a multiprocessor; and of one block of keys.
 TEST_F(HopperDecode, MoreStreamsThanThereIsRoomForMatchTheOracle) {
   struct Step {
-    std::int64_t head_dim, group, q_len, batch;
+    std::int64_t head_dim, group, q_len, batch, capacity = 320;
   };
   for (const Step& step : {Step{64, 1, 1, 60},
                            {64, 4, 4, 60},
@@ -312,13 +312,16 @@ TEST_F(HopperDecode, MoreStreamsThanThereIsRoomForMatchTheOracle) {
                            {128, 5, 2, 41},
                            {128, 8, 4, 41},
                            {256, 1, 1, 41},
-                           {40, 1, 1, 83}}) {
+                           {40, 1, 1, 83},
+                           {64, 8, 1, 83, 100},
+                           {64, 12, 1, 83, 90},
+                           {128, 12, 1, 61, 64}}) {
     DecodeCase c{.q_len = step.q_len, .q_heads = 8 * step.group, .kv_heads = 8, .head_dim = step.head_dim};
-    c.capacity = 320, c.page_size = step.head_dim % 128 == 0 ? 64 : 0, c.new_len = step.q_len;
+    c.capacity = step.capacity, c.page_size = step.head_dim % 128 == 0 ? 64 : 0, c.new_len = step.q_len;
     c.mask = core::Mask::causal();
     c.lengths.clear();
     for (std::int64_t b = 0; b < step.batch; ++b)
-      c.lengths.push_back(static_cast<std::int32_t>(b % 9 == 4 ? 0 : 37 * b % 310));
+      c.lengths.push_back(static_cast<std::int32_t>(b % 9 == 4 ? 0 : 37 * b % (step.capacity - 10)));
     const core::DecodeProblem problem = DecodeTensors(c).problem();
     const DecodeVariant& variant = *decode::choose_variant(problem);
     const int blocks = decode::make_record(problem, variant, core::hopper_sm_count, nullptr).blocks;

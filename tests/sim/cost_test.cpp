@@ -142,6 +142,31 @@ TEST(Route, FewQueriesOnLongKeysGoThroughDecode) {
   }
 }
 
+/// bench/results/h200/2026-11-29/forward-tiles.csv: keys that come from memory, and rows that are no whole
+/// sectors of L2.
+TEST(ChooseVariant, TakesTheTilesThatMeasuredFastest) {
+  struct Choice {
+    std::array<std::int64_t, 6> sizes;
+    core::Mask mask;
+    int block_m, block_n;
+  };
+  for (const Choice& choice :
+       {Choice{{32, 20, 20, 112, 11887, 112}, core::Mask::full(), 128, 128},   // 992 us; 1110
+        Choice{{8, 16, 16, 512, 8192, 128}, core::Mask::full(), 128, 128},     // 443; 489
+        Choice{{32, 16, 4, 128, 16384, 128}, core::Mask::full(), 128, 128},    // 892; 968
+        Choice{{2, 40, 8, 5000, 5000, 128}, core::Mask::full(), 128, 160},     // 1635; 1674
+        Choice{{48, 8, 8, 4049, 786, 128}, core::Mask::full(), 128, 160},      // 1148; 1245
+        Choice{{64, 28, 28, 642, 1062, 120}, core::Mask::causal(), 128, 128},  // 1123; 1489
+        Choice{{64, 16, 16, 642, 1062, 168}, core::Mask::causal(), 128, 96},   // 948; 1231
+        Choice{{64, 24, 24, 304, 540, 128}, core::Mask::full(), 64, 64}}) {    // 329; 343
+    ForwardCase c = grouped(choice.sizes);
+    c.mask = choice.mask;
+    const ForwardVariant& variant = *forward::choose_variant(shapes_of(c));
+    EXPECT_EQ(variant.block_m, choice.block_m) << c;
+    EXPECT_EQ(variant.block_n, choice.block_n) << c;
+  }
+}
+
 /// Several tiles of a step read the same keys, which took 1.2 to 2 times as long as other ways
 /// (docs/performance/forward.md).
 TEST(Route, RowsOfSeveralTilesOfAHeadGoThroughDecodeOnlyWhereThatIsFarAhead) {

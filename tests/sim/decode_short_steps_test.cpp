@@ -9,8 +9,8 @@ namespace {
 
 constexpr int multiprocessors = 132;
 
-/// A step, and what was fastest, mostly by at least 7 %: bench/results/h200/2026-11-29/decode-placement.csv.
-/// The last one has prices of before.
+/// A step, and what was fastest, mostly by at least 7 %: bench/results/h200/2026-11-29/decode-placement.csv;
+/// of 9 and 16 rows decode-own-blocks.csv. The last one has prices of before.
 struct ShortStep {
   std::int64_t head_dim, batch, kv_heads, group, keys;
   int resident, parts;  ///< blocks of a multiprocessor; parts of a stream
@@ -33,6 +33,9 @@ TEST(DecodeShortSteps, AreTakenByTheBlocksAndPartsThatMeasuredFastest) {
                                 {128, 20, 8, 1, 645, 3, 2},          // 18.3; 21.0
                                 {128, 22, 8, 6, 1153, 3, 2},         // 30.5; 34.5
                                 {128, 10, 24, 1, 438, 2, 1},         // 15.9; by three blocks more
+                                {64, 34, 4, 9, 855, 3, 1},           // 12.3; by two blocks 14.6
+                                {64, 9, 16, 16, 1327, 3, 1},         // 17.3; 21.1
+                                {64, 35, 4, 9, 1628, 3, 1},          // 19.7; by one block 22.4
                                 {128, 3, 8, 6, 1217, 1, 5}}) {       // few streams: 9.0; by two blocks 9.5
     const core::DecodeProblem p = problem_of({.batch = step.batch,
                                               .group = step.group,
@@ -46,6 +49,34 @@ TEST(DecodeShortSteps, AreTakenByTheBlocksAndPartsThatMeasuredFastest) {
     EXPECT_EQ(v.resident, step.resident);
     EXPECT_TRUE(args.known_streams);
     EXPECT_EQ(args.known_parts.value(), step.parts);
+  }
+}
+
+/// More of them than there is room for, of a block of keys each. Blocks that share them add up all lengths
+/// first: bench/results/h200/2026-11-29/decode-own-blocks.csv.
+TEST(DecodeShortSteps, StreamsOfOneBlockOfKeysHaveThreadBlocksOfTheirOwn) {
+  for (const ShortStep& step : {ShortStep{64, 718, 1, 8, 32, 3, 1},  // 7.5 us; shared out 17.9
+                                {64, 1123, 1, 8, 74, 3, 1},          // 12.6; 26.5
+                                {64, 1191, 1, 1, 127, 3, 1},         // 14.8; 29.8
+                                {64, 454, 1, 8, 64, 3, 1},           // 7.0; 13.3
+                                {64, 682, 1, 9, 81, 3, 1},           // 10.4; 20.3
+                                {64, 467, 2, 9, 117, 3, 1},          // 14.6; 21.8
+                                {128, 487, 1, 12, 59, 2, 1},         // 11.0; 16.9
+                                {128, 1072, 1, 16, 27, 2, 1},        // 21.4; 32.9
+                                {128, 61, 8, 16, 126, 2, 1},         // two blocks of keys: 13.6; 16.7
+                                {128, 405, 1, 2, 112, 3, 1}}) {      // 10.5; 15.8
+    const core::DecodeProblem p = problem_of({.batch = step.batch,
+                                              .group = step.group,
+                                              .kv_heads = step.kv_heads,
+                                              .head_dim = step.head_dim,
+                                              .capacity = step.keys});
+    const decode::DecodeVariant& v = *decode::choose_variant(p);
+    const auto record = decode::make_record(p, v, multiprocessors, nullptr);
+    SCOPED_TRACE(testing::Message() << "d" << step.head_dim << " " << step.batch << " x " << step.kv_heads
+                                    << " heads, " << step.keys << " keys");
+    EXPECT_EQ(v.resident, step.resident);
+    EXPECT_EQ(record.blocks, step.batch * step.kv_heads);
+    EXPECT_EQ(record.arguments.known_parts.value(), step.parts);
   }
 }
 
