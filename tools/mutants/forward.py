@@ -306,4 +306,8 @@ MUTANTS = [
     Mutant("order: blocks of windows are thought to go onward", "index", "find_schedule",
            Edit("walks || variant.mask == MaskKind::band", "walks")),
     Mutant("order: the shortest tile of a head first", "index", "TileScheduler::head_by_head", Edit("0, true", "0, false")),
+    # What dispatch compares
+    Mutant("cost: memory is hidden by any tile", "cost", "forward/cost/exposes_memory", Edit("variant.head_dim == 128", "false")),
+    Mutant("cost: rows of broken sectors come as fast", "cost", "forward/cost/fetching_rows", Edit(": odd_rows", ": padded_rows")),
+    Mutant("cost: memory shows on a chip that is not full", "cost", "forward/cost/estimate", Edit(" && cost.rounds > 1", "")),
 ]
