@@ -173,6 +173,50 @@ TEST(CppEightBit, GivenScalesAreReadAndFoundOnesWritten) {
   for (const float scale : x.scale) EXPECT_LE(scale, 0x1p-6f);
 }
 
+/// Of what elements stand for, each times the scale of its row or of its block, to what they were.
+double squared_error(const Quantised& x, const std::vector<float>& scale, bool of_rows) {
+  const auto row = static_cast<std::size_t>(shape.heads * shape.head_dim),
+             head = static_cast<std::size_t>(shape.head_dim), heads = static_cast<std::size_t>(shape.heads);
+  const auto length = static_cast<std::size_t>(shape.sequence), blocks = (length + 127) / 128;
+  double sum = 0;
+  for (std::size_t i = 0; i < x.bits.size(); ++i) {
+    const std::size_t token = i / row, own_head = i % row / head;
+    const std::size_t block = token / length * blocks + token % length / 128;
+    const float unit = scale[(of_rows ? token : block) * heads + own_head];
+    sum += std::pow(static_cast<double>(static_cast<float>(core::E4m3{x.bits[i].bits}) * unit - x.x[i]), 2);
+  }
+  return sum;
+}
+
+TEST(CppEightBit, EachQueryMayHaveItsBestScale) {
+  std::mt19937 random(11);
+  Quantised q(random, shape), k(random, shape), v(random, column_shape);
+  constexpr Shape row_scales{
+      .batch = shape.batch, .sequence = shape.sequence, .heads = shape.heads, .head_dim = 1};
+  std::vector<float> scale(count(row_scales), NAN), o(count(shape), NAN), expected(count(shape));
+  const auto q8 = Tensor<E4m3>::bshd(q.bits.data(), shape), k8 = Tensor<E4m3>::bshd(k.bits.data(), shape);
+  const auto v8 = Tensor<E4m3>::bshd(v.bits.data(), column_shape);
+  const auto q_scale = Tensor<float>::bshd(scale.data(), row_scales);
+  ASSERT_TRUE(attention_quantize(q.values(), q8, q.scales()));
+  const double of_blocks = squared_error(q, q.scale, false);
+  for (const Status& status :
+       {attention_quantize(q.values(), q8, q_scale, {.block = 1, .best_scale = true}),
+        attention_quantize(k.values(), k8, k.scales()),
+        attention_quantize(v.values(), v8, v.scales(), {.layout = TANDEM_VALUES_BY_COLUMN})})
+    ASSERT_TRUE(status) << status.message();
+  EXPECT_LT(squared_error(q, scale, true), 0.95 * of_blocks);
+
+  Scales scales = scales_of(q, k, v);
+  scales.q = Tensor<const float>(q_scale), scales.q_block = 1;
+  const ForwardOptions options{.backend = TANDEM_BACKEND_REFERENCE};
+  const Status status =
+      attention_forward(EightBitInputs{q8, k8, v8, scales}, Tensor<float>::bshd(o.data(), shape), options);
+  ASSERT_TRUE(status) << status.message();
+  ASSERT_TRUE(attention_forward(q.values(), k.values(), v.values(),
+                                Tensor<float>::bshd(expected.data(), shape), options));
+  EXPECT_LT(largest_difference(o, expected), 0.3);
+}
+
 TEST(CppEightBit, RotaryAndFirstPositionsReachTheLibrary) {
   std::mt19937 random(5);
   Quantised x(random, shape), expected(random, shape);
