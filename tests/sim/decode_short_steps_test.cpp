@@ -33,6 +33,7 @@ TEST(DecodeShortSteps, AreTakenByTheBlocksAndPartsThatMeasuredFastest) {
                                 {128, 20, 8, 1, 645, 3, 2},          // 18.3; 21.0
                                 {128, 22, 8, 6, 1153, 3, 2},         // 30.5; 34.5
                                 {128, 10, 24, 1, 438, 2, 1},         // 15.9; by three blocks more
+                                {64, 148, 1, 16, 221, 2, 1},         // 6.3; by three blocks 6.9
                                 {64, 34, 4, 9, 855, 3, 1},           // 12.3; by two blocks 14.6
                                 {64, 9, 16, 16, 1327, 3, 1},         // 17.3; 21.1
                                 {64, 35, 4, 9, 1628, 3, 1},          // 19.7; by one block 22.4
