@@ -147,19 +147,15 @@ Exit run_quantize(const QuantizeOptions& options) {
     // Keys are read first, since queries need their mean.
     HostTensor k = read_as(file, name_in_layer(options.names.k, layers[i]), options);
     const HostTensor k_mean = options.means ? means(k) : HostTensor();
-    for (const std::string* pattern : {&options.names.q, &options.names.k, &options.names.v}) {
+    for (const auto& [part, pattern] :
+         {std::pair{Part::q, &options.names.q}, {Part::k, &options.names.k}, {Part::v, &options.names.v}}) {
       const std::string name = name_in_layer(*pattern, layers[i]);
       progress.show(i, name);
-      const bool is_value = pattern == &options.names.v, is_query = pattern == &options.names.q;
-      const HostTensor x = is_value || is_query ? read_as(file, name, options) : std::move(k);
+      const HostTensor x = part == Part::k ? std::move(k) : read_as(file, name, options);
       Shifts shifts;
-      if (is_query) shifts.of_keys = k_mean;
-      if (options.means && !is_query) shifts.own = is_value ? means(x) : k_mean;
-      Quantised result = quantised(name, x,
-                                   is_query   ? Part::q
-                                   : is_value ? Part::v
-                                              : Part::k,
-                                   shifts, options);
+      if (part == Part::q) shifts.of_keys = k_mean;
+      if (options.means && part != Part::q) shifts.own = part == Part::v ? means(x) : k_mean;
+      Quantised result = quantised(name, x, part, shifts, options);
       const auto [b, s, h, d] = x.shape;
       const auto number = [](std::int64_t n) { return std::to_string(n); };
       table.add({name, number(b) + "x" + number(s) + "x" + number(h) + "x" + number(d),

@@ -16,6 +16,23 @@ struct ShortStep {
   int resident, parts;  ///< blocks of a multiprocessor; parts of a stream
 };
 
+/// Expects them of dispatch, and returns how many thread blocks the step has.
+int expect_taken(const ShortStep& step) {
+  SCOPED_TRACE(testing::Message() << "d" << step.head_dim << " " << step.batch << " x " << step.kv_heads
+                                  << " heads, " << step.keys << " keys");
+  const core::DecodeProblem p = problem_of({.batch = step.batch,
+                                            .group = step.group,
+                                            .kv_heads = step.kv_heads,
+                                            .head_dim = step.head_dim,
+                                            .capacity = step.keys});
+  const decode::DecodeVariant& v = *decode::choose_variant(p);
+  const auto record = decode::make_record(p, v, multiprocessors, nullptr);
+  EXPECT_EQ(v.resident, step.resident);
+  EXPECT_TRUE(record.arguments.known_streams);
+  EXPECT_EQ(record.arguments.known_parts.value(), step.parts);
+  return record.blocks;
+}
+
 TEST(DecodeShortSteps, AreTakenByTheBlocksAndPartsThatMeasuredFastest) {
   for (const ShortStep& step : {ShortStep{64, 3, 16, 1, 744, 1, 1},  // 6.8 us; before 7.7
                                 {64, 7, 8, 1, 827, 2, 4},            // 7.4; 8.0
@@ -38,18 +55,7 @@ TEST(DecodeShortSteps, AreTakenByTheBlocksAndPartsThatMeasuredFastest) {
                                 {64, 9, 16, 16, 1327, 3, 1},         // 17.3; 21.1
                                 {64, 35, 4, 9, 1628, 3, 1},          // 19.7; by one block 22.4
                                 {128, 3, 8, 6, 1217, 1, 5}}) {       // few streams: 9.0; by two blocks 9.5
-    const core::DecodeProblem p = problem_of({.batch = step.batch,
-                                              .group = step.group,
-                                              .kv_heads = step.kv_heads,
-                                              .head_dim = step.head_dim,
-                                              .capacity = step.keys});
-    const decode::DecodeVariant& v = *decode::choose_variant(p);
-    const auto args = decode::make_record(p, v, multiprocessors, nullptr).arguments;
-    SCOPED_TRACE(testing::Message() << "d" << step.head_dim << " " << step.batch << " x " << step.kv_heads
-                                    << " heads, " << step.keys << " keys");
-    EXPECT_EQ(v.resident, step.resident);
-    EXPECT_TRUE(args.known_streams);
-    EXPECT_EQ(args.known_parts.value(), step.parts);
+    expect_taken(step);
   }
 }
 
@@ -66,18 +72,7 @@ TEST(DecodeShortSteps, StreamsOfOneBlockOfKeysHaveThreadBlocksOfTheirOwn) {
                                 {128, 1072, 1, 16, 27, 2, 1},        // 21.4; 32.9
                                 {128, 61, 8, 16, 126, 2, 1},         // two blocks of keys: 13.6; 16.7
                                 {128, 405, 1, 2, 112, 3, 1}}) {      // 10.5; 15.8
-    const core::DecodeProblem p = problem_of({.batch = step.batch,
-                                              .group = step.group,
-                                              .kv_heads = step.kv_heads,
-                                              .head_dim = step.head_dim,
-                                              .capacity = step.keys});
-    const decode::DecodeVariant& v = *decode::choose_variant(p);
-    const auto record = decode::make_record(p, v, multiprocessors, nullptr);
-    SCOPED_TRACE(testing::Message() << "d" << step.head_dim << " " << step.batch << " x " << step.kv_heads
-                                    << " heads, " << step.keys << " keys");
-    EXPECT_EQ(v.resident, step.resident);
-    EXPECT_EQ(record.blocks, step.batch * step.kv_heads);
-    EXPECT_EQ(record.arguments.known_parts.value(), step.parts);
+    EXPECT_EQ(expect_taken(step), step.batch * step.kv_heads);
   }
 }
 
