@@ -71,13 +71,13 @@ constexpr double length_us = 0.013;
 constexpr std::int64_t usual_lengths = 64;
 /// Less where blocks do, of short steps (is_short), by how many thread blocks a multiprocessor has: of blocks
 /// with whole streams, and with parts; and more of whole ones where at most half of the multiprocessors have
-/// one. Fitted to 285 steps (docs/performance/decode.md, How blocks fall), as is all that asks is_short. Of
-/// whole ones in tiles of 16 rows nothing, fitted to 30 more.
+/// one. Fitted to 285 steps (docs/performance/decode.md, How blocks fall), as is all that asks is_short; of
+/// tiles of 16 rows, which three blocks have, to 30 more.
 struct Known {
-  double whole_us, part_us;
+  double whole_us, part_us, few_us;
 };
-constexpr std::array known_short_streams{Known{2.5, 1.3}, Known{1.6, 2.15}, Known{0.7, 1.95}};
-constexpr double known_few_us = 0.6;
+constexpr std::array known_short_streams{Known{2.5, 1.3, 0.6}, Known{1.6, 2.15, 0.6}, Known{0.7, 1.95, 0.6}};
+constexpr Known known_wider_streams{0, 1.95, 0};
 constexpr int narrowest_rows = 8;
 /// From memory, of two neighbouring multiprocessors with one thread block each: some are neighbours once more
 /// than half have one.
@@ -91,6 +91,9 @@ constexpr double thirds_of_few = 0.77, thirds_uneven = 1.08;
 constexpr std::int64_t most_known_keys = 1024;
 /// The same of a whole stream, in bytes of keys and values: as long as those of 1280 keys of head dim 128.
 constexpr std::int64_t most_known_bytes = 640 * 1024;
+/// Of parts where nine tenths of all thread blocks have one: at head dim 64, by three of a multiprocessor; at
+/// 128, by two or three (docs/performance/decode.md, Parts that fill the chip).
+constexpr double full_parts_64 = 0.94, full_parts_128 = 0.91;
 /// What it takes to begin where multiprocessors have three thread blocks.
 constexpr double thirds_us = 0.3;
 /// Of blocks with a stream of their own, more than there is room for, fitted to steps that were measured so
@@ -305,17 +308,18 @@ bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& vari
          problem.capacity() <= most_known(problem, variant, 1);
 }
 
-/// What the step takes then. Thread blocks of a multiprocessor wait for memory, or each for itself.
+/// What the step takes then. Thread blocks of a multiprocessor wait for memory together, or each for what it
+/// reads alone.
 double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant) {
-  const TilePrice price = price_of(variant);
+  const Reading reading = reading_of(problem, variant, price_of(variant).block_us);
   const double keys = static_cast<double>(problem.capacity()) / static_cast<double>(variant.block_n),
-               bytes = keys * reading_of(problem, variant, price.block_us).bytes;
+               bytes = keys * reading.bytes;
   const double rounds = std::ceil(rounds_of_streams(problem, variant));
   const bool second_is_last = variant.resident == 2 && rounds == 2 && is_short(problem, variant);
   const double rate = second_is_last ? own_second_rate : own_rate;
   const double memory_us = static_cast<double>(all_streams(problem, variant)) * bytes / rate;
-  const double stream_us =
-      own_stream_us + static_cast<double>(units_of_stream(problem, variant)) * price.block_us;
+  const double block_us = std::max(reading.block_us, reading.stream_us);
+  const double stream_us = own_stream_us + static_cast<double>(units_of_stream(problem, variant)) * block_us;
   const auto cube = [](double x) { return x * x * x; };
   return own_launch_us + std::cbrt(cube(memory_us) + cube(rounds * stream_us));
 }
@@ -323,11 +327,12 @@ double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant)
 /// What a step takes less, where blocks know their streams.
 double known_us(const DecodeProblem& problem, const DecodeVariant& variant, std::int64_t parts) {
   if (!is_short(problem, variant)) return known_stream_us + (parts == 1 ? known_keys_us : 0);
-  const Known& known = known_short_streams.at(static_cast<std::size_t>(variant.resident - 1));
+  const Known& known = variant.query_rows > narrowest_rows
+                           ? known_wider_streams
+                           : known_short_streams.at(static_cast<std::size_t>(variant.resident - 1));
   if (parts > 1) return known.part_us;
-  if (variant.query_rows > narrowest_rows) return 0;
   const bool few = 2 * all_streams(problem, variant) <= core::hopper_sm_count;
-  return known.whole_us + (few ? known_few_us : 0);
+  return known.whole_us + (few ? known.few_us : 0);
 }
 
 /// How much longer whole streams that blocks know take, by how they fall upon multiprocessors.
@@ -337,6 +342,13 @@ double unevenness_of(const DecodeProblem& problem, const DecodeVariant& variant)
   if (variant.resident < 3 || streams <= chip || !is_short(problem, variant)) return 1;
   if (100 * streams <= 118 * chip) return thirds_of_few;
   return 2 * streams > 3 * chip && streams <= 2 * chip ? thirds_uneven : 1;
+}
+
+/// How much less long parts read where they leave no thread block without one.
+double fullness_of(const DecodeVariant& variant, const Cut& cut) {
+  if (10 * cut.blocks < 9 * core::hopper_sm_count * variant.resident) return 1;
+  if (variant.head_dim == 64 && variant.resident > 2) return full_parts_64;
+  return variant.head_dim == 128 && variant.resident > 1 ? full_parts_128 : 1;
 }
 
 }  // namespace
@@ -370,9 +382,10 @@ double step_us(const DecodeProblem& problem, const DecodeVariant& variant, const
   const Cut cut = cut_of(problem, variant, grid.usual, share);
   const TilePrice price = price_of(variant);
   const Reading reading = reading_of(problem, variant, price.block_us);
-  const double us = launch_us + (variant.resident > 2 ? thirds_us : 0) +
-                    price.stream_us * cut.streams_begun() + share_us(cut, reading, variant.resident);
   const std::int64_t parts = known_parts(problem, variant, grid, share);
+  const double us = launch_us + (variant.resident > 2 ? thirds_us : 0) +
+                    price.stream_us * cut.streams_begun() +
+                    share_us(cut, reading, variant.resident) * (parts > 1 ? fullness_of(variant, cut) : 1);
   if (parts == 0) {
     const std::int64_t lengths = std::max<std::int64_t>(0, problem.batch() - usual_lengths);
     return us + merging_us(variant, cut) + length_us * static_cast<double>(lengths);

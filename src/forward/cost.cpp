@@ -69,13 +69,6 @@ bool is_alone(const ForwardVariant& variant, double rounds) {
 /// Tiles of few rows wait for keys and values whose rows are no whole lines of L2, longer where they are no
 /// whole sectors of 32 bytes.
 constexpr double padded_rows = 1.1, odd_rows = 1.3;
-/// Of memory's time, what shows beside products where both consumers wait for the same block of keys: they
-/// take no turns, and no other block of the multiprocessor multiplies meanwhile. Measured at head dim 128 on
-/// full chips (docs/performance/forward.md, Keys that come from memory).
-constexpr double exposed_memory = 0.25;
-bool exposes_memory(const ForwardVariant& variant) {
-  return variant.head_dim == 128 && variant.turn == TurnPolicy::free && variant.resident() == 1;
-}
 /// Where L2 does not hold the keys and values of the heads that run together, tiles of few rows fetch them
 /// too often.
 constexpr double beyond_l2 = 1.6, l2_bytes = 40e6;
@@ -193,7 +186,7 @@ CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& 
 
 CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
   CostEstimate cost = estimate_with(problem, variant, sm_count, 1);
-  if (exposes_memory(variant) && cost.rounds > 1) cost.compute_us += exposed_memory * cost.memory_us;
+  if (cost.rounds > 1) cost.compute_us += 1e-2 * price_of(variant).exposed_memory * cost.memory_us;
   return cost;
 }
 

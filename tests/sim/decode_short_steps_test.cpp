@@ -10,7 +10,7 @@ namespace {
 constexpr int multiprocessors = 132;
 
 /// A step, and what was fastest, mostly by at least 7 %: bench/results/h200/2026-11-29/decode-placement.csv;
-/// of 9 and 16 rows decode-own-blocks.csv. The last one has prices of before.
+/// of 9 and 16 rows decode-own-blocks.csv. Some have prices of before.
 struct ShortStep {
   std::int64_t head_dim, batch, kv_heads, group, keys;
   int resident, parts;  ///< blocks of a multiprocessor; parts of a stream
@@ -42,7 +42,9 @@ TEST(DecodeShortSteps, AreTakenByTheBlocksAndPartsThatMeasuredFastest) {
                                 {64, 23, 8, 4, 1579, 3, 2},          // 21.8; 24.7
                                 {128, 7, 8, 4, 733, 1, 1},           // 9.1; 10.1
                                 {128, 17, 4, 4, 448, 2, 1},          // 8.0; 9.2
-                                {128, 10, 8, 4, 532, 2, 1},          // 9.9; 11.0
+                                {128, 10, 8, 4, 532, 2, 3},          // 9.8; whole 9.9
+                                {128, 17, 16, 1, 277, 3, 1},         // 15.1; 16.1
+                                {128, 90, 4, 2, 672, 3, 1},          // 32.6; 35.7
                                 {128, 11, 8, 4, 1112, 2, 3},         // 16.1; 18.3
                                 {128, 12, 8, 4, 358, 1, 1},          // 8.0; by three blocks 8.5
                                 {128, 17, 8, 8, 448, 3, 1},          // 11.2; 14.1
@@ -55,6 +57,24 @@ TEST(DecodeShortSteps, AreTakenByTheBlocksAndPartsThatMeasuredFastest) {
                                 {64, 9, 16, 16, 1327, 3, 1},         // 17.3; 21.1
                                 {64, 35, 4, 9, 1628, 3, 1},          // 19.7; by one block 22.4
                                 {128, 3, 8, 6, 1217, 1, 5}}) {       // few streams: 9.0; by two blocks 9.5
+    expect_taken(step);
+  }
+}
+
+/// Few are left without one then: bench/results/h200/2026-11-29/decode-parts.csv.
+TEST(DecodeShortSteps, PartsThatFillTheChipAreTakenBySeveralBlocksOfAMultiprocessor) {
+  for (const ShortStep& step : {ShortStep{64, 16, 12, 1, 1881, 3, 2},  // 26.4 us; before 29.7
+                                {64, 24, 8, 2, 928, 3, 2},             // 15.6; 16.5
+                                {128, 10, 8, 1, 629, 2, 3},            // 10.6; 11.5
+                                {128, 6, 8, 1, 1870, 2, 5},            // 15.2; 17.2
+                                {128, 8, 8, 6, 2208, 2, 4},            // 21.5; 22.4
+                                {128, 8, 8, 4, 2919, 2, 4},            // 26.2; 27.5
+                                {128, 8, 4, 7, 4110, 2, 8},            // 20.8; 22.5
+                                {128, 3, 8, 2, 5831, 2, 11},           // 21.0; 23.1
+                                {128, 4, 24, 1, 1000, 3, 4},           // 15.6; 16.8
+                                {128, 6, 32, 1, 963, 3, 2},            // 26.4; 30.7
+                                {128, 3, 8, 8, 1214, 1, 5},            // short parts: 8.9; by two blocks 9.6
+                                {128, 3, 8, 6, 1870, 1, 5}}) {         // 10.8; 11.2
     expect_taken(step);
   }
 }
