@@ -119,6 +119,16 @@ std::int64_t all_streams(const DecodeProblem& problem, const DecodeVariant& vari
   return problem.batch() * streams_of(problem, variant);
 }
 
+/// Whether streams are as those of the steps that were measured again (cost.h), whatever their length.
+bool has_narrow_streams(const DecodeProblem& problem, const DecodeVariant& variant) {
+  constexpr int widest_head = 128;
+  const bool narrow = variant.query_rows == narrowest_rows ||
+                      (variant.resident == 3 && variant.query_rows == 2 * narrowest_rows);
+  return variant.algorithm == Algorithm::shared_p && narrow && variant.head_dim <= widest_head &&
+         streams_of(problem, variant) == problem.kv_heads() && problem.batch() > 1 &&
+         3 * all_streams(problem, variant) >= core::hopper_sm_count;
+}
+
 /// Of all sequences, that a team visits one after another.
 std::int64_t streams_in_turn(const DecodeProblem& problem, const DecodeVariant& variant,
                              const TeamShape& shape) {
@@ -354,13 +364,14 @@ double fullness_of(const DecodeVariant& variant, const Cut& cut) {
 }  // namespace
 
 bool is_short(const DecodeProblem& problem, const DecodeVariant& variant) {
-  constexpr int widest_head = 128;
-  const bool narrow = variant.query_rows == narrowest_rows ||
-                      (variant.resident == 3 && variant.query_rows == 2 * narrowest_rows);
-  return variant.algorithm == Algorithm::shared_p && narrow && variant.head_dim <= widest_head &&
-         streams_of(problem, variant) == problem.kv_heads() && problem.batch() > 1 &&
-         problem.capacity() <= most_known(problem, variant, 1) &&
-         3 * all_streams(problem, variant) >= core::hopper_sm_count;
+  return has_narrow_streams(problem, variant) && problem.capacity() <= most_known(problem, variant, 1);
+}
+
+bool has_short_parts(const DecodeProblem& problem, const DecodeVariant& variant) {
+  const std::int64_t parts = core::hopper_sm_count * variant.resident / all_streams(problem, variant);
+  if (!has_narrow_streams(problem, variant) || variant.query_rows > narrowest_rows || parts < 2) return false;
+  const std::int64_t longest = core::ceil_div(units_of_stream(problem, variant), parts);
+  return longest * variant.block_n <= most_known(problem, variant, parts);
 }
 
 std::int64_t known_parts(const DecodeProblem& problem, const DecodeVariant& variant, const GridShape& grid,

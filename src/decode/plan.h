@@ -23,7 +23,14 @@ const DecodeVariant* choose_variant(const core::DecodeProblem& problem);
 /// Microseconds of the step by the cost model (cost.h), with the shares that it would have on an H200.
 double estimated_us(const core::DecodeProblem& problem, const DecodeVariant& variant);
 
-/// Whether positions of all streams (core/stream_k.h) fit what counts them.
+/// Query rows of a key/value head.
+std::int64_t rows_of(const core::DecodeProblem& problem);
+/// Units of all sequences at their longest (core/stream_k.h), and positions with what streams cost besides:
+/// `overhead_of` of each, in units; of fixed splits, which all cost as much, nothing.
+std::int64_t most_units(const core::DecodeProblem& problem, const DecodeVariant& variant);
+std::int64_t most_positions(const core::DecodeProblem& problem, const DecodeVariant& variant);
+int overhead_of(const core::DecodeProblem& problem, const DecodeVariant& variant);
+/// Whether those positions fit what counts them.
 bool can_count_positions(const core::DecodeProblem& problem, const DecodeVariant& variant);
 
 /// Streams of each sequence: row tiles of all key/value heads.

@@ -80,6 +80,12 @@ struct Model {
     return found;
   }
 
+  /// Keys of it, where each stream is cut in so many.
+  std::int64_t longest_part(const DecodeVariant& v, std::int64_t parts) const {
+    const std::int64_t blocks = std::max<std::int64_t>(1, core::ceil_div(p.capacity(), v.block_n));
+    return core::ceil_div(blocks, parts) * v.block_n;
+  }
+
   /// With prices: of the tiles of which up to four have room for all rows, or 64, none costs less.
   void expect_chosen_by_price(const DecodeVariant& chosen) const {
     std::vector<DecodeVariant> all = kernels(false);
@@ -88,9 +94,11 @@ struct Model {
     const auto serves = [this](const DecodeVariant& v) {
       const bool is_for_short_streams = v.resident == 3 || (v.resident == 2 && v.stages == 1);
       const std::int64_t all = p.batch() * streams(v);
-      const bool is_short = !v.paired() && v.query_rows == 8 && streams(v) == p.kv_heads() && all >= 44 &&
-                            p.batch() > 1 && v.head_dim <= 128 && p.capacity() <= 163840 / v.head_dim;
-      if (is_for_short_streams && !is_short) {
+      const bool is_narrow = !v.paired() && v.query_rows == 8 && streams(v) == p.kv_heads() && all >= 44 &&
+                             p.batch() > 1 && v.head_dim <= 128;
+      const bool is_short = is_narrow && p.capacity() <= 163840 / v.head_dim;
+      const bool has_short_parts = is_narrow && all <= 198 && longest_part(v, 396 / all) <= 1024;
+      if (is_for_short_streams && !is_short && !has_short_parts) {
         if (all <= 132 || (v.stages == 1 && p.capacity() > 1024)) return false;
         if (v.resident == 3 && all >= 172 && all <= 264) return false;  // 1.3 to 2 for each multiprocessor
       }
