@@ -90,7 +90,10 @@ struct Consumer {
     tile::Chunk chunk[query_chunks];
   };
   /// Whether they are fetched while the work before is at work: where registers allow.
-  static constexpr bool fetches_ahead = query_chunks <= (V.paired() && V.head_dim == 64 ? 4 : 2) &&
+  static constexpr int most_ahead = V.paired() && V.head_dim == 64         ? 4
+                                    : V.resident == 3 && V.head_dim == 128 ? 1
+                                                                           : 2;
+  static constexpr bool fetches_ahead = query_chunks <= most_ahead &&
                                         !((V.eight_bit() || V.lists_queries()) && V.resident > 1) &&
                                         !V.narrows_tiles();
 

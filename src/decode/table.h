@@ -22,9 +22,8 @@ struct Recipe {
 
 /// Stages, by measurement: about 100 to 130 KB on their way to a multiprocessor are enough, and with more L2
 /// has less room for outputs (docs/decode.md). Short streams are mostly latency, which two or three
-/// blocks of a multiprocessor hide from one another (three of 16 rows at head dim 128 would spill). Registers
-/// limit query rows: O^T has head_dim / 2 of them for 64 rows, and the probabilities of register_p stay in
-/// registers beside it.
+/// blocks of a multiprocessor hide from one another. Registers limit query rows: O^T has head_dim / 2 of them
+/// for 64 rows, and the probabilities of register_p stay in registers beside it.
 template <int head_dim>
 constexpr auto recipes() {
   using enum Algorithm;
@@ -39,7 +38,7 @@ constexpr auto recipes() {
         Recipe{plain, 64, 128, 3},      Recipe{shared_p, 8, 128, 2},   Recipe{shared_p, 16, 128, 2},
         Recipe{shared_p, 32, 64, 3, 2}, Recipe{shared_p, 64, 128, 2},  Recipe{register_p, 8, 128, 3},
         Recipe{register_p, 16, 128, 3}, Recipe{register_p, 32, 64, 5}, Recipe{shared_p, 8, 64, 3, 2},
-        Recipe{shared_p, 16, 64, 3, 2}, Recipe{shared_p, 8, 64, 2, 3}};
+        Recipe{shared_p, 16, 64, 3, 2}, Recipe{shared_p, 8, 64, 2, 3}, Recipe{shared_p, 16, 64, 2, 3}};
   } else if constexpr (head_dim == 256) {
     return std::array{Recipe{plain, 64, 64, 2},      Recipe{shared_p, 8, 64, 2},
                       Recipe{shared_p, 16, 64, 2},   Recipe{shared_p, 32, 64, 3},
