@@ -100,8 +100,8 @@ constexpr double thirds_us = 0.3;
 /// (docs/performance/decode.md, More streams than blocks): of the launch; of a stream, besides its products;
 /// and bytes that all read in a microsecond.
 constexpr double own_launch_us = 2.0, own_stream_us = 3.6, own_rate = 5.0e6;
-/// Such bytes where the second round is the last one, by two blocks: not all read then. Three have hardly a
-/// second round where that was measured.
+/// Such bytes where the second round is the last one, by two blocks up to head dim 128: not all read then.
+/// Three have hardly a second round where that was measured.
 constexpr double own_second_rate = 4.0e6;
 /// It pays from about one round on.
 constexpr double fewest_own_rounds = 0.9;
@@ -325,7 +325,7 @@ double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant)
   const double keys = static_cast<double>(problem.capacity()) / static_cast<double>(variant.block_n),
                bytes = keys * reading.bytes;
   const double rounds = std::ceil(rounds_of_streams(problem, variant));
-  const bool second_is_last = variant.resident == 2 && rounds == 2;
+  const bool second_is_last = variant.resident == 2 && variant.head_dim <= 128 && rounds == 2;
   const double rate = second_is_last ? own_second_rate : own_rate;
   const double memory_us = static_cast<double>(all_streams(problem, variant)) * bytes / rate;
   const double block_us = std::max(reading.block_us, reading.stream_us);
