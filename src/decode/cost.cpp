@@ -100,8 +100,8 @@ constexpr double thirds_us = 0.3;
 /// (docs/performance/decode.md, More streams than blocks): of the launch; of a stream, besides its products;
 /// and bytes that all read in a microsecond.
 constexpr double own_launch_us = 2.0, own_stream_us = 3.6, own_rate = 5.0e6;
-/// Such bytes where the second round is the last one, by two blocks up to head dim 128: not all read then.
-/// Three have hardly a second round where that was measured.
+/// Such bytes where the second round is the last one, by two blocks: not all read then. Three have hardly a
+/// second round where that was measured.
 constexpr double own_second_rate = 4.0e6;
 /// It pays from about one round on.
 constexpr double fewest_own_rounds = 0.9;
@@ -318,17 +318,17 @@ bool may_have_own_blocks(const DecodeProblem& problem, const DecodeVariant& vari
          problem.capacity() <= most_known(problem, variant, 1);
 }
 
-/// What the step takes then. Thread blocks of a multiprocessor wait for memory together, or each for what it
-/// reads alone.
+/// What the step takes then. Thread blocks of a multiprocessor wait for memory together, or each for itself.
+/// Head dim 256 keeps its first prices: by those of the others its choices were 3 to 4 % slower.
 double own_blocks_us(const DecodeProblem& problem, const DecodeVariant& variant) {
   const Reading reading = reading_of(problem, variant, price_of(variant).block_us);
   const double keys = static_cast<double>(problem.capacity()) / static_cast<double>(variant.block_n),
                bytes = keys * reading.bytes;
   const double rounds = std::ceil(rounds_of_streams(problem, variant));
-  const bool second_is_last = variant.resident == 2 && variant.head_dim <= 128 && rounds == 2;
-  const double rate = second_is_last ? own_second_rate : own_rate;
+  const bool is_wide = variant.head_dim > 128, second_is_last = variant.resident == 2 && rounds == 2;
+  const double rate = second_is_last && !is_wide ? own_second_rate : own_rate;
   const double memory_us = static_cast<double>(all_streams(problem, variant)) * bytes / rate;
-  const double block_us = std::max(reading.block_us, reading.stream_us);
+  const double block_us = is_wide ? reading.block_us : std::max(reading.block_us, reading.stream_us);
   const double stream_us = own_stream_us + static_cast<double>(units_of_stream(problem, variant)) * block_us;
   const auto cube = [](double x) { return x * x * x; };
   return own_launch_us + std::cbrt(cube(memory_us) + cube(rounds * stream_us));

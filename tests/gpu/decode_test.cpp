@@ -309,7 +309,7 @@ TEST_F(HopperDecode, MoreStreamsThanThereIsRoomForMatchTheOracle) {
                            {64, 4, 4, 60},
                            {64, 5, 4, 41},
                            {128, 4, 1, 83},
-                           {128, 5, 2, 41},
+                           {128, 5, 2, 61},
                            {128, 8, 4, 41},
                            {256, 1, 1, 41},
                            {40, 1, 1, 83},
@@ -327,6 +327,25 @@ TEST_F(HopperDecode, MoreStreamsThanThereIsRoomForMatchTheOracle) {
     const int blocks = decode::make_record(problem, variant, core::hopper_sm_count, nullptr).blocks;
     EXPECT_EQ(blocks, 8 * step.batch) << c;
     EXPECT_GT(blocks, core::hopper_sm_count * variant.resident) << c;
+    expect_all_match({c});
+  }
+}
+
+// Of lengths that say otherwise than the capacity: some blocks have no keys, or those of a few.
+TEST_F(HopperDecode, PartsThatFillTheChipMatchTheOracle) {
+  struct Step {
+    std::int64_t head_dim, group, batch, capacity, parts;
+  };
+  for (const Step& step :
+       {Step{64, 5, 9, 3862, 5}, {64, 1, 12, 2000, 4}, {128, 4, 12, 1347, 4}, {128, 2, 8, 4000, 6}}) {
+    DecodeCase c{.q_heads = 8 * step.group, .kv_heads = 8, .head_dim = step.head_dim};
+    c.capacity = step.capacity, c.new_len = 1, c.lengths.clear();
+    for (std::int64_t b = 0; b < step.batch; ++b)
+      c.lengths.push_back(static_cast<std::int32_t>(b % 5 == 3 ? 0 : 977 * b % step.capacity));
+    const core::DecodeProblem p = DecodeTensors(c).problem();
+    const auto record = decode::make_record(p, *decode::choose_variant(p), core::hopper_sm_count, nullptr);
+    EXPECT_EQ(record.variant.resident, 3) << c;
+    EXPECT_EQ(record.arguments.known_parts.value(), step.parts) << c;
     expect_all_match({c});
   }
 }

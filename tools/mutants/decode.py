@@ -365,7 +365,7 @@ MUTANTS = [
     Mutant("decode's cost: parts of long streams are long", "cost", "decode/cost/has_short_parts",
            Edit("longest * variant.block_n", "parts * longest * variant.block_n")),
     Mutant("decode's cost: blocks of their own wait for products alone", "cost", "decode/cost/own_blocks_us",
-           Edit("std::max(reading.block_us, reading.stream_us)", "reading.block_us")),
+           Edit(": std::max(reading.block_us, reading.stream_us)", ": reading.block_us")),
     Mutant("decode's plan: tiles of one stage serve long streams", "cost", "decode/choose/has_ring_for", Edit("problem.capacity() <= most_keys", "true")),
     Mutant("decode's plan: tiles for short streams serve few", "cost", "decode/choose/has_ring_for", Edit("streams > sm_count &&", "streams > 0 &&")),
     Mutant("decode's plan: three blocks for one to two streams each", "cost", "decode/choose/has_ring_for",
