@@ -37,15 +37,21 @@ PEERS = ["tandem fp8", "tandem fp8 whole range", "tandem balanced", "tandem accu
          "tandem bf16", "fa3 fp8", "cudnn fp8"]
 
 
+def quantised_by(q, k, v, of_qk, of_v, best_scale=False):
+    """q, k and v in 8 bits by these options of tandem.quantize, and the scales that attention takes. best_scale: the best
+    one of each token of q."""
+    of_q = {**of_qk, "block": 1, "best_scale": True} if best_scale else of_qk
+    tensors, scales = zip(*(tandem.quantize(x, **options) for x, options in ((q, of_q), (k, of_qk), (v, of_v))))
+    return tensors, dict(zip(("q_descale", "k_descale", "v_descale"), scales))
+
+
 def quantised(q, k, v, by_column, *finer):
     """finer: dtype of q and k, terms of v, whether e4m3 has its whole range, whether each token of q has its best scale."""
     dtype, terms, whole_range, best_scale = (*finer, *("float8_e4m3fn", 1, False, False)[len(finer):])
     amplitude = tandem.score_amplitude(q.shape[-1]) if by_column and dtype == "float8_e4m3fn" and not whole_range else 0.0
-    of_q = {"block": 1, "best_scale": True} if best_scale else {}
-    (q8, q_scale), (k8, k_scale) = (tandem.quantize(x, hadamard=1, dtype=dtype, amplitude=amplitude, **options)
-                                    for x, options in ((q, of_q), (k, {})))
-    v8, v_scale = tandem.quantize(v, by_column=by_column, terms=terms)
-    return (q8, k8, v8), {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale, "qk_amplitude": amplitude}
+    tensors, scales = quantised_by(q, k, v, {"hadamard": 1, "dtype": dtype, "amplitude": amplitude},
+                                   {"by_column": by_column, "terms": terms}, best_scale)
+    return tensors, {**scales, "qk_amplitude": amplitude}
 
 
 def tandem_call(by_column, *finer):

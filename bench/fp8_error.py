@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 import tandem
+from fp8 import quantised_by
 
 E4M3, MOST = torch.float8_e4m3fn, 448.0
 COLUMNS = ["data", "peer", "quantised", "seeds", "rmse", "rmse_least", "rmse_most", "bias", "lse_bias", "commit"]
@@ -76,12 +77,9 @@ def paper(q, k, v, rows=1024):
 def tandem_fp8(by_column, hadamard, dtype="float8_e4m3fn", terms=1, fp16_scores=False, best_scale=False):
     def call(q, k, v):
         amplitude = tandem.score_amplitude(q.shape[-1]) if fp16_scores else 0.0
-        of_q = {"block": 1, "best_scale": True} if best_scale else {}
-        (q8, qs), (k8, ks) = (tandem.quantize(x, hadamard=1 if hadamard else None, dtype=dtype, amplitude=amplitude, **options)
-                              for x, options in ((q, of_q), (k, {})))
-        v8, vs = tandem.quantize(v, by_column=by_column, terms=terms)
-        return tandem.forward(q8, k8, v8, q_descale=qs, k_descale=ks, v_descale=vs, values_by_column=by_column,
-                              qk_amplitude=amplitude, return_lse=True)
+        of_qk = {"hadamard": 1 if hadamard else None, "dtype": dtype, "amplitude": amplitude}
+        tensors, scales = quantised_by(q, k, v, of_qk, {"by_column": by_column, "terms": terms}, best_scale)
+        return tandem.forward(*tensors, values_by_column=by_column, qk_amplitude=amplitude, return_lse=True, **scales)
     return call
 
 
