@@ -21,8 +21,8 @@ struct EvenShare {
 /// may know them.
 bool is_short(const core::DecodeProblem& problem, const DecodeVariant& variant);
 
-/// Of such streams of any length, in tiles of 8 rows: whether as many parts as there are thread blocks for are
-/// so short that blocks may know them.
+/// Of such streams of any length, in tiles of 8 rows: whether as many parts as there are thread blocks for
+/// are so short that blocks may know them.
 bool has_short_parts(const core::DecodeProblem& problem, const DecodeVariant& variant);
 
 /// In how many parts each stream is cut where with such shares every block has a part that it knows without
