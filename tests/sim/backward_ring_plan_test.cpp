@@ -187,7 +187,9 @@ TEST(BackwardOrder, TilesThatTakeManyHeadsInTurnFollowOneAnotherButForTheLastHea
                           {8, 128, 8, 4096, 64, 5, 1, "132 tiles or more"},
                           {8, 32, 8, 4096, 64, 8, 8, "head dim 64: two rounds"},
                           {4, 24, 8, 1000, 96, 32, 32, "256 tiles are two rounds"},
-                          {8, 16, 8, 4096, 128, 20, 22, "two heads in turn: a third of 2048 tiles"}}) {
+                          {8, 16, 8, 4096, 128, 20, 22, "two heads in turn: a third of 2048 tiles"},
+                          {8, 16, 8, 4096, 64, 20, 22, "and at head dim 64"},
+                          {8, 16, 8, 3584, 64, 20, 22, "a third of 1792, nearer to five rounds than half"}}) {
     BackwardCase c;
     ForwardCase& f = c.forward;
     f.dtype = TANDEM_BF16, f.head_dim = x.head_dim, f.mask = core::Mask::causal();
