@@ -1,6 +1,7 @@
 #include "apps/sim/forward_sim.h"
 
 #include "apps/sim/simulate.h"
+#include "forward/listed_tile.h"
 #include "forward/plan.h"
 
 namespace tandem::sim {

@@ -5,6 +5,7 @@
 
 #include "core/integers.h"
 #include "core/workspace.h"
+#include "forward/listed_tile.h"
 #include "forward/plan.h"
 #include "hw/operand.h"
 

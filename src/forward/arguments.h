@@ -13,14 +13,6 @@
 
 namespace tandem::forward {
 
-/// The list that the tile scheduler of variable lengths makes (tile_list.h), in words: how many tiles there
-/// are; how many blocks take the place of their number first; how many places have been handed out besides
-/// (tile_queue.h); a gap; and the tiles.
-inline constexpr int tile_list_header = 4, listed_tile_words = 12;
-constexpr std::int64_t tile_list_words(std::int64_t most_tiles) {
-  return tile_list_header + listed_tile_words * most_tiles;
-}
-
 /// Variable lengths (core/varlen.h) as kernels have them.
 struct VarlenArguments {
   const std::int32_t* cu_seqlens_q;
@@ -131,11 +123,6 @@ struct ForwardArguments {
   }
 };
 
-/// Tiles that are in use at a time (tile_order.h): an even number of rounds of the forward's grid.
-struct SectionSize {
-  int tiles, grid;
-};
-
 /// What is known on the host of a step and a forward that run side by side (chip_share.h). Microseconds are
 /// those of one multiprocessor.
 struct ChipShare {
@@ -169,9 +156,10 @@ struct FewArguments {
 struct ListArguments {
   ForwardArguments forward;  ///< varlen.tile_list is written
   CacheArguments cache;
-  int tile_queries;  ///< queries of a tile
-  SectionSize section;
-  int tile_blocks;  ///< of the grid; those behind them list sequences of few queries
+  core::Divisor tile_queries;  ///< of a tile
+  int grid;                    ///< of the forward
+  int sorted_tiles;            ///< as many of the last ones as are sorted (tile_order.h)
+  int tile_blocks;             ///< of the grid; those behind them list sequences of few queries
   FewArguments few;
 };
 

@@ -25,8 +25,9 @@ struct TileList {
   template <ForwardVariant V>
   TANDEM_DEVICE static TileList of(const ForwardArguments& arguments, const core::Tile& tile) {
     const BlockListArguments& args = arguments.block_list;
-    const TileQueries queries = queries_of<V>(arguments, tile);
-    const int entry = V.lengths == Lengths::varlen ? sequence_of(arguments, tile) : queries.q_batch;
+    const TileQueries queries = queries_of<V>(tile);
+    int entry = queries.q_batch;
+    if constexpr (V.lengths == Lengths::varlen) entry = listed_tile<V>(tile).sequence;
     const std::int64_t own = entry * args.batch_stride + queries.pack * args.head_stride +
                              args.q_tiles.divide(tile.m_block).quotient;
     const std::int64_t row = tile.exists() ? own : 0;

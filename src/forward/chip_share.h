@@ -74,18 +74,20 @@ struct ChipWork {
 TANDEM_DEVICE ChipWork work_of_chip(const ListArguments& args) {
   const ChipShare& share = args.few.share;
   const VarlenArguments& varlen = args.forward.varlen;
+  const TileSize size = TileSize::of(args);
   float tiles = 0, keys = 0, listed = 0, listed_keys = 0;
   int most_keys = 0;
   for (int i = static_cast<int>(hw::lane_index()); i < varlen.sequences; i += hw::warp_size) {
     const Sequence s = read_sequence(varlen, args.cache, i);
-    const SequenceTiles own = SequenceTiles::of(args.forward, s, args.tile_queries);
+    const SequenceTiles own = SequenceTiles::of(size, s);
     if (own.count == 0) continue;
-    const int longest = own.length(0);
+    const int longest = own.length(size, 0);
     if (is_few(args.few, s.q_len)) {
       listed += 1, listed_keys += static_cast<float>(longest);
     } else {
       tiles += static_cast<float>(own.count);
-      keys += static_cast<float>(own.count) * (static_cast<float>(longest + own.length(own.count - 1)) / 2);
+      keys +=
+          static_cast<float>(own.count) * (static_cast<float>(longest + own.length(size, own.count - 1)) / 2);
       most_keys = longest > most_keys ? longest : most_keys;
     }
   }

@@ -19,7 +19,7 @@ namespace tandem::forward {
 /// Of the tile. Where lengths vary, read again: so no register keeps it meanwhile.
 template <ForwardVariant V>
 TANDEM_DEVICE int first_row_of(const ForwardArguments& args, const Work& work) {
-  if constexpr (V.lengths == Lengths::varlen) return m_block_of(args, work.tile) * V.block_m;
+  if constexpr (V.lengths == Lengths::varlen) return listed_tile<V>(work.tile).m_block * V.block_m;
   return work.first_row;
 }
 
@@ -32,7 +32,7 @@ struct OutputRows {
 
   template <ForwardVariant V>
   TANDEM_DEVICE static OutputRows of(const ForwardArguments& args, const Work& work) {
-    return {args.packing, queries_of<V>(args, work.tile), lengths_of<V>(args, work.tile).q_len,
+    return {args.packing, queries_of<V>(work.tile), lengths_of<V>(args, work.tile).q_len,
             first_row_of<V>(args, work)};
   }
   TANDEM_DEVICE bool exists(int row) const { return packing.query(row) < q_len; }

@@ -3,6 +3,7 @@
 
 #include "forward/append.h"
 #include "forward/consumer.h"
+#include "forward/list_kernel.h"
 #include "forward/overlap.h"
 #include "forward/producer.h"
 #include "forward/table.h"
@@ -148,8 +149,10 @@ struct KernelBody {
 };
 template <ListVariant V>
 struct ListBody {
-  static constexpr int shared_bytes = 0;
-  static TANDEM_DEVICE void run(const ListArguments& args) { list_all(args); }
+  static constexpr int shared_bytes = sizeof(SequenceTable);
+  static TANDEM_DEVICE void run(const ListArguments& args) {
+    list_all(args, hw::shared_memory<SequenceTable>());
+  }
 };
 template <AppendVariant V>
 struct AppendBody {

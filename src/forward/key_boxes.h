@@ -15,8 +15,8 @@ struct KeyPlace {
 
   template <ForwardVariant V>
   TANDEM_DEVICE static KeyPlace of(const ForwardArguments& args, const core::Tile& tile) {
-    const TileKeys keys = keys_of<V>(args, tile);
-    return {args.group.divide(queries_of<V>(args, tile).pack).quotient, keys.k_begin, keys.k_batch};
+    const TileKeys keys = keys_of<V>(tile);
+    return {args.group.divide(queries_of<V>(tile).pack).quotient, keys.k_begin, keys.k_batch};
   }
   /// Of the block whose first key is `key`, where keys are not paged.
   TANDEM_DEVICE hw::BoxOrigin origin(int key) const { return {0, begin + key, kv_head, batch}; }

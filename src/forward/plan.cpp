@@ -52,22 +52,8 @@ ScaleView scale_view(const core::Scales& scales, std::int64_t token_heads) {
           core::Divisor(static_cast<int>(sharing))};
 }
 
-/// Of variable lengths. The more tiles a section has, the better they balance. But L2 has to keep the keys
-/// and values of all its heads, or several blocks have to read the same ones at a time.
-SectionSize section_size(const core::ForwardProblem& problem, const ForwardArguments& args, int tile_queries,
-                         int grid) {
-  constexpr std::int64_t fewest_rounds = 2, most_rounds = 8, blocks_that_share = 4;
-  constexpr std::int64_t kept_bytes = std::int64_t{16} << 20;
-  // Where a sequence has as many keys as queries; packs of a group share them.
-  const std::int64_t bytes_of_round = grid * tile_queries * problem.kv_columns() *
-                                      static_cast<std::int64_t>(sizeof(std::uint16_t)) / args.group.value();
-  const std::int64_t tokens = problem.q.shape[0] * problem.q.shape[1];
-  const std::int64_t tiles_of_head =
-      tokens / (tile_queries * std::max<std::int64_t>(1, problem.varlen.sequences));  // in the mean
-  const std::int64_t rounds =
-      std::max(kept_bytes / std::max<std::int64_t>(1, bytes_of_round), tiles_of_head / blocks_that_share);
-  return {static_cast<int>(std::clamp(rounds / 2 * 2, fewest_rounds, most_rounds)) * grid, grid};
-}
+/// Of variable lengths: rounds of the grid whose tiles are sorted (tile_order.h).
+constexpr int sorted_rounds = 2;
 
 VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
                                  const Tiling& tiling) {
@@ -359,7 +345,8 @@ std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const Forwar
 }
 
 int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  return static_cast<int>(core::ceil_div(most_listed_tiles(problem, variant), ListVariant::tiles()));
+  const int groups = ListVariant::groups_of(static_cast<int>(tiling_of(problem, variant).packs));
+  return static_cast<int>(core::ceil_div(most_listed_tiles(problem, variant) * groups, ListVariant::warps()));
 }
 
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
@@ -433,18 +420,19 @@ launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
                                             const ForwardVariant& variant, int sm_count, void* workspace,
                                             const FewArguments& few) {
   const int tile_blocks = problem.q_len() <= few.most_queries ? 0 : listing_blocks(problem, variant);
-  constexpr int block_sequences = ListVariant::tiles() * static_cast<int>(hw::warp_size);
-  const std::int64_t sequences = few.most_queries > 0 ? problem.varlen.sequences : 0;
+  // One to share the chip, and one for each 32 sequences.
+  const std::int64_t other_warps =
+      few.most_queries > 0 ? 1 + core::ceil_div(problem.varlen.sequences, std::int64_t{hw::warp_size}) : 0;
   launch::Record<ListFamily> record{
-      {}, tile_blocks + static_cast<int>(core::ceil_div(sequences, block_sequences)), {}};
+      {}, tile_blocks + static_cast<int>(core::ceil_div(other_warps, ListVariant::warps())), {}};
   if (record.blocks == 0) return record;
   ForwardArguments args = make_arguments(problem, variant, 1);
   args.varlen.tile_list = static_cast<std::int32_t*>(workspace);
   const auto tile_queries = static_cast<int>(queries_of_tile(variant, args.packing));
-  record.arguments = {
-      args,         cache_arguments(problem),
-      tile_queries, section_size(problem, args, tile_queries, grid_size(problem, variant, sm_count)),
-      tile_blocks,  few};
+  const int grid = grid_size(problem, variant, sm_count);
+  record.arguments = {args, cache_arguments(problem), core::Divisor(tile_queries),
+                      grid, sorted_rounds * grid,     tile_blocks,
+                      few};
   return record;
 }
 

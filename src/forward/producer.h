@@ -49,8 +49,7 @@ struct Producer {
     return at;
   }
   TANDEM_DEVICE hw::BoxOrigin queries(const Work& work, int consumer) const {
-    return box_of_rows(args, queries_of<V>(args, work.tile),
-                       work.first_row + consumer * tile::warpgroup_rows);
+    return box_of_rows(args, queries_of<V>(work.tile), work.first_row + consumer * tile::warpgroup_rows);
   }
 
   /// Lines 4 and 5.

@@ -21,8 +21,8 @@ struct ScoreBias {
   TANDEM_DEVICE void begin(const ForwardArguments& args, const Work& work, int row) {
     if (args.slopes.data == nullptr) return;
     const MaskLengths lengths = lengths_of<V>(args, work.tile);
-    const int pack = queries_of<V>(args, work.tile).pack;
-    const float* own = args.slopes.data + sequence_of(args, work.tile) * args.slopes.stride;
+    const int pack = queries_of<V>(work.tile).pack;
+    const float* own = args.slopes.data + listed_tile<V>(work.tile).sequence * args.slopes.stride;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       slope[i] = hw::load_global(own + args.packing.head(pack, row + 8 * i)) * args.slopes.to_score;

@@ -135,7 +135,7 @@ struct ListFamily : launch::Groups<ListGroup> {
   using Arguments = ListArguments;
   static constexpr const char* name = "the kernel that lists tiles";
   static constexpr bool starts_early = true;
-  static constexpr int min_blocks = 4;  // by itself ptxas stops at 64 registers, and spills
+  static constexpr int min_blocks = 2;  // by itself ptxas stops at 64 registers, and spills
 };
 
 template <ListVariant V>

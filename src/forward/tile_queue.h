@@ -2,54 +2,51 @@
 //
 // Who asks last is served last, so blocks end together, whatever their tiles and their multiprocessors take.
 // Blocks that find room only when a decoding step ends beside them (chip_share.h) take part from then on. One
-// thread of the producer's warpgroup takes places of the list (tile_list.h) by a counter, and tells them to
-// all of the block's agents.
+// thread of the producer's warpgroup takes places of the list (tile_list.h) by a counter, and brings the
+// tiles there into shared memory, where all of the block's agents read them.
 #pragma once
 
-#include <limits>
-
 #include "forward/arguments.h"
+#include "forward/listed_tile.h"
 #include "tile/pipeline.h"
 
 namespace tandem::forward {
 
-/// In shared memory: the places of the list that the block took last. Two are enough: the next one is wanted
-/// when the queries of the one before it are on their way, so consumers have given back those of the one
-/// before that, whose place they have read.
+/// In shared memory: the tiles that the block took last. Four places are enough: the tile of a round is read
+/// until its output is stored, beside the first block of the next one. The fourth after it is wanted when the
+/// queries of the third are on their way, so consumers have given back those of the second.
 struct TileQueue {
-  static constexpr int places = 2;
-  static constexpr int none = std::numeric_limits<int>::max();
+  static constexpr int places = 4;
   using At = tile::PipelineState<places>;
   /// Who asks, or gives queries back, of a warp: racecheck takes the last lane for the reader of what all
   /// lanes read (docs/performance.md).
   static constexpr std::uint32_t asking_lane = hw::warp_size - 1;
 
-  int place[places];
+  ListedTile tile[places];
   hw::Barrier told[places];
-  hw::Barrier wanted;  ///< the next place, by the producer and by who clears tails
+  hw::Barrier wanted;  ///< the next tile, by the producer and by who clears tails
 
   /// One thread of the block.
   TANDEM_DEVICE void init() {
     for (hw::Barrier& barrier : told) hw::barrier_init(barrier, 1);
     hw::barrier_init(wanted, 2);
   }
-  /// Warp, once a round: it has read its place, and wants the next one soon.
+  /// Warp, once a round: it has its tile, and wants the next one soon.
   TANDEM_DEVICE void ask() {
     if (hw::lane_index() == asking_lane) hw::barrier_arrive(wanted);
   }
-  TANDEM_DEVICE void tell(int round, int its_place) {
+  TANDEM_DEVICE void tell(int round, const ListedTile& of_round) {
     const At at = At::of(round);
-    place[at.stage] = its_place;
+    tile[at.stage] = of_round;
     hw::barrier_arrive(told[at.stage]);
   }
-  /// Warp: waits until it is told; `none` behind the last tile. All lanes have read it before one of them
-  /// asks, or gives queries back.
-  TANDEM_DEVICE int of_round(int round) {
+  /// Warp: waits until it is told the round's tile, and returns its place. All lanes have read what comes
+  /// before when one of them asks, or gives queries back.
+  TANDEM_DEVICE int place_of_round(int round) {
     const At at = At::of(round);
     hw::barrier_wait(told[at.stage], at.parity);
-    const int own = place[at.stage];
     hw::sync_warp();
-    return own;
+    return at.stage;
   }
 };
 
@@ -61,10 +58,12 @@ TANDEM_DEVICE void hand_out_tiles(const VarlenArguments& varlen, TileQueue& queu
   std::uint32_t place = hw::block_index() < begin_at_once ? hw::block_index() : next();
   int round = 0;
   for (; place < tiles; ++round, place = next()) {
-    queue.tell(round, static_cast<int>(place));
+    queue.tell(round, load_listed(varlen.tile_list, static_cast<int>(place)));
     hw::barrier_wait(queue.wanted, static_cast<std::uint32_t>(round) % 2u);
   }
-  queue.tell(round, TileQueue::none);
+  ListedTile none{};
+  none.m_block = core::Tile::none;
+  queue.tell(round, none);
 }
 
 }  // namespace tandem::forward

@@ -26,8 +26,8 @@ struct TreeMask {
                           int first_key) const {
     if (args.tree == nullptr) return;
     const MaskLengths lengths = lengths_of<V>(args, tile);
-    const TileQueries queries = queries_of<V>(args, tile);
-    const int first_row = m_block_of(args, tile) * V.block_m + own_row;
+    const TileQueries queries = queries_of<V>(tile);
+    const int first_row = listed_tile<V>(tile).m_block * V.block_m + own_row;
     const std::int64_t first_word = std::int64_t{queries.q_batch} * args.varlen.q_rows + queries.q_begin;
     std::uint32_t low[2], high[2];
     TANDEM_UNROLL

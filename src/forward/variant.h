@@ -193,10 +193,13 @@ struct ForwardVariant {
   friend constexpr bool operator==(const ForwardVariant&, const ForwardVariant&) = default;
 };
 
-/// The kernel that lists the tiles of variable lengths is one. A warp for each tile of a head.
+/// The kernel that lists the tiles of variable lengths is one. A warp has a tile of one head, and the same
+/// ones of as many heads as make a group.
 struct ListVariant {
-  static constexpr int threads() { return hw::warpgroup_size; }
-  static constexpr int tiles() { return threads() / static_cast<int>(hw::warp_size); }
+  static constexpr int threads() { return 2 * hw::warpgroup_size; }
+  static constexpr int warps() { return threads() / static_cast<int>(hw::warp_size); }
+  static constexpr int packs() { return 8; }
+  static constexpr int groups_of(int packs_of_call) { return (packs_of_call + packs() - 1) / packs(); }
 
   friend constexpr bool operator==(const ListVariant&, const ListVariant&) = default;
 };

@@ -34,7 +34,7 @@ struct VarlenProducer {
   }
 
   TANDEM_DEVICE void load_queries(const Work& work) {
-    const TileQueries of = queries_of<V>(args, work.tile);
+    const TileQueries of = queries_of<V>(work.tile);
     for (int c = 0; c < V.consumers(); ++c) {
       wait_emptied(shared.q_pipeline[c].empty[0], q_at.parity);
       if (!leads) continue;

@@ -12,9 +12,6 @@
 
 namespace tandem::forward {
 
-template <ForwardVariant V>
-struct ForwardShared;  // shared_storage.h
-
 /// Rows of a tile that visit the same blocks.
 struct TileRows {
   int first, count;
@@ -36,7 +33,7 @@ struct Work {
 template <ForwardVariant V>
 TANDEM_DEVICE int position_of_round(const ForwardArguments& args, int round) {
   if constexpr (V.lengths == Lengths::varlen) {
-    return hw::shared_memory<ForwardShared<V>>().queue.of_round(round);
+    return hw::shared_memory<ForwardShared<V>>().queue.place_of_round(round);
   } else {
     const auto block = static_cast<int>(hw::block_index());
     if (V.mask == MaskKind::prefix) return args.schedule.position(round, block);

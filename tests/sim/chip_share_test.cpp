@@ -61,7 +61,7 @@ Shared shared_between(const Batch& batch) {
   const hw::sim::Report report = sim::simulate(std::move(all.list), {}, {});
   EXPECT_TRUE(report.ok()) << report.text();
   return {args.few.list[1],  args.forward.varlen.tile_list[1], args.few.share, step_blocks,
-          args.tile_queries, args.forward.varlen.packs};
+          args.tile_queries.value(), args.forward.varlen.packs};
 }
 
 /// The same numbers from every tile, and from every share.

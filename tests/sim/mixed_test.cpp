@@ -214,7 +214,7 @@ TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
   const auto launches = simulated_launches(tensors.problem(), 2, memory);
   ASSERT_TRUE(launches.has_value());
   const api::MixedLaunches& all = *launches;
-  const int tile_queries = all.list.arguments.tile_queries, packs = all.list.arguments.forward.varlen.packs;
+  const int tile_queries = all.list.arguments.tile_queries.value(), packs = all.list.arguments.forward.varlen.packs;
   const auto tiles_of = [tile_queries](int queries) { return (queries + tile_queries - 1) / tile_queries; };
   const std::int32_t* tiles = all.list.arguments.forward.varlen.tile_list;
   EXPECT_EQ(tiles[0], packs * (tiles_of(9) + tiles_of(300)));

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "apps/sim/forward_sim.h"
+#include "forward/listed_tile.h"
 #include "forward/plan.h"
+#include "forward/sequence_table.h"
 #include "tests/sim/runs.h"
 #include "tests/support/varlen_case.h"
 
@@ -39,7 +41,7 @@ Listed list_of(const core::ForwardProblem& problem, int multiprocessors) {
   EXPECT_TRUE(report.ok()) << report.text();
   const auto record = forward::make_list_record(problem, variant, multiprocessors, words.data());
   Listed listed{variant.block_m,
-                record.arguments.tile_queries,
+                record.arguments.tile_queries.value(),
                 record.arguments.section.tiles,
                 record.arguments.section.grid,
                 {}};
@@ -246,6 +248,23 @@ struct Model {
   }
 };
 
+/// Checks the list of a drawn mask and machine against the model's. Returns how many sections it has.
+std::size_t expect_order_of_model(VarlenCase c, std::uint64_t seed, test::Random& random) {
+  c.kv_heads = 1, c.lse = false;
+  if (seed % 4 == 1) c.mask = core::Mask::causal();
+  if (seed % 4 == 2) c.mask = {static_cast<std::int64_t>(random() % 700), 0};
+  if (seed % 4 == 3) c.mask = {core::Mask::unlimited, static_cast<std::int64_t>(random() % 300)};
+  if (seed % 2 == 0) c.mask.chunk = 1 + static_cast<std::int64_t>(random() % 2000);
+  const int multiprocessors = 1 + static_cast<int>(random() % 7);
+  SCOPED_TRACE(testing::Message() << c << " on " << multiprocessors);
+  const Listed listed = list_of(c, multiprocessors);
+  const int packs = static_cast<int>(c.q_heads) * listed.tile_queries / listed.block_m;
+  std::vector<std::tuple<int, int, int>> found;
+  for (const ListedTile& tile : listed.tiles) found.push_back(tile.identity());
+  EXPECT_EQ(found, (Model{c, listed.tile_queries, packs, listed.tiles_of_section}.order()));
+  return (found.size() - 1) / static_cast<std::size_t>(listed.tiles_of_section) + 1;
+}
+
 TEST_F(TileListTest, IsInTheOrderOfItsModel) {
   const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 8);
   std::size_t sections = 0;
@@ -257,21 +276,27 @@ TEST_F(TileListTest, IsInTheOrderOfItsModel) {
       c.k_lens.push_back(static_cast<std::int64_t>(random() % (std::uint64_t{1} << (3 + random() % 9))));
     }
     c.q_lens[1] = 300, c.k_lens[1] = static_cast<std::int64_t>(3000 + random() % 20000);
-    c.kv_heads = 1, c.q_heads = 1 + static_cast<std::int64_t>(random() % 6), c.lse = false;
-    if (seed % 4 == 1) c.mask = core::Mask::causal();
-    if (seed % 4 == 2) c.mask = {static_cast<std::int64_t>(random() % 700), 0};
-    if (seed % 4 == 3) c.mask = {core::Mask::unlimited, static_cast<std::int64_t>(random() % 300)};
-    if (seed % 2 == 0) c.mask.chunk = 1 + static_cast<std::int64_t>(random() % 2000);
-    const int multiprocessors = 1 + static_cast<int>(random() % 7);
-    SCOPED_TRACE(testing::Message() << c << " on " << multiprocessors);
-    const Listed listed = list_of(c, multiprocessors);
-    const int packs = static_cast<int>(c.q_heads) * listed.tile_queries / listed.block_m;
-    std::vector<std::tuple<int, int, int>> found;
-    for (const ListedTile& tile : listed.tiles) found.push_back(tile.identity());
-    EXPECT_EQ(found, (Model{c, listed.tile_queries, packs, listed.tiles_of_section}.order()));
-    sections += found.size() / static_cast<std::size_t>(listed.tiles_of_section);
+    c.q_heads = 1 + static_cast<std::int64_t>(random() % 20);
+    sections += expect_order_of_model(c, seed, random);
   }
-  EXPECT_GT(sections, runs / 2) << "of more than one section";
+  EXPECT_GT(sections, runs + runs / 2) << "of more than one section";
+}
+
+// Sequences come one chunk after another: tiles of several stand in one section, and a class goes on.
+TEST_F(TileListTest, IsInTheOrderOfItsModelWhereABlockHasFewerThreadsThanThereAreSequences) {
+  constexpr std::uint64_t capacity = forward::SequenceTable::capacity;
+  const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 4);
+  for (std::uint64_t seed = 1; seed <= runs; ++seed) {
+    test::Random random(seed);
+    VarlenCase c;
+    for (std::uint64_t left = capacity - 1 + random() % (2 * capacity); left > 0; --left) {
+      const bool is_long = random() % 50 == 0;
+      c.q_lens.push_back(static_cast<std::int64_t>(random() % (is_long ? 500 : 6)));
+      c.k_lens.push_back(static_cast<std::int64_t>(random() % (is_long ? 5000 : 60)));
+    }
+    c.q_heads = 1 + static_cast<std::int64_t>(random() % 11);
+    expect_order_of_model(c, seed, random);
+  }
 }
 
 }  // namespace
