@@ -36,24 +36,7 @@ class SequencesOfBlock {
   /// Counts all tiles.
   TANDEM_DEVICE SequencesOfBlock(const ListArguments& args, SequenceTable& table)
       : args_(args), table_(table), size_(TileSize::of(args)), warp_(static_cast<int>(hw::warp_index())) {
-    int of_class[length_classes]{};
-    for (int chunk = 0; chunk < chunks(); ++chunk) {
-      const SequenceTiles tiles = tiles_of(chunk * SequenceTable::capacity + thread());
-      if (chunk == 0) first_ = tiles;
-      const int own_class = class_of(size_, tiles);
-      TANDEM_UNROLL
-      for (int i = 0; i < length_classes; ++i)
-        of_class[i] = add_counts(of_class[i], i == own_class ? tiles.count : 0);
-    }
-    TANDEM_UNROLL
-    for (int i = 0; i < length_classes; ++i)
-      note_class(i, tile::warp_reduce<hw::warp_size>(of_class[i], add_counts));
-    hw::sync_block();
-    // Lane i has class i's.
-    int own = 0;
-    for (int warp = 0; warp < SequenceTable::warps; ++warp) own = add_counts(own, noted(warp));
-    total_ = tile::warp_reduce<hw::warp_size>(own, add_counts);
-    class_begin_ = tile::warp_scan(own, add_counts) - own;
+    count_all();
   }
 
   TANDEM_DEVICE const TileSize& size() const { return size_; }
@@ -114,6 +97,26 @@ class SequencesOfBlock {
   }
 
  private:
+  TANDEM_DEVICE void count_all() {
+    int of_class[length_classes]{};
+    for (int chunk = 0; chunk < chunks(); ++chunk) {
+      const SequenceTiles tiles = tiles_of(chunk * SequenceTable::capacity + thread());
+      if (chunk == 0) first_ = tiles;
+      const int own_class = class_of(size_, tiles);
+      TANDEM_UNROLL
+      for (int i = 0; i < length_classes; ++i)
+        of_class[i] = add_counts(of_class[i], i == own_class ? tiles.count : 0);
+    }
+    TANDEM_UNROLL
+    for (int i = 0; i < length_classes; ++i)
+      note_class(i, tile::warp_reduce<hw::warp_size>(of_class[i], add_counts));
+    hw::sync_block();
+    // Lane i has class i's.
+    int own = 0;
+    for (int warp = 0; warp < SequenceTable::warps; ++warp) own = add_counts(own, noted(warp));
+    total_ = tile::warp_reduce<hw::warp_size>(own, add_counts);
+    class_begin_ = tile::warp_scan(own, add_counts) - own;
+  }
   TANDEM_DEVICE static int thread() { return static_cast<int>(hw::thread_index()); }
   /// None where the sequence is left to others.
   TANDEM_DEVICE SequenceTiles tiles_of(int index) const {

@@ -301,17 +301,15 @@ TEST(ForwardPlan, KernelsOfVariableLengthsAreToldWhatTheProblemSays) {
     EXPECT_EQ(record.arguments.varlen.tile_list, workspace);
     expect_maps(record, p, model.pack);
     const auto list = forward::make_list_record(p, v, 132, workspace);
-    EXPECT_EQ(list.blocks, ceil_div(model.tiles_of_head(), 4)) << "a warp for each tile of a head";
+    const std::int64_t groups = ceil_div(p.q_heads() / model.pack, 8);
+    EXPECT_EQ(list.blocks, ceil_div(model.tiles_of_head() * groups, 8)) << "a warp for a tile of eight packs";
     expect_options(list.arguments.forward, p, model.pack);
     expect_varlen(list.arguments.forward.varlen, model);
     EXPECT_EQ(list.arguments.forward.varlen.tile_list, workspace);
     expect_cache(list.arguments.cache, p);
-    EXPECT_EQ(list.arguments.tile_queries, model.tile_queries());
-    const forward::SectionSize section = list.arguments.section;
-    EXPECT_EQ(section.grid, record.blocks);
-    EXPECT_EQ(section.tiles % (2 * section.grid), 0) << "there and back";
-    EXPECT_GE(section.tiles, 2 * section.grid);
-    EXPECT_LE(section.tiles, 8 * section.grid);
+    EXPECT_EQ(list.arguments.tile_queries.value(), model.tile_queries());
+    EXPECT_EQ(list.arguments.grid, record.blocks);
+    EXPECT_EQ(list.arguments.sorted_tiles, 2 * record.blocks);
   });
 }
 

@@ -214,7 +214,8 @@ TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
   const auto launches = simulated_launches(tensors.problem(), 2, memory);
   ASSERT_TRUE(launches.has_value());
   const api::MixedLaunches& all = *launches;
-  const int tile_queries = all.list.arguments.tile_queries.value(), packs = all.list.arguments.forward.varlen.packs;
+  const int tile_queries = all.list.arguments.tile_queries.value(),
+            packs = all.list.arguments.forward.varlen.packs;
   const auto tiles_of = [tile_queries](int queries) { return (queries + tile_queries - 1) / tile_queries; };
   const std::int32_t* tiles = all.list.arguments.forward.varlen.tile_list;
   EXPECT_EQ(tiles[0], packs * (tiles_of(9) + tiles_of(300)));
@@ -233,10 +234,10 @@ TEST(MixedOnSimList, EachTileIsHandedOutOnce) {
   }
 }
 
-// Four warps of a block list 32 sequences each.
+// Warps list 32 sequences each; of the first block one shares the chip.
 TEST(MixedOnSimList, OfMoreSequencesThanABlockListsKeepsTheirOrder) {
   VarlenCase c = paged_case({}, {});
-  for (std::int64_t i = 0; i < 150; ++i)
+  for (std::int64_t i = 0; i < 300; ++i)
     c.q_lens.push_back(i % 7 == 3 ? 0 : i % 5), c.k_lens.push_back(1 + i % 23);
   c.q_lens[40] = 20, c.k_lens[40] = 30;
   const VarlenTensors tensors(c);

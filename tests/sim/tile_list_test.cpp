@@ -28,8 +28,12 @@ struct ListedTile {
 };
 
 struct Listed {
-  int block_m = 0, tile_queries = 0, tiles_of_section = 0, multiprocessors = 0;
+  int block_m = 0, tile_queries = 0, sorted_tiles = 0, grid = 0;
   std::vector<ListedTile> tiles;
+
+  std::size_t sorted_begin() const {
+    return tiles.size() - std::min(tiles.size(), static_cast<std::size_t>(sorted_tiles));
+  }
 };
 
 Listed list_of(const core::ForwardProblem& problem, int multiprocessors) {
@@ -42,8 +46,8 @@ Listed list_of(const core::ForwardProblem& problem, int multiprocessors) {
   const auto record = forward::make_list_record(problem, variant, multiprocessors, words.data());
   Listed listed{variant.block_m,
                 record.arguments.tile_queries.value(),
-                record.arguments.section.tiles,
-                record.arguments.section.grid,
+                record.arguments.sorted_tiles,
+                record.arguments.grid,
                 {}};
   for (int i = 0; i < words[0]; ++i) {
     const std::int32_t* tile = words.data() + forward::tile_list_header + forward::listed_tile_words * i;
@@ -119,43 +123,27 @@ TEST_F(TileListTest, HasNoTilesWhereSequencesOverlap) {
   }
 }
 
-TEST_F(TileListTest, ASectionHasWholeHeadsButAtItsEnds) {
-  for_each_draw([](const std::vector<std::int64_t>&, const Listed& listed) {
-    for (std::size_t begin = 0; begin < listed.tiles.size();
-         begin += static_cast<std::size_t>(listed.tiles_of_section)) {
-      const std::size_t end =
-          std::min(begin + static_cast<std::size_t>(listed.tiles_of_section), listed.tiles.size());
-      // {tiles of a head here}: those that are not all of it are cut by the section's first or last place.
-      std::vector<std::tuple<int, int, int>> here;
-      for (std::size_t i = begin; i < end; ++i) here.push_back(listed.tiles[i].identity());
-      std::sort(here.begin(), here.end());
-      int cut = 0;
-      for (std::size_t i = begin; i < end; ++i) {
-        const ListedTile& tile = listed.tiles[i];
-        const int count = (tile.q_len + listed.block_m - 1) / listed.block_m;
-        const auto own = std::count_if(here.begin(), here.end(), [&](const auto& other) {
-          return std::get<0>(other) == tile.q_begin && std::get<1>(other) == tile.pack;
-        });
-        const bool first_of_head =
-            std::find_if(here.begin(), here.end(), [&](const auto& other) {
-              return std::get<0>(other) == tile.q_begin && std::get<1>(other) == tile.pack;
-            }) == std::find(here.begin(), here.end(), tile.identity());
-        if (first_of_head && own < count) ++cut;
+TEST_F(TileListTest, TilesOfAHeadFollowOneAnotherBeforeTheSortedOnes) {
+  std::size_t followed = 0;
+  for_each_draw([&](const std::vector<std::int64_t>&, const Listed& listed) {
+    for (std::size_t i = 0; i + 1 < listed.sorted_begin(); ++i) {
+      const ListedTile &tile = listed.tiles[i], &next = listed.tiles[i + 1];
+      if (tile.m_block > 0) {
+        EXPECT_EQ(next.identity(), std::tuple(tile.q_begin, tile.pack, tile.m_block - 1)) << "behind " << i;
+        ++followed;
+      } else {  // another head's last tile
+        EXPECT_EQ(next.m_block, (next.q_len - 1) / listed.tile_queries) << "behind " << i;
       }
-      EXPECT_LE(cut, 2) << "section from tile " << begin;
     }
   });
+  EXPECT_GT(followed, 0u);
 }
 
-TEST_F(TileListTest, EachRoundOfASectionHasLongerTilesThanTheNext) {
+TEST_F(TileListTest, TheLastTilesAreSortedByTheirLengths) {
   for_each_draw([](const std::vector<std::int64_t>&, const Listed& listed) {
-    const auto round = static_cast<std::size_t>(listed.multiprocessors);
-    for (std::size_t i = 0; i + round < listed.tiles.size(); ++i) {
-      const std::size_t next_round = (i / round + 1) * round;
-      if (next_round % static_cast<std::size_t>(listed.tiles_of_section) == 0) continue;
+    for (std::size_t i = listed.sorted_begin(); i + 1 < listed.tiles.size(); ++i) {
       const int own = listed.tiles[i].length(listed.block_m);
-      for (std::size_t j = next_round; j < std::min(next_round + round, listed.tiles.size()); ++j)
-        EXPECT_GE(own + own / 32, listed.tiles[j].length(listed.block_m)) << "tiles " << i << " and " << j;
+      EXPECT_GE(own + own / 32, listed.tiles[i + 1].length(listed.block_m)) << "tile " << i;
     }
   });
 }
@@ -163,7 +151,7 @@ TEST_F(TileListTest, EachRoundOfASectionHasLongerTilesThanTheNext) {
 /// The longest block's share of the work over the mean, where a tile costs its length and a constant, and who
 /// is done first takes the next.
 double imbalance(const Listed& listed) {
-  std::vector<double> loads(static_cast<std::size_t>(listed.multiprocessors));
+  std::vector<double> loads(static_cast<std::size_t>(listed.grid));
   for (const ListedTile& tile : listed.tiles)
     *std::min_element(loads.begin(), loads.end()) += tile.length(listed.block_m) + 150;
   const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
@@ -184,16 +172,16 @@ TEST_F(TileListTest, BlocksOfTheGridGetEqualShares) {
       work += tile.length(listed.block_m) + 150;
       longest = std::max(longest, tile.length(listed.block_m) + 150);
     }
-    const double mean = work / listed.multiprocessors;
+    const double mean = work / listed.grid;
     EXPECT_LE(imbalance(listed), 1.15 + 1.0 * longest / mean) << lengths.size() << " sequences";
   });
 }
 
 /// The order by its words (tile_order.h): sequences in classes of length, of each head after head, of these
-/// the last tile first; cut into sections; in each longest first, where lengths within a 64th count as one.
+/// the last tile first; the last tiles longest first, where lengths within a 64th count as one.
 struct Model {
   const VarlenCase& c;
-  int tile_queries, packs, section;
+  int tile_queries, packs, sorted_tiles;
 
   struct Tile {
     int m_block, pack, q_begin, length;
@@ -236,19 +224,16 @@ struct Model {
   }
   std::vector<std::tuple<int, int, int>> order() const {
     std::vector<Tile> tiles = row();
-    const int all = static_cast<int>(tiles.size());
-    for (int begin = 0; begin < all; begin += section) {
-      const int end = std::min(begin + section, all);
-      std::stable_sort(tiles.begin() + begin, tiles.begin() + end,
-                       [](const Tile& a, const Tile& b) { return step_of(a.length) > step_of(b.length); });
-    }
+    const auto sorted = std::min(static_cast<std::ptrdiff_t>(tiles.size()), std::ptrdiff_t{sorted_tiles});
+    std::stable_sort(tiles.end() - sorted, tiles.end(),
+                     [](const Tile& a, const Tile& b) { return step_of(a.length) > step_of(b.length); });
     std::vector<std::tuple<int, int, int>> list;
     for (const Tile& tile : tiles) list.emplace_back(tile.q_begin, tile.pack, tile.m_block);
     return list;
   }
 };
 
-/// Checks the list of a drawn mask and machine against the model's. Returns how many sections it has.
+/// Checks the list of a drawn mask and machine against the model's. Returns how many tiles are not sorted.
 std::size_t expect_order_of_model(VarlenCase c, std::uint64_t seed, test::Random& random) {
   c.kv_heads = 1, c.lse = false;
   if (seed % 4 == 1) c.mask = core::Mask::causal();
@@ -261,13 +246,13 @@ std::size_t expect_order_of_model(VarlenCase c, std::uint64_t seed, test::Random
   const int packs = static_cast<int>(c.q_heads) * listed.tile_queries / listed.block_m;
   std::vector<std::tuple<int, int, int>> found;
   for (const ListedTile& tile : listed.tiles) found.push_back(tile.identity());
-  EXPECT_EQ(found, (Model{c, listed.tile_queries, packs, listed.tiles_of_section}.order()));
-  return (found.size() - 1) / static_cast<std::size_t>(listed.tiles_of_section) + 1;
+  EXPECT_EQ(found, (Model{c, listed.tile_queries, packs, listed.sorted_tiles}.order()));
+  return listed.sorted_begin();
 }
 
 TEST_F(TileListTest, IsInTheOrderOfItsModel) {
   const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 8);
-  std::size_t sections = 0;
+  std::size_t unsorted = 0;
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
     test::Random random(seed);
     VarlenCase c;
@@ -277,12 +262,12 @@ TEST_F(TileListTest, IsInTheOrderOfItsModel) {
     }
     c.q_lens[1] = 300, c.k_lens[1] = static_cast<std::int64_t>(3000 + random() % 20000);
     c.q_heads = 1 + static_cast<std::int64_t>(random() % 20);
-    sections += expect_order_of_model(c, seed, random);
+    unsorted += expect_order_of_model(c, seed, random);
   }
-  EXPECT_GT(sections, runs + runs / 2) << "of more than one section";
+  EXPECT_GT(unsorted, 10 * runs);
 }
 
-// Sequences come one chunk after another: tiles of several stand in one section, and a class goes on.
+// Sequences come one chunk after another: a class goes on, and tiles of several are sorted together.
 TEST_F(TileListTest, IsInTheOrderOfItsModelWhereABlockHasFewerThreadsThanThereAreSequences) {
   constexpr std::uint64_t capacity = forward::SequenceTable::capacity;
   const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 4);
