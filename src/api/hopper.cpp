@@ -82,11 +82,6 @@ bool forward_runs_without(const ForwardProblem& p) { return !p.needs_list(); }
 
 /// Of no sequence: what serves one would serve it. Below here there is a batch.
 Status supports_decode(const DecodeProblem& step) {
-  if (step.batch() == 0) {
-    DecodeProblem one = step;
-    one.q.shape[0] = 1;
-    return supports_decode(one);
-  }
   if (Status s = step_supported(step); !s.ok()) return s;
   if (goes_as_forward(step)) return check_linked<forward::Family>(*forward::choose_variant(as_forward(step)));
   if (const auto shared = shared_prefixes_of(step)) return check_linked<decode::Family>(*shared->variant);

@@ -368,8 +368,9 @@ bool is_short(const DecodeProblem& problem, const DecodeVariant& variant) {
 }
 
 bool has_short_parts(const DecodeProblem& problem, const DecodeVariant& variant) {
+  if (!has_narrow_streams(problem, variant) || variant.query_rows > narrowest_rows) return false;
   const std::int64_t parts = core::hopper_sm_count * variant.resident / all_streams(problem, variant);
-  if (!has_narrow_streams(problem, variant) || variant.query_rows > narrowest_rows || parts < 2) return false;
+  if (parts < 2) return false;
   const std::int64_t longest = core::ceil_div(units_of_stream(problem, variant), parts);
   return longest * variant.block_n <= most_known(problem, variant, parts);
 }

@@ -3,7 +3,6 @@
 
 #include "forward/append.h"
 #include "forward/consumer.h"
-#include "forward/hand_out.h"
 #include "forward/list_kernel.h"
 #include "forward/overlap.h"
 #include "forward/producer.h"
@@ -118,7 +117,7 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
       if (hw::warp_index() == 0) produce_varlen<V>(args, shared);
       if (hw::warp_index() == 1) clear_tails<V>(args, shared);
       if (hw::warp_index() == 2) {
-        if (hw::elect_one()) hand_out_tiles<V>(args, shared.queue);
+        if (hw::elect_one()) hand_out_tiles(args.varlen, shared.queue);
         hw::sync_warp();  // lanes that wait for a grid hold up the others of their warp
       }
     }

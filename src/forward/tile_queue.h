@@ -50,4 +50,20 @@ struct TileQueue {
   }
 };
 
+/// The scheduler's thread, for all tiles of the block.
+TANDEM_DEVICE void hand_out_tiles(const VarlenArguments& varlen, TileQueue& queue) {
+  auto* header = reinterpret_cast<std::uint32_t*>(varlen.tile_list);
+  const std::uint32_t tiles = hw::load_global(header), begin_at_once = hw::load_global(header + 1);
+  const auto next = [&] { return begin_at_once + hw::take_number(header + 2); };
+  std::uint32_t place = hw::block_index() < begin_at_once ? hw::block_index() : next();
+  int round = 0;
+  for (; place < tiles; ++round, place = next()) {
+    queue.tell(round, load_listed(varlen.tile_list, static_cast<int>(place)));
+    hw::barrier_wait(queue.wanted, static_cast<std::uint32_t>(round) % 2u);
+  }
+  ListedTile none{};
+  none.m_block = core::Tile::none;
+  queue.tell(round, none);
+}
+
 }  // namespace tandem::forward

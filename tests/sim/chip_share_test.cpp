@@ -60,8 +60,8 @@ Shared shared_between(const Batch& batch) {
   // Without buffers: keys that are longer than their memory would be among them.
   const hw::sim::Report report = sim::simulate(std::move(all.list), {}, {});
   EXPECT_TRUE(report.ok()) << report.text();
-  return {args.few.list[1],  args.forward.varlen.tile_list[1], args.few.share, step_blocks,
-          args.tile_queries.value(), args.forward.varlen.packs};
+  return {args.few.list[1], args.forward.varlen.tile_list[1], args.few.share,
+          step_blocks,      args.tile_queries.value(),        args.forward.varlen.packs};
 }
 
 /// The same numbers from every tile, and from every share.
