@@ -32,12 +32,8 @@ template <ForwardVariant V>
 TANDEM_DEVICE void clear_tails(const ForwardArguments& args, ForwardShared<V>& shared) {
   tile::PipelineState<V.kv_stages> v_at;
   std::uint32_t parities = 0;  // a bit for each stage's barrier
-  constexpr TileRows all_rows{0, V.block_m};
-  int round = 0;
-  for (Work work = find_work<V>(args, all_rows, round); work.exists();
-       work = find_work<V>(args, all_rows, ++round)) {
+  for_each_tile<V>(args, [&](const Work& work, int k_len) {
     shared.queue.ask();
-    const int k_len = lengths_of<V>(args, work.tile).k_len;
     for (int i = 0; i < work.loop.count; ++i, v_at.advance()) {
       const int block = key_block<V>(args, work.loop, i);
       if (!has_tail<V>(block, k_len)) continue;
@@ -50,7 +46,7 @@ TANDEM_DEVICE void clear_tails(const ForwardArguments& args, ForwardShared<V>& s
       hw::sync_warp();
       if (hw::lane_index() == 0) hw::barrier_arrive(shared.v_pipeline.full[v_at.stage]);
     }
-  }
+  });
 }
 
 }  // namespace tandem::forward

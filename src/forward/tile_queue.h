@@ -24,12 +24,12 @@ struct TileQueue {
 
   ListedTile tile[places];
   hw::Barrier told[places];
-  hw::Barrier wanted;  ///< the next tile, by the producer and by who clears tails
+  hw::Barrier wanted;  ///< the next tile, by both producers and by who clears tails
 
   /// One thread of the block.
   TANDEM_DEVICE void init() {
     for (hw::Barrier& barrier : told) hw::barrier_init(barrier, 1);
-    hw::barrier_init(wanted, 2);
+    hw::barrier_init(wanted, 3);
   }
   /// Warp, once a round: it has its tile, and wants the next one soon.
   TANDEM_DEVICE void ask() {

@@ -1,4 +1,5 @@
-// The producer where lengths vary: a whole warp, whose lanes look up the pages of a block side by side.
+// The producers where lengths vary, one of queries and keys and one of values: whole warps, whose lanes look
+// up the pages of a block side by side.
 #pragma once
 
 #include "forward/key_boxes.h"
@@ -20,7 +21,7 @@ struct VarlenProducer {
   ForwardShared<V>& shared;
   bool leads;  ///< in the lane that starts all copies
   tile::PipelineState<1> q_at;
-  tile::PipelineState<V.kv_stages> kv_at;  ///< K's loads are one ahead of V's, in the same stages
+  tile::PipelineState<V.kv_stages> kv_at;  ///< of K, or of V
 
   TANDEM_DEVICE bool paged() const { return args.varlen.page_table != nullptr; }
   TANDEM_DEVICE hw::BoxOrigin queries(const TileQueries& of, const Work& work, int consumer) const {
@@ -57,16 +58,26 @@ struct VarlenProducer {
     }
   }
 
-  /// One block of K and V. Between them, before the tile's first V, its queries.
-  TANDEM_DEVICE void load_block(const Work& work, const KeyPlace& place, int k_len, int i) {
-    const int block = key_block<V>(args, work.loop, i), key = block * V.block_n;
-    BlockPages pages{key, 0, 0};
-    if (paged()) pages = BlockPages::of<V>(args.varlen, place.batch, key, k_len);
+  /// Where the block at a position of the loop lies.
+  TANDEM_DEVICE BlockPages pages_of(const KeyPlace& place, int k_len, int block) const {
+    const int key = block * V.block_n;
+    if (paged()) return BlockPages::of<V>(args.varlen, place.batch, key, k_len);
+    return {key, 0, 0};
+  }
+  /// One block of K.
+  TANDEM_DEVICE void load_keys(const Work& work, const KeyPlace& place, int k_len, int i) {
+    const BlockPages pages = pages_of(place, k_len, key_block<V>(args, work.loop, i));
     auto& [stage, parity] = kv_at;
     wait_emptied(shared.k_pipeline.empty[stage], parity);
     load(shared.k[stage], args.k_panels<narrow>(), shared.k_pipeline.full[stage], place, pages);
-    if (i == 0) load_queries(work);
-    // A block whose tail is cleared before the stage is full lands at a barrier of its own (tail.h).
+    kv_at.advance();
+  }
+  /// One block of V. Where its tail is cleared before the stage is full it lands at a barrier of its own
+  /// (tail.h).
+  TANDEM_DEVICE void load_values(const Work& work, const KeyPlace& place, int k_len, int i) {
+    const int block = key_block<V>(args, work.loop, i);
+    const BlockPages pages = pages_of(place, k_len, block);
+    auto& [stage, parity] = kv_at;
     wait_emptied(shared.v_pipeline.empty[stage], parity);
     const bool tail = has_tail<V>(block, k_len);
     load(shared.v[stage], args.v_panels<narrow>(),
@@ -79,31 +90,49 @@ struct VarlenProducer {
 /// in L2.
 inline constexpr int loads_ahead = 2;
 
-/// Warp: lines 4-10 for every tile of the block.
+/// Warp: lines 4-8 for every tile of the block, and line 9 for K.
 template <ForwardVariant V, bool narrow>
-TANDEM_DEVICE void produce_varlen_tiles(const ForwardArguments& args, ForwardShared<V>& shared) {
+TANDEM_DEVICE void produce_queries_and_keys(const ForwardArguments& args, ForwardShared<V>& shared) {
   VarlenProducer<V, narrow> producer{args, shared, hw::elect_one(), {}, {}};
-  constexpr TileRows all_rows{0, V.block_m};
-  int round = 0;
-  for (Work work = find_work<V>(args, all_rows, round); work.exists();
-       work = find_work<V>(args, all_rows, ++round)) {
-    const int k_len = lengths_of<V>(args, work.tile).k_len, ask_at = work.loop.count - loads_ahead;
+  for_each_tile<V>(args, [&](const Work& work, int k_len) {
     const KeyPlace place = KeyPlace::of<V>(args, work.tile);
-    if (work.loop.count == 0) producer.load_queries(work);
+    const int ask_at = work.loop.count - loads_ahead;
     for (int i = 0; i == 0 || i < work.loop.count; ++i) {
-      if (work.loop.count > 0) producer.load_block(work, place, k_len, i);
+      if (work.loop.count > 0) producer.load_keys(work, place, k_len, i);
+      if (i == 0) producer.load_queries(work);
       if (i == ask_at || (i == 0 && ask_at < 0)) shared.queue.ask();
     }
+  });
+}
+
+/// Another warp: line 9 for V. Boxes of small pages are so many that one warp would be late with both.
+template <ForwardVariant V, bool narrow>
+TANDEM_DEVICE void produce_values(const ForwardArguments& args, ForwardShared<V>& shared) {
+  VarlenProducer<V, narrow> producer{args, shared, hw::elect_one(), {}, {}};
+  for_each_tile<V>(args, [&](const Work& work, int k_len) {
+    shared.queue.ask();
+    const KeyPlace place = KeyPlace::of<V>(args, work.tile);
+    for (int i = 0; i < work.loop.count; ++i) producer.load_values(work, place, k_len, i);
+  });
+}
+
+/// Warp: what it does of lines 4-10.
+template <ForwardVariant V, bool narrow>
+TANDEM_DEVICE void produce_part(const ForwardArguments& args, ForwardShared<V>& shared, bool values) {
+  if (values) {
+    produce_values<V, narrow>(args, shared);
+  } else {
+    produce_queries_and_keys<V, narrow>(args, shared);
   }
 }
 
 /// Two ways, as produce (producer.h).
 template <ForwardVariant V>
-TANDEM_DEVICE void produce_varlen(const ForwardArguments& args, ForwardShared<V>& shared) {
+TANDEM_DEVICE void produce_varlen(const ForwardArguments& args, ForwardShared<V>& shared, bool values) {
   if constexpr (V.boxes_end_with_rows()) {
-    if (args.narrow_rows) return produce_varlen_tiles<V, true>(args, shared);
+    if (args.narrow_rows) return produce_part<V, true>(args, shared, values);
   }
-  produce_varlen_tiles<V, false>(args, shared);
+  produce_part<V, false>(args, shared, values);
 }
 
 }  // namespace tandem::forward

@@ -123,6 +123,17 @@ TANDEM_DEVICE Work find_work(const ForwardArguments& args, TileRows rows, int& r
   return work;
 }
 
+/// Where lengths vary: calls visit(work, keys of the sequence) for all rows of each tile of the block.
+template <ForwardVariant V, typename Visit>
+TANDEM_DEVICE void for_each_tile(const ForwardArguments& args, Visit visit) {
+  constexpr TileRows all_rows{0, V.block_m};
+  int round = 0;
+  for (Work work = find_work<V>(args, all_rows, round); work.exists();
+       work = find_work<V>(args, all_rows, ++round)) {
+    visit(work, lengths_of<V>(args, work.tile).k_len);
+  }
+}
+
 /// Where a kernel may wait for the grids before it.
 enum class Moment { start, first_work, end };
 
