@@ -36,7 +36,7 @@ LATENT_DIM, LATENT_GROUP = 576, "PairedLatentGroup<576>"
 WIDE_DIM = 512  # of the forward
 ALL_DIMS = 0
 TESTS_OF = {"plans": "*", "mixed": "*-MixedDraws.*", "prefix": "*",  # which to run of a kernel's program; else those of variants
-            "varlen": "Variants/*:AppendOnSim.*:VarlenOnSim*:*ListedVarlenTails*d{head_dim}"}
+            "varlen": "Variants/*:TileListTest.*:AppendOnSim.*:VarlenOnSim*:*ListedVarlenTails*d{head_dim}"}
 FAMILIES = {  # what to draw in, and the programs that test it
     "forward": (("src/forward", "src/tile"), ("sim_forward_test", "sim_varlen_test", "sim_mixed_test")),
     "decode": (("src/decode", "src/core/stream_k.h"), ("sim_decode_test", "sim_mixed_test", "sim_prefix_test")),

@@ -274,7 +274,7 @@ MUTANTS = [
     # Decode over 8 bits: products
     Mutant("decode, 8 bits: upper bytes of keys twice", "index", "decode/eight_bit/load_keys",
            Edit("pairs[1]", "pairs[0]")),
-    Mutant("decode, 8 bits: values' columns in another order", "index", "load_values", Edit("0x3120", "0x3210")),
+    Mutant("decode, 8 bits: values' columns in another order", "index", "eight_bit/load_values", Edit("0x3120", "0x3210")),
     Mutant("decode, 8 bits: no fence before S", "wgmma", "multiply_keys", Remove("wgmma_fence")),
     Mutant("decode, 8 bits: fragments overwritten while S reads them", "wgmma", "multiply_keys",
            Edit("wgmma_wait<1>", "wgmma_wait<2>")),
