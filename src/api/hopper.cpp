@@ -80,7 +80,6 @@ bool forward_runs_without(const ForwardProblem& p) { return !p.needs_list(); }
 
 // ---- Decoding steps go one of three
 
-/// Of no sequence: what serves one would serve it. Below here there is a batch.
 Status supports_decode(const DecodeProblem& step) {
   if (Status s = step_supported(step); !s.ok()) return s;
   if (goes_as_forward(step)) return check_linked<forward::Family>(*forward::choose_variant(as_forward(step)));

@@ -107,7 +107,8 @@ TANDEM_DEVICE void consume(const DecodeArguments& args, DecodeShared<V>& shared,
     const bool early = scheduler.knows_stream();
     if (early && scheduler.known_stream().exists())
       consumer.fetch_queries(scheduler.known_stream_and_queries(), queries);
-    WorkTile work{.sequence = -1};
+    WorkTile work{};
+    work.sequence = -1;
     // In each round the work's keys, behind the loads of the next one's queries.
     for (;;) {
       const WorkTile next = scheduler.next();

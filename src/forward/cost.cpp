@@ -154,9 +154,8 @@ double reading_us(const ForwardProblem& p, const ForwardVariant& variant, const 
 }
 
 /// `share`: of a block's price that is taken.
-CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count,
-                           double share) {
-  const Price price = price_of(variant);
+CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& variant, const Price& price,
+                           int sm_count, double share) {
   const Tiling tiling = tiling_of(problem, variant);
   CostEstimate cost;
   cost.tiles = tiling.tiles() * problem.batch();
@@ -185,8 +184,9 @@ CostEstimate estimate_with(const ForwardProblem& problem, const ForwardVariant& 
 }  // namespace
 
 CostEstimate estimate(const ForwardProblem& problem, const ForwardVariant& variant, int sm_count) {
-  CostEstimate cost = estimate_with(problem, variant, sm_count, 1);
-  if (cost.rounds > 1) cost.compute_us += 1e-2 * price_of(variant).exposed_memory * cost.memory_us;
+  const Price price = price_of(variant);
+  CostEstimate cost = estimate_with(problem, variant, price, sm_count, 1);
+  if (cost.rounds > 1) cost.compute_us += 1e-2 * price.exposed_memory * cost.memory_us;
   return cost;
 }
 
@@ -217,8 +217,8 @@ TileCost tile_cost(const ForwardVariant& variant) {
 
 CostEstimate estimate_chosen(const core::ForwardProblem& problem) {
   const ForwardVariant& variant = *choose_variant(problem);
-  CostEstimate cost =
-      estimate_with(problem, variant, core::hopper_sm_count, consumers_share(problem, variant));
+  CostEstimate cost = estimate_with(problem, variant, price_of(variant), core::hopper_sm_count,
+                                    consumers_share(problem, variant));
   if (is_alone(variant, cost.rounds)) cost.compute_us *= left_of_price(cost.rounds) / alone;
   cost.memory_us = std::max(cost.memory_us, reading_us(problem, variant, cost));
   return cost;

@@ -18,7 +18,7 @@ namespace tandem::forward {
 
 /// Of the tile. Where lengths vary, read again: so no register keeps it meanwhile.
 template <ForwardVariant V>
-TANDEM_DEVICE int first_row_of(const ForwardArguments& args, const Work& work) {
+TANDEM_DEVICE int first_row_of(const Work& work) {
   if constexpr (V.lengths == Lengths::varlen) return listed_tile<V>(work.tile).m_block * V.block_m;
   return work.first_row;
 }
@@ -33,7 +33,7 @@ struct OutputRows {
   template <ForwardVariant V>
   TANDEM_DEVICE static OutputRows of(const ForwardArguments& args, const Work& work) {
     return {args.packing, queries_of<V>(work.tile), lengths_of<V>(args, work.tile).q_len,
-            first_row_of<V>(args, work)};
+            first_row_of<V>(work)};
   }
   TANDEM_DEVICE bool exists(int row) const { return packing.query(row) < q_len; }
 };
@@ -58,7 +58,7 @@ template <ForwardVariant V>
 TANDEM_DEVICE bool stores_aside(const ForwardArguments& args, const Work& work, int last_row) {
   if constexpr (V.lengths == Lengths::uniform) return true;
   const bool whole =
-      args.packing.query(first_row_of<V>(args, work) + last_row) < lengths_of<V>(args, work.tile).q_len;
+      args.packing.query(first_row_of<V>(work) + last_row) < lengths_of<V>(args, work.tile).q_len;
   return !stores_parts<V>(args) && (whole || !V.decisions.stages_output);
 }
 enum class Stores { alone, aside };

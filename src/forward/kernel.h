@@ -114,8 +114,8 @@ TANDEM_DEVICE void forward_kernel(const ForwardArguments& args) {
       if constexpr (V.lengths == Lengths::uniform) produce<V>(args, shared);  // lines 4-10
     }
     if constexpr (V.lengths == Lengths::varlen) {
-      if (hw::warp_index() == 0) produce_varlen<V>(args, shared, false);
-      if (hw::warp_index() == 3) produce_varlen<V>(args, shared, true);
+      if (hw::warp_index() == 0) produce_varlen<V, Brings::queries_and_keys>(args, shared);
+      if (hw::warp_index() == 3) produce_varlen<V, Brings::values>(args, shared);
       if (hw::warp_index() == 1) clear_tails<V>(args, shared);
       if (hw::warp_index() == 2) {
         if (hw::elect_one()) hand_out_tiles(args.varlen, shared.queue);

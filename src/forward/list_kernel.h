@@ -92,7 +92,7 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args, SequenceTable& table) {
 /// tile's place follows from its number.
 TANDEM_DEVICE void list_parts(const ListArguments& args) {
   const VarlenArguments& varlen = args.forward.varlen;
-  const auto [of_part, rest] = args.tile_queries.divide(varlen.q_rows + args.tile_queries.value() - 1);
+  const int of_part = args.tile_queries.divide(varlen.q_rows + args.tile_queries.value() - 1).quotient;
   if (hw::block_index() == 0 && hw::thread_index() == 0)
     write_header(args, varlen.sequences * of_part * varlen.packs);
   const ListedHeads own = ListedHeads::of(varlen);

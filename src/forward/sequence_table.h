@@ -140,8 +140,8 @@ class SequencesOfBlock {
   int warp_;
   SequenceTiles first_{};  ///< the thread's, of the first chunk
   int total_ = 0, chunk_ = none;
-  int class_begin_ = 0,
-      class_next_ = 0;  ///< where class i's first tile stands, and the next chunk's: of lane i
+  // Of class i in lane i: where its first tile stands, and the first of the next chunk.
+  int class_begin_ = 0, class_next_ = 0;
 };
 
 }  // namespace tandem::forward

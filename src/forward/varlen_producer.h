@@ -116,10 +116,12 @@ TANDEM_DEVICE void produce_values(const ForwardArguments& args, ForwardShared<V>
   });
 }
 
-/// Warp: what it does of lines 4-10.
-template <ForwardVariant V, bool narrow>
-TANDEM_DEVICE void produce_part(const ForwardArguments& args, ForwardShared<V>& shared, bool values) {
-  if (values) {
+/// What a warp brings.
+enum class Brings { queries_and_keys, values };
+
+template <ForwardVariant V, Brings what, bool narrow>
+TANDEM_DEVICE void produce_part(const ForwardArguments& args, ForwardShared<V>& shared) {
+  if constexpr (what == Brings::values) {
     produce_values<V, narrow>(args, shared);
   } else {
     produce_queries_and_keys<V, narrow>(args, shared);
@@ -127,12 +129,12 @@ TANDEM_DEVICE void produce_part(const ForwardArguments& args, ForwardShared<V>& 
 }
 
 /// Two ways, as produce (producer.h).
-template <ForwardVariant V>
-TANDEM_DEVICE void produce_varlen(const ForwardArguments& args, ForwardShared<V>& shared, bool values) {
+template <ForwardVariant V, Brings what>
+TANDEM_DEVICE void produce_varlen(const ForwardArguments& args, ForwardShared<V>& shared) {
   if constexpr (V.boxes_end_with_rows()) {
-    if (args.narrow_rows) return produce_part<V, true>(args, shared, values);
+    if (args.narrow_rows) return produce_part<V, what, true>(args, shared);
   }
-  produce_part<V, false>(args, shared, values);
+  produce_part<V, what, false>(args, shared);
 }
 
 }  // namespace tandem::forward

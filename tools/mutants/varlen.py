@@ -112,7 +112,7 @@ MUTANTS = [
            Edit("tail ? shared.tail.landed[stage] :", "")),
     Mutant("producer: tiles without keys have no queries", "wait", "produce_queries_and_keys", Edit("if (i == 0) producer", "if (i == 0 && work.loop.count > 0) producer")),
     Mutant("producer: queries come with every block", "wait", "produce_queries_and_keys", Edit("if (i == 0) producer", "if (true) producer")),
-    Mutant("producer: nobody brings values", "arrival", "forward_kernel", Edit("hw::warp_index() == 3", "false")),
+    Mutant("producer: nobody brings values", "arrival", "forward_kernel", Edit("if (hw::warp_index() == 3)", "if (false)")),
     Mutant("producer: values of the block ahead", "index", "VarlenProducer::load_values",
            Edit("pages_of(place, k_len, block)", "pages_of(place, k_len, block + 1)")),
     Mutant("producer: all consumers have the first one's queries", "index", "VarlenProducer::queries",
