@@ -307,7 +307,7 @@ MUTANTS = [
            Edit("walks || variant.mask == MaskKind::band", "walks")),
     Mutant("order: the shortest tile of a head first", "index", "TileScheduler::head_by_head", Edit("0, true", "0, false")),
     # What dispatch compares
-    Mutant("cost: memory is hidden by any tile", "cost", "forward/cost/estimate", Edit("1e-2 * price_of(variant).exposed_memory", "0 ")),
+    Mutant("cost: memory is hidden by any tile", "cost", "forward/cost/estimate", Edit("1e-2 * price.exposed_memory", "0 ")),
     Mutant("cost: rows of broken sectors come as fast", "cost", "forward/cost/fetching_rows", Edit(": odd_rows", ": padded_rows")),
     Mutant("cost: memory shows on a chip that is not full", "cost", "forward/cost/estimate", Edit("cost.rounds > 1", "true")),
 ]
