@@ -2,7 +2,9 @@
 #include "forward/tile_list.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <numeric>
 #include <tuple>
 #include <vector>
@@ -120,6 +122,39 @@ TEST_F(TileListTest, HasNoTilesWhereSequencesOverlap) {
     for (std::size_t i = 0; i < tensors.cu_seqlens_q.size(); ++i)
       tensors.cu_seqlens_q[i] = i % 2 == 0 ? 0 : static_cast<std::int32_t>(problem.q.shape[1]);
     EXPECT_TRUE(list_of(problem, 132).tiles.empty());
+  }
+}
+
+TEST_F(TileListTest, OfWildLengthsHasTilesOfRowsThatExist) {
+  const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 6);
+  for (std::uint64_t seed = 1; seed <= runs; ++seed) {
+    test::Random random(seed);
+    VarlenCase c;
+    for (std::uint64_t left = 1 + random() % 600; left > 0; --left)
+      c.q_lens.push_back(static_cast<std::int64_t>(random() % 6));
+    c.q_lens[0] = 400, c.k_lens = c.q_lens, c.q_heads = c.kv_heads = 3, c.mask = core::Mask::causal();
+    test::VarlenTensors tensors(c);
+    core::ForwardProblem problem = tensors.problem();
+    const auto rows = static_cast<std::int32_t>(problem.q.shape[1]);
+    problem.varlen.max_seqlen_q = rows;
+    const auto wild = [&] {
+      const std::int32_t all[] = {INT32_MIN, -1, 0, rows, rows + 1, INT32_MAX};
+      return all[random() % std::size(all)];
+    };
+    for (std::uint64_t left = random() % 4; left > 0; --left) {
+      tensors.cu_seqlens_q[random() % tensors.cu_seqlens_q.size()] = wild();
+      tensors.cu_seqlens_k[random() % tensors.cu_seqlens_k.size()] = wild();
+    }
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << c.q_lens.size() << " sequences");
+    const Listed listed = list_of(problem, 4);
+    EXPECT_LE(static_cast<std::int64_t>(listed.tiles.size()),
+              forward::tile_count(problem, *forward::choose_variant(problem)));
+    for (const ListedTile& tile : listed.tiles) {
+      EXPECT_GE(tile.q_begin, 0);
+      EXPECT_LE(std::int64_t{tile.q_begin} + tile.q_len, rows);
+      EXPECT_TRUE(tile.m_block >= 0 && tile.m_block * listed.tile_queries < tile.q_len);
+      EXPECT_TRUE(tile.pack >= 0 && tile.pack < 3 && tile.k_len >= 0 && tile.k_len <= rows);
+    }
   }
 }
 
