@@ -268,14 +268,15 @@ struct Model {
   }
 };
 
-/// Checks the list of a drawn mask and machine against the model's. Returns how many tiles are not sorted.
+/// Checks the list of a drawn mask and machine against the model's: few multiprocessors leave most tiles
+/// unsorted, many sort those of several sequences. Returns how many tiles are not sorted.
 std::size_t expect_order_of_model(VarlenCase c, std::uint64_t seed, test::Random& random) {
   c.kv_heads = 1, c.lse = false;
   if (seed % 4 == 1) c.mask = core::Mask::causal();
   if (seed % 4 == 2) c.mask = {static_cast<std::int64_t>(random() % 700), 0};
   if (seed % 4 == 3) c.mask = {core::Mask::unlimited, static_cast<std::int64_t>(random() % 300)};
   if (seed % 2 == 0) c.mask.chunk = 1 + static_cast<std::int64_t>(random() % 2000);
-  const int multiprocessors = 1 + static_cast<int>(random() % 7);
+  const int multiprocessors = 1 + static_cast<int>(random() % (random() % 2 == 0 ? 7 : 200));
   SCOPED_TRACE(testing::Message() << c << " on " << multiprocessors);
   const Listed listed = list_of(c, multiprocessors);
   const int packs = static_cast<int>(c.q_heads) * listed.tile_queries / listed.block_m;
@@ -286,7 +287,7 @@ std::size_t expect_order_of_model(VarlenCase c, std::uint64_t seed, test::Random
 }
 
 TEST_F(TileListTest, IsInTheOrderOfItsModel) {
-  const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 8);
+  const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 16);
   std::size_t unsorted = 0;
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
     test::Random random(seed);
@@ -305,7 +306,7 @@ TEST_F(TileListTest, IsInTheOrderOfItsModel) {
 // Sequences come one chunk after another: a class goes on, and tiles of several are sorted together.
 TEST_F(TileListTest, IsInTheOrderOfItsModelWhereABlockHasFewerThreadsThanThereAreSequences) {
   constexpr std::uint64_t capacity = forward::SequenceTable::capacity;
-  const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 4);
+  const std::uint64_t runs = test::number_from_environment("TANDEM_SIM_RUNS", 8);
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
     test::Random random(seed);
     VarlenCase c;
@@ -314,7 +315,7 @@ TEST_F(TileListTest, IsInTheOrderOfItsModelWhereABlockHasFewerThreadsThanThereAr
       c.q_lens.push_back(static_cast<std::int64_t>(random() % (is_long ? 500 : 6)));
       c.k_lens.push_back(static_cast<std::int64_t>(random() % (is_long ? 5000 : 60)));
     }
-    c.q_heads = 1 + static_cast<std::int64_t>(random() % 11);
+    c.q_heads = 1 + static_cast<std::int64_t>(random() % (seed % 2 == 0 ? 11 : 2));
     expect_order_of_model(c, seed, random);
   }
 }
