@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <iterator>
 #include <numeric>
@@ -52,8 +53,9 @@ Listed list_of(const core::ForwardProblem& problem, int multiprocessors) {
                 record.arguments.grid,
                 {}};
   for (int i = 0; i < words[0]; ++i) {
-    const std::int32_t* tile = words.data() + forward::tile_list_header + forward::listed_tile_words * i;
-    listed.tiles.push_back({tile[0], tile[4], tile[5], tile[1], tile[3]});
+    forward::ListedTile tile;
+    std::memcpy(&tile, forward::place_in_list(words.data(), i), sizeof(tile));
+    listed.tiles.push_back({tile.m_block, tile.pack, tile.q_begin, tile.q_len, tile.k_len});
   }
   return listed;
 }
