@@ -1,5 +1,7 @@
 #include "apps/sim/forward_sim.h"
 
+#include <span>
+
 #include "apps/sim/simulate.h"
 #include "forward/listed_tile.h"
 #include "forward/plan.h"
@@ -46,11 +48,9 @@ namespace {
 
 /// What a launch may touch: the problem's tensors, and the list in its role.
 std::vector<hw::sim::Buffer> buffers_with_list(const core::ForwardProblem& problem,
-                                               std::vector<std::int32_t>& list, core::Role role_of_list) {
+                                               std::span<std::int32_t> list, core::Role role_of_list) {
   core::TensorList tensors = tensors_of(problem);
-  tensors.add_array(
-      "workspace", role_of_list,
-      core::Region::of(list.data(), sizeof(std::int32_t), 1, static_cast<std::int64_t>(list.size()), 0));
+  tensors.add_array("workspace", role_of_list, core::Region::of(list.data(), list.size_bytes()));
   return buffers_of(tensors);
 }
 
@@ -66,7 +66,7 @@ hw::sim::Report simulate_list(const core::ForwardProblem& problem, const forward
 hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
                                  const Machine& machine) {
   // Each part of the workspace a buffer of its own.
-  std::vector<std::int32_t> list;
+  std::vector<std::int32_t> own_list;
   core::ForwardProblem rotated = forward::with_rotated_queries(problem, variant, nullptr);
   std::vector<std::uint64_t> queries(problem.varlen.rotates() ? forward::workspace_bytes(problem) / 8 + 2
                                                               : 0);
@@ -85,9 +85,13 @@ hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forw
     }
     if (const hw::sim::Report report = simulate(std::move(append), memory, machine); !report.ok())
       return report;
-    if (const hw::sim::Report report = simulate_list(problem, variant, machine, list); !report.ok())
-      return report;
+    if (problem.plan == nullptr)
+      if (const hw::sim::Report report = simulate_list(problem, variant, machine, own_list); !report.ok())
+        return report;
   }
+  std::span<std::int32_t> list = own_list;
+  if (problem.plan != nullptr)
+    list = {static_cast<std::int32_t*>(problem.plan), forward::plan_bytes(problem) / sizeof(std::int32_t)};
   return simulate(forward::make_record(rotated, variant, machine.multiprocessors, list.data()),
                   buffers_with_list(rotated, list, core::Role::updated), machine);
 }

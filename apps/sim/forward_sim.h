@@ -24,7 +24,7 @@ hw::sim::Report simulate_list(const core::ForwardProblem& problem, const forward
                               const Machine& machine, std::vector<std::int32_t>& list);
 
 /// Runs the variant's kernel on the problem, which it has to serve and whose tensors TMA has to be able to
-/// take.
+/// take. Of variable lengths, a problem's plan is what simulate_list gave.
 hw::sim::Report simulate_forward(const core::ForwardProblem& problem, const forward::ForwardVariant& variant,
                                  const Machine& machine);
 

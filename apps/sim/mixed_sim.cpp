@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/sim/simulate.h"
+#include "forward/plan.h"
 
 namespace tandem::sim {
 
@@ -26,6 +27,16 @@ hw::sim::Report simulate_mixed(const core::ForwardProblem& problem, const api::F
   run(std::move(all.step), few.variant->lists_queries() ? Overlap::next_beside : Overlap::by_family);
   run(std::move(all.forward), Overlap::beside);
   run(std::move(all.combine));
+  return report;
+}
+
+hw::sim::Report simulate_mixed_plan(const core::ForwardProblem& problem, const api::FewQueries& few,
+                                    std::span<std::byte> plan, const Machine& machine) {
+  api::PlanLaunches all = api::planning_launches_of(problem, few, machine.multiprocessors, plan.data());
+  const std::vector<hw::sim::Buffer> memory =
+      buffers_of(forward::memory_of_planning(problem, plan.data(), plan.size()));
+  hw::sim::Report report = simulate(std::move(all.clear), memory, machine);
+  if (report.ok()) report = simulate(std::move(all.list), memory, machine);
   return report;
 }
 

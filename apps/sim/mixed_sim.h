@@ -14,4 +14,8 @@ namespace tandem::sim {
 hw::sim::Report simulate_mixed(const core::ForwardProblem& problem, const api::FewQueries& few,
                                std::span<std::byte> workspace, const Machine& machine);
 
+/// Runs the kernels that make the plan of such calls: aligned to 256, of api::mixed_plan_bytes.
+hw::sim::Report simulate_mixed_plan(const core::ForwardProblem& problem, const api::FewQueries& few,
+                                    std::span<std::byte> plan, const Machine& machine);
+
 }  // namespace tandem::sim

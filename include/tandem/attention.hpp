@@ -42,6 +42,7 @@ struct ForwardOptions {
   /// A tree of drafts: a word for each query, in the backend's memory (tandem.h).
   const std::uint64_t* tree = nullptr;
   std::optional<BlockList> block_list = std::nullopt;  ///< without: all key blocks are seen
+  void* plan = nullptr;  ///< of attention_forward_plan, for the same shapes, options and lengths
   /// In the backend's memory, aligned to 256; attention_forward_workspace says how much.
   std::span<std::byte> workspace = {};
   /// A cudaStream_t, for Hopper.
@@ -84,6 +85,7 @@ void fill(ForwardCall& call, const Input<I>& q, const Input<I>& k, const Input<I
   args.alibi_slopes = options.alibi_slopes;
   args.alibi_stride = options.alibi_stride;
   args.tree = options.tree;
+  args.plan = options.plan;
   if (options.block_list) {
     call.block_list = options.block_list->c_block_list();
     args.block_list = &call.block_list;
@@ -117,6 +119,27 @@ Status attention_forward_workspace(const detail::Input<T>& q, const detail::Inpu
   detail::ForwardCall call;
   detail::fill<T, T>(call, q, k, v, o, options);
   return Status(tandem_forward_workspace(&call.args, &bytes));
+}
+
+/// Sets `bytes` to the size of the plan that attention_forward_plan makes for the same arguments.
+template <MutableElement T>
+Status attention_forward_plan_size(const detail::Input<T>& q, const detail::Input<T>& k,
+                                   const detail::Input<T>& v, const Tensor<T>& o,
+                                   const ForwardOptions& options, std::size_t& bytes) {
+  detail::ForwardCall call;
+  detail::fill<T, T>(call, q, k, v, o, options);
+  return Status(tandem_forward_plan_size(&call.args, &bytes));
+}
+
+/// Makes once what all calls with the same shapes, options and lengths would each make: the layers of a model
+/// in one step. Their options.plan is then `plan`: in the backend's memory, aligned to 256, of the size that
+/// was asked for. One plan serves one call at a time.
+template <MutableElement T>
+Status attention_forward_plan(const detail::Input<T>& q, const detail::Input<T>& k, const detail::Input<T>& v,
+                              const Tensor<T>& o, const ForwardOptions& options, std::span<std::byte> plan) {
+  detail::ForwardCall call;
+  detail::fill<T, T>(call, q, k, v, o, options);
+  return Status(tandem_forward_plan(&call.args, plan.data(), plan.size(), options.stream));
 }
 
 /// Keys and values that a decoding step appends: b, s_new, kv_heads, d each.
@@ -176,6 +199,29 @@ Status attention_forward_append_workspace(const detail::Input<T>& q,
   detail::ForwardCall call;
   detail::fill_append<T>(call, q, caches, tokens, o, options);
   return Status(tandem_forward_workspace(&call.args, &bytes));
+}
+
+/// The same of attention_forward_append's plan, whose calls append to caches of their own.
+template <MutableElement T>
+Status attention_forward_append_plan_size(const detail::Input<T>& q,
+                                          const std::type_identity_t<Caches<T>>& caches,
+                                          const std::type_identity_t<AppendedTokens<T>>& tokens,
+                                          const Tensor<T>& o, const ForwardOptions& options,
+                                          std::size_t& bytes) {
+  detail::ForwardCall call;
+  detail::fill_append<T>(call, q, caches, tokens, o, options);
+  return Status(tandem_forward_plan_size(&call.args, &bytes));
+}
+
+/// Makes that plan; appends nothing.
+template <MutableElement T>
+Status attention_forward_append_plan(const detail::Input<T>& q, const std::type_identity_t<Caches<T>>& caches,
+                                     const std::type_identity_t<AppendedTokens<T>>& tokens,
+                                     const Tensor<T>& o, const ForwardOptions& options,
+                                     std::span<std::byte> plan) {
+  detail::ForwardCall call;
+  detail::fill_append<T>(call, q, caches, tokens, o, options);
+  return Status(tandem_forward_plan(&call.args, plan.data(), plan.size(), options.stream));
 }
 
 /// What a backward call reads: q, k and v of a forward call, its o and lse, and the gradient of o.

@@ -12,10 +12,10 @@ from ._library import EIGHT_BITS, ForwardArgs, Info, TandemError, check, library
 from ._merge import merge
 from ._options import (as_backend, as_mask, as_number, as_scale, as_sinks, as_slopes, as_softcap, as_study, as_tree, check_eight_bit,
                        check_together, pointer_to, sized)
-from ._varlen import forward_varlen
+from ._varlen import forward_varlen, forward_varlen_plan
 
-__all__ = ["BlockList", "DecodeWorkspace", "TandemError", "backward", "backward_varlen", "decode", "decode_plan", "forward", "forward_varlen", "info",
-           "merge", "quantize", "score_amplitude", "version"]
+__all__ = ["BlockList", "DecodeWorkspace", "TandemError", "backward", "backward_varlen", "decode", "decode_plan", "forward",
+           "forward_varlen", "forward_varlen_plan", "info", "merge", "quantize", "score_amplitude", "version"]
 
 
 def forward(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, return_lse=False, out=None,

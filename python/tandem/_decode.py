@@ -2,11 +2,11 @@
 """Decoding steps against a cache of keys and values."""
 
 import ctypes
-import inspect
 
 from ._arrays import arrays_of, check_kinds, check_ranks, describe, table
+from ._calls import check_options, options_of, plan_address, run_with_memory
 from ._eight_bit import as_cache_scales
-from ._library import FLOATS, Cache, DecodeArgs, SharedPrefixes, TandemTypeError, check, invalid, library
+from ._library import FLOATS, Cache, DecodeArgs, SharedPrefixes, invalid, library
 from ._options import (as_backend, as_int64, as_mask, as_rotary, as_scale, as_sinks, as_slopes, as_softcap, as_study, as_tables,
                        as_tree, check_eight_bit, check_new, check_together, pointer_to, sized)
 
@@ -115,37 +115,19 @@ class _Step:
         args.prefixes = pointer_to(_prefixes(arrays, tensors))
         self.args = args
         if plan is not None:
-            self._take_plan(plan)
-
-    def _take_plan(self, plan):
-        """A shorter one would be read beyond its end."""
-        address, (given,), _ = table(self.arrays, "plan", plan, ("uint8",), ("bytes",))
-        needed = ctypes.c_size_t()
-        with self.arrays.stream():
-            check(library().tandem_decode_plan_size(ctypes.byref(self.args), ctypes.byref(needed)))
-        if given < needed.value:
-            raise invalid(f"plan has {given} bytes; this step's has {needed.value} or more: make it by decode_plan")
-        self.args.plan = address
+            args.plan = plan_address(arrays, plan, library().tandem_decode_plan_size, args, "decode_plan")
 
     def call(self, query, run, memory):
         """Runs `run` with as much memory as `query` asks for, from memory(size)."""
-        with self.arrays.stream() as stream:
-            size = ctypes.c_size_t()
-            check(query(ctypes.byref(self.args), ctypes.byref(size)))
-            lent = memory(size.value) if size.value else None
-            check(run(ctypes.byref(self.args), None if lent is None else self.arrays.pointer(lent), size.value, stream))
-        return lent
+        return run_with_memory(self.arrays, self.args, query, run, memory)
 
 
-_OPTIONS = [name for name, own in inspect.signature(_Step).parameters.items() if own.kind is own.KEYWORD_ONLY]
+_OPTIONS = options_of(_Step)
 
 
-def _step_of(function, arrays, options):
-    """The step of a call of `function`, whose options are still to be looked at."""
-    for name in options:
-        if name not in _OPTIONS:
-            raise TandemTypeError(f"{function} has no argument {name}; allowed are {', '.join(_OPTIONS)}"
-                                  + ", and workspace" * (function == "decode"))
+def _step_of(function, arrays, options, besides=()):
+    """The step of a call of `function`, whose options are still to be looked at. besides: other arguments that it has."""
+    check_options(function, options, [*_OPTIONS, *besides])
     return _Step(*arrays, **options)
 
 
@@ -188,7 +170,7 @@ def decode(q, k_cache, v_cache, lengths, *, workspace=None, **options):
     Returns out; with return_lse a pair of out and the natural log-sum-exp, float32, b, sq, q_heads. A query that sees
     no key has output 0 and log-sum-exp -inf. Raises TandemError with the library's message.
     """
-    step = _step_of("decode", (q, k_cache, v_cache, lengths), options)
+    step = _step_of("decode", (q, k_cache, v_cache, lengths), options, ["workspace"])
     lib = library()
     workspace = DecodeWorkspace() if workspace is None else workspace
     step.call(lib.tandem_decode_workspace, lib.tandem_decode, lambda size: workspace._of(step.arrays, size))

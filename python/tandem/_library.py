@@ -72,7 +72,7 @@ class ForwardArgs(ctypes.Structure):
                 ("study", ctypes.POINTER(Study)), ("varlen", ctypes.POINTER(Varlen)),
                 ("scales", ctypes.POINTER(Scales)), ("sinks", ctypes.c_void_p),
                 ("alibi_slopes", ctypes.c_void_p), ("alibi_stride", ctypes.c_int64), ("tree", ctypes.c_void_p),
-                ("block_list", ctypes.POINTER(BlockListStruct))]
+                ("block_list", ctypes.POINTER(BlockListStruct)), ("plan", ctypes.c_void_p)]
 
 
 class BackwardArgs(ctypes.Structure):
@@ -172,7 +172,8 @@ def library_path():
 def library():
     """libtandem, loaded at the first call: $TANDEM_LIBRARY, else beside this package, else the system's."""
     lib = ctypes.CDLL(library_path())
-    calls = {ForwardArgs: ([lib.tandem_forward_workspace], [lib.tandem_forward]),
+    calls = {ForwardArgs: ([lib.tandem_forward_workspace, lib.tandem_forward_plan_size],
+                           [lib.tandem_forward, lib.tandem_forward_plan]),
              BackwardArgs: ([lib.tandem_backward_workspace], [lib.tandem_backward]),
              DecodeArgs: ([lib.tandem_decode_workspace, lib.tandem_decode_plan_size],
                           [lib.tandem_decode, lib.tandem_decode_plan])}
@@ -231,6 +232,7 @@ _ARGUMENTS = {r"\bscales\.(qk_amplitude|v_shift|q_dot_k_shift)\b": r"\1", r"\bsc
               r"\bTANDEM_(BACKEND|OVERLAP|TURN|DECODE)_([A-Z0-9_]+)": _quoted_choice,
               r"(?i)\bTANDEM_(bf16|fp16|fp32|e4m3|int8)\b": lambda match: _SHORT_DTYPES[match[1].lower()],
               r"\b\d+ \((bf16|fp16|fp32|e4m3|int8)\)": lambda match: _SHORT_DTYPES[match[1]],
+              r"\btandem_forward_plan\b": "forward_varlen_plan", r"\btandem_decode_plan\b": "decode_plan",
               r"\btandem_(?=(forward|backward|decode|merge|quantize)\b)": "", r"\bNULL\b": "None"}
 
 

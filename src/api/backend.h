@@ -20,6 +20,9 @@ struct Backend {
   std::size_t (*workspace)(const Problem&) = nullptr;
   /// Runs or enqueues. The workspace is checked.
   core::Status (*run)(const Problem&, void* workspace, void* stream) = nullptr;
+  /// Bytes of the plan that `make_plan` enqueues the writing of. nullptr: there are none.
+  std::size_t (*plan_bytes)(const Problem&) = nullptr;
+  core::Status (*make_plan)(const Problem&, void* plan, void* stream) = nullptr;
   /// Whether `run` also does with no workspace at all. nullptr: never.
   bool (*runs_without)(const Problem&) = nullptr;
 };

@@ -66,6 +66,18 @@ tandem_status tandem_forward(const tandem_forward_args* args, void* workspace, s
   });
 }
 
+tandem_status tandem_forward_plan_size(const tandem_forward_args* args, size_t* bytes) {
+  return tandem::api::guarded(
+      [&] { return tandem::api::query_plan(tandem::api::forward_operation, args, bytes); });
+}
+
+tandem_status tandem_forward_plan(const tandem_forward_args* args, void* plan, size_t plan_bytes,
+                                  void* stream) {
+  return tandem::api::guarded([&] {
+    return tandem::api::make_plan(tandem::api::forward_operation, args, {plan, plan_bytes}, stream);
+  });
+}
+
 tandem_status tandem_backward_workspace(const tandem_backward_args* args, size_t* bytes) {
   return tandem::api::guarded(
       [&] { return tandem::api::query_workspace(tandem::api::backward_operation, args, bytes); });
@@ -91,13 +103,13 @@ tandem_status tandem_decode(const tandem_decode_args* args, void* workspace, siz
 }
 
 tandem_status tandem_decode_plan_size(const tandem_decode_args* args, size_t* bytes) {
-  return tandem::api::guarded([&] { return tandem::api::query_decode_plan(args, bytes); });
+  return tandem::api::guarded([&] { return tandem::api::query_plan(tandem::api::decode_operation, args, bytes); });
 }
 
 tandem_status tandem_decode_plan(const tandem_decode_args* args, void* plan, size_t plan_bytes,
                                  void* stream) {
   return tandem::api::guarded([&] {
-    return tandem::api::make_decode_plan(args, {plan, plan_bytes}, stream);
+    return tandem::api::make_plan(tandem::api::decode_operation, args, {plan, plan_bytes}, stream);
   });
 }
 

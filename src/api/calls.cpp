@@ -12,18 +12,8 @@
 #include "cpu/parallel.h"
 
 namespace tandem::api {
-namespace {
 
 using core::Status;
-
-constexpr Lent lent_plan{"plan", "plan_bytes", "tandem_decode_plan_size"};
-
-std::size_t plan_of(const Serving<core::DecodeProblem>& serving) {
-  const bool planned = serving.place == TANDEM_BACKEND_HOPPER && !serving.idle;
-  return planned ? hopper->plan_bytes(serving.problem) : 0;
-}
-
-}  // namespace
 
 Status explain_forward(const tandem_forward_args* args, char* text, std::size_t size) {
   core::ForwardProblem problem;
@@ -34,25 +24,6 @@ Status explain_forward(const tandem_forward_args* args, char* text, std::size_t 
   if (Status status = hopper->explain(problem, &words); !status.ok()) return status;
   text[words.copy(text, size - 1)] = '\0';
   return {};
-}
-
-Status query_decode_plan(const tandem_decode_args* args, std::size_t* bytes) {
-  Serving<core::DecodeProblem> serving;
-  if (Status s = prepare(decode_operation, args, /*need_data=*/false, &serving); !s.ok()) return s;
-  if (Status s = check_answer(bytes); !s.ok()) return s;
-  *bytes = plan_of(serving);
-  return {};
-}
-
-Status make_decode_plan(const tandem_decode_args* args, Workspace plan, void* stream) {
-  Serving<core::DecodeProblem> serving;
-  if (Status s = prepare(decode_operation, args, /*need_data=*/false, &serving); !s.ok()) return s;
-  const std::size_t needed = plan_of(serving);
-  if (Status s = check_workspace(lent_plan, plan, needed); !s.ok()) return s;
-  if (needed == 0) return {};
-  if (serving.problem.lengths == nullptr)
-    return invalid("cache.lengths is NULL, but a plan is made from the lengths; pass them in device memory");
-  return hopper->make_plan(serving.problem, plan.data, stream);
 }
 
 Status describe(tandem_info* info) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 
 #include "api/extent.h"
 #include "core/dtype.h"
+#include "core/workspace.h"
 
 namespace tandem::api {
 
@@ -319,6 +321,15 @@ Status check_overlaps(const core::TensorList& tensors) {
         if (Status s = check(output, other); !s.ok()) return s;
   }
   return {};
+}
+
+Status check_plan(core::TensorList tensors, const core::Region& plan, core::Role role, const char* made_by) {
+  if (reinterpret_cast<std::uintptr_t>(plan.data) % core::workspace_alignment != 0)
+    return invalid("plan is ", plan.data, ", which is not aligned to ", core::workspace_alignment,
+                   " bytes; pass what ", made_by, " wrote to");
+  tensors.add_array("plan", role, plan);
+  if (Status s = check_addresses(tensors); !s.ok()) return s;
+  return check_overlaps(tensors);
 }
 
 Status check_tensors(const core::TensorList& tensors, bool need_data) {

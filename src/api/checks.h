@@ -151,6 +151,9 @@ core::Status check_distinct(const core::TensorList& tensors);
 core::Status check_addresses(const core::TensorList& tensors);
 /// No output shares an address with an input or with another output.
 core::Status check_overlaps(const core::TensorList& tensors);
+/// The memory of a plan that a call brings besides its tensors, `made_by` a function of tandem.h.
+core::Status check_plan(core::TensorList tensors, const core::Region& plan, core::Role role,
+                        const char* made_by);
 /// All of them, the last two where the call's data has to be there.
 core::Status check_tensors(const core::TensorList& tensors, bool need_data);
 

@@ -4,10 +4,12 @@
 #include <optional>
 #include <utility>
 
+#include "api/checks.h"
 #include "api/hopper_decode.h"
 #include "api/hopper_mixed.h"
 #include "api/hopper_prefix.h"
 #include "api/hopper_route.h"
+#include "api/message.h"
 #include "api/step_as_forward.h"
 #include "backward/launch.h"
 #include "decode/few_queries.h"
@@ -54,6 +56,33 @@ Status run_mixed(const ForwardProblem& problem, const FewQueries& few, void* wor
                       std::move(all.forward), std::move(all.combine));
 }
 
+Status plan_mixed(const ForwardProblem& problem, const FewQueries& few, void* plan, void* stream) {
+  launch::Chip chip(stream);
+  const std::size_t bytes = mixed_plan_bytes(problem, few);
+  if (Status s = chip.open(forward::memory_of_planning(problem, plan, bytes)); !s.ok()) return s;
+  PlanLaunches all = planning_launches_of(problem, few, chip.sm_count(), plan);
+  return chip.run_all(std::move(all.clear), std::move(all.list));
+}
+
+std::size_t forward_plan_bytes(const ForwardProblem& given) {
+  const ForwardProblem problem = forward::for_kernels(given);
+  if (const auto few = few_queries_of(problem)) return mixed_plan_bytes(problem, *few);
+  return forward::plan_bytes(problem);
+}
+
+Status make_forward_plan(const ForwardProblem& given, void* plan, void* stream) {
+  const ForwardProblem problem = forward::for_kernels(given);
+  if (const auto few = few_queries_of(problem)) return plan_mixed(problem, *few, plan, stream);
+  return forward::make_plan(problem, plan, stream);
+}
+
+/// What is wrong with the memory of the plan that a call brings, if it reads one.
+Status check_forward_plan(const ForwardProblem& problem) {
+  if (problem.plan == nullptr) return {};
+  return check_plan(tensors_of(problem), core::Region::of(problem.plan, forward_plan_bytes(problem)),
+                    core::Role::updated, "tandem_forward_plan");
+}
+
 std::size_t forward_workspace(const ForwardProblem& given) {
   const ForwardProblem problem = forward::for_kernels(given);
   if (const auto few = few_queries_of(problem)) return mixed_workspace_bytes(problem, *few);
@@ -65,6 +94,7 @@ std::size_t forward_workspace(const ForwardProblem& given) {
 
 Status run_forward(const ForwardProblem& given, void* workspace, void* stream) {
   const ForwardProblem problem = forward::for_kernels(given);
+  if (Status s = check_forward_plan(problem); !s.ok()) return s;
   if (const auto few = few_queries_of(problem)) return run_mixed(problem, *few, workspace, stream);
   const Route route = workspace == nullptr ? Route{} : route_of(problem);
   if (route.way == Way::step)
@@ -100,6 +130,12 @@ Status run_shared(const DecodeProblem& step, const decode::SharedStep& shared, v
   SharedLaunches all = launches_of(step, shared, chip.sm_count(), workspace);
   return chip.run_all(std::move(all.append), std::move(all.list), std::move(all.step), std::move(all.combine),
                       std::move(all.merge));
+}
+
+Status make_decode_plan(const DecodeProblem& step, void* plan, void* stream) {
+  if (step.lengths == nullptr)
+    return invalid("cache.lengths is NULL, but a plan is made from the lengths; pass them in device memory");
+  return decode::make_plan(step, plan, stream);
 }
 
 /// Names memory out of reach as the step's caller does; the forward's names are others.
@@ -161,17 +197,16 @@ bool repeat(const core::CallKey& call, void* stream, Status* status) {
 }
 
 constinit const Hopper built = {
-    .forward = {supports_forward, forward_workspace, run_forward, forward_runs_without},
+    .forward = {supports_forward, forward_workspace, run_forward, forward_plan_bytes, make_forward_plan,
+                forward_runs_without},
     .backward = {backward::supported, backward::workspace_bytes, backward::launch},
-    .decode = {supports_decode, decode_workspace, run_decode},
+    .decode = {supports_decode, decode_workspace, run_decode, step_plan_bytes, make_decode_plan},
     .merge = {.supports = merge::supported, .run = without_workspace<merge::launch>},
     .quantize = {.supports = quantize::supported, .run = without_workspace<quantize::launch>},
     .usable = hw::device_usable,
     .describe_device = describe_device,
     .is_device_memory = hw::is_device_memory,
     .explain = explain,
-    .plan_bytes = step_plan_bytes,
-    .make_plan = decode::make_plan,
     .repeat = repeat,
     .begin_recording = [](const core::CallKey& call) { tapes.begin(call); },
     .end_recording = [](bool ok) { tapes.end(ok); }};

@@ -31,10 +31,6 @@ struct Hopper {
 
   /// How a forward would be done, in words.
   core::Status (*explain)(const core::ForwardProblem&, std::string* words);
-  /// Bytes of the plan that `make_plan` enqueues the writing of.
-  std::size_t (*plan_bytes)(const core::DecodeProblem&);
-  core::Status (*make_plan)(const core::DecodeProblem&, void* plan, void* stream);
-
   /// Does a call again that was recorded, if the thread remembers it and it would go the same way; else
   /// false.
   bool (*repeat)(const core::CallKey&, void* stream, core::Status*);

@@ -5,7 +5,6 @@
 #include "api/checks.h"
 #include "api/message.h"
 #include "api/step_as_forward.h"
-#include "core/workspace.h"
 #include "decode/plan.h"
 #include "forward/plan.h"
 
@@ -107,13 +106,8 @@ void* workspace_of_forward(void* workspace) {
 
 Status check_step_plan(const DecodeProblem& step) {
   if (step.plan == nullptr || goes_as_forward(step)) return {};
-  if (reinterpret_cast<std::uintptr_t>(step.plan) % core::workspace_alignment != 0)
-    return invalid("plan is ", step.plan, ", which is not aligned to ", core::workspace_alignment,
-                   " bytes; pass what tandem_decode_plan wrote to");
-  core::TensorList list = tensors_of(step);
-  list.add_array("plan", core::Role::input, core::Region::of(step.plan, decode::any_plan_bytes));
-  if (Status s = check_addresses(list); !s.ok()) return s;
-  return check_overlaps(list);
+  return check_plan(tensors_of(step), core::Region::of(step.plan, decode::any_plan_bytes), core::Role::input,
+                    "tandem_decode_plan");
 }
 
 std::size_t step_plan_bytes(const DecodeProblem& step) {

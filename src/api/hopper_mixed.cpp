@@ -50,15 +50,54 @@ std::optional<FewQueries> served(const core::DecodeProblem& step) {
   return FewQueries{step, decode::choose_variant(step)};
 }
 
+/// Bytes of the list of sequences of few queries.
+std::size_t few_list_bytes(const ForwardProblem& problem) {
+  return static_cast<std::size_t>(core::listed_words(problem.varlen.sequences)) * sizeof(std::int32_t);
+}
+
 /// Where the parts of the workspace begin.
 struct Layout {
-  std::size_t list, step, bytes;
+  std::size_t few, step, bytes;
 
-  Layout(const ForwardProblem& problem, const FewQueries& few)
-      : list(core::part_bytes(forward::workspace_bytes(problem))),
-        step(list + core::part_bytes(static_cast<std::size_t>(core::listed_words(problem.varlen.sequences)) *
-                                     sizeof(std::int32_t))),
-        bytes(step + decode::workspace_bytes(few.step, *few.variant)) {}
+  Layout(const ForwardProblem& problem, const FewQueries& few_queries)
+      : few(core::part_bytes(forward::workspace_bytes(problem))),
+        step(few + core::part_bytes(few_list_bytes(problem))),
+        bytes(step + decode::workspace_bytes(few_queries.step, *few_queries.variant)) {}
+};
+
+/// The same of a plan; of a call that is a step there are only counters.
+struct PlanLayout {
+  std::size_t few = 0, counters = 0, bytes;
+
+  PlanLayout(const ForwardProblem& problem, const FewQueries& few_queries) {
+    if (few_queries.has_tiles()) few = core::part_bytes(forward::plan_bytes(problem));
+    if (!few_queries.is_all()) counters = few + core::part_bytes(few_list_bytes(problem));
+    bytes = counters + decode::counter_bytes;
+  }
+};
+
+/// What the kernels ahead write for the others: in the call's plan, or in its workspace.
+struct Lists {
+  void* tiles;
+  std::int32_t* few;
+  std::uint32_t* counters;
+
+  static Lists of(const ForwardProblem& problem, const FewQueries& few_queries, void* workspace) {
+    if (problem.plan != nullptr) {
+      const PlanLayout layout(problem, few_queries);
+      return at(problem.plan, layout.few, layout.counters);
+    }
+    if (few_queries.is_all()) return at(workspace, 0, 0);
+    const Layout layout(problem, few_queries);
+    return at(workspace, layout.few, layout.step);
+  }
+
+ private:
+  static Lists at(void* memory, std::size_t few, std::size_t counters) {
+    auto* bytes = static_cast<std::byte*>(memory);
+    return {memory, reinterpret_cast<std::int32_t*>(bytes + few),
+            reinterpret_cast<std::uint32_t*>(bytes + counters)};
+  }
 };
 
 /// What the device has to know to share the chip between them.
@@ -103,48 +142,81 @@ std::size_t mixed_workspace_bytes(const ForwardProblem& problem, const FewQuerie
   return few.is_all() ? decode::workspace_bytes(few.step, *few.variant) : Layout(problem, few).bytes;
 }
 
+std::size_t mixed_plan_bytes(const ForwardProblem& problem, const FewQueries& few) {
+  return PlanLayout(problem, few).bytes;
+}
+
 namespace {
 
-/// Of a call that is a step.
-MixedLaunches launches_of_step(const FewQueries& few, int sm_count, void* workspace) {
+/// The step and the forward, which read the lists.
+MixedLaunches readers_of(const ForwardProblem& problem, const FewQueries& few, int sm_count,
+                         void* workspace) {
+  const Lists lists = Lists::of(problem, few, workspace);
   MixedLaunches all{};
-  all.step = decode::make_record(few.step, *few.variant, sm_count, workspace);
+  if (few.is_all()) {
+    all.step = decode::make_record(few.step, *few.variant, sm_count, workspace);
+  } else {
+    const forward::ForwardVariant& variant = *forward::choose_variant(problem);
+    const ForwardProblem rotated = forward::with_rotated_queries(problem, variant, workspace);
+    core::DecodeProblem step = few.step;
+    step.q = rotated.q;
+    step.listed.list = lists.few, step.listed.key = forward::list_key(problem, variant);
+    all.step = decode::make_record(step, *few.variant, sm_count,
+                                   static_cast<std::byte*>(workspace) + Layout(problem, few).step);
+    if (few.has_tiles()) all.forward = forward::make_record(rotated, variant, sm_count, lists.tiles);
+    all.forward.arguments.varlen.beside_step = true;
+  }
+  all.step.arguments.counters = lists.counters;
   all.combine = decode::make_combine_record(all.step);
-  if (decode::may_cut_streams(all.step)) all.clear = decode::make_clear_record(workspace);
   return all;
+}
+
+/// What the kernel that lists has to know of the sequences of few queries, and of who reads the lists.
+forward::FewArguments listed(const FewQueries& few, const Lists& lists, const MixedLaunches& readers,
+                             int sm_count) {
+  return {lists.few,
+          static_cast<int>(few.step.listed.most_queries),
+          lists.counters,
+          decode::most_counters,
+          readers.step.blocks,
+          few.has_tiles() ? share_of(few, readers.step, readers.forward, sm_count) : forward::ChipShare{}};
 }
 
 }  // namespace
 
 MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, int sm_count,
                           void* workspace) {
-  if (few.is_all()) return launches_of_step(few, sm_count, workspace);
+  MixedLaunches all = readers_of(problem, few, sm_count, workspace);
+  const bool has_plan = problem.plan != nullptr;
+  if (few.is_all()) {
+    if (!has_plan && decode::counts_parts(all.step)) all.clear = decode::make_clear_record(workspace);
+    return all;
+  }
   const forward::ForwardVariant& variant = *forward::choose_variant(problem);
-  const Layout layout(problem, few);
-  auto* bytes = static_cast<std::byte*>(workspace);
-  auto* list = reinterpret_cast<std::int32_t*>(bytes + layout.list);
-  const ForwardProblem rotated = forward::with_rotated_queries(problem, variant, workspace);
-  core::DecodeProblem step = few.step;
-  step.q = rotated.q;
-  step.listed.list = list;
-  MixedLaunches all{};
-  all.step = decode::make_record(step, *few.variant, sm_count, bytes + layout.step);
-  all.combine = decode::make_combine_record(all.step);
+  const Lists lists = Lists::of(problem, few, workspace);
+  const forward::FewArguments own = listed(few, lists, all, sm_count);
   // Where there are no tiles, the kernel that appends lists besides.
-  const bool alone = step.listed.alone;
-  if (!alone) all.forward = forward::make_record(rotated, variant, sm_count, workspace);
-  all.forward.arguments.varlen.beside_step = true;
-  const forward::FewArguments listed{
-      list,
-      static_cast<int>(step.listed.most_queries),
-      reinterpret_cast<std::uint32_t*>(bytes + layout.step),
-      decode::most_counters,
-      all.step.blocks,
-      alone ? forward::ChipShare{} : share_of(few, all.step, all.forward, sm_count)};
-  all.append =
-      forward::make_append_record(problem, variant, workspace, alone ? listed : forward::FewArguments{});
-  if (!alone || all.append.blocks == 0)
-    all.list = forward::make_list_record(problem, variant, sm_count, workspace, listed);
+  const bool append_lists = !has_plan && !few.has_tiles();
+  all.append = forward::make_append_record(problem, variant, workspace,
+                                           append_lists ? own : forward::FewArguments{});
+  if (!has_plan && !(append_lists && all.append.blocks > 0))
+    all.list = forward::make_list_record(problem, variant, sm_count, lists.tiles, own);
+  return all;
+}
+
+PlanLaunches planning_launches_of(const ForwardProblem& given, const FewQueries& few, int sm_count,
+                                  void* plan) {
+  ForwardProblem problem = given;
+  problem.plan = plan;
+  const Lists lists = Lists::of(problem, few, nullptr);
+  PlanLaunches all{};
+  if (few.is_all()) {
+    all.clear = decode::make_clear_record(lists.counters);
+  } else {
+    const MixedLaunches readers = readers_of(problem, few, sm_count, plan);  // which nobody follows
+    all.list = forward::make_list_record(problem, *forward::choose_variant(problem), sm_count, lists.tiles,
+                                         listed(few, lists, readers, sm_count));
+  }
   return all;
 }
 
@@ -152,6 +224,9 @@ core::TensorList memory_of_mixed(const ForwardProblem& problem, const FewQueries
   core::TensorList list = tensors_of(problem);
   list.add_array("workspace", core::Role::updated,
                  core::Region::of(workspace, mixed_workspace_bytes(problem, few)));
+  if (problem.plan != nullptr)
+    list.add_array("plan", core::Role::updated,
+                   core::Region::of(problem.plan, mixed_plan_bytes(problem, few)));
   return list;
 }
 

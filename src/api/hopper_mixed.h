@@ -21,6 +21,8 @@ struct FewQueries {
 
   /// Whether no sequence has more queries, and the step finds them without a list.
   bool is_all() const { return !step.listed.given; }
+  /// Whether some sequence may have more.
+  bool has_tiles() const { return step.listed.given && !step.listed.alone; }
 };
 
 /// Of a call that the forward serves (forward/plan.h): nullopt where all of it is the forward's.
@@ -28,9 +30,11 @@ std::optional<FewQueries> few_queries_of(const core::ForwardProblem& problem);
 
 /// Bytes of workspace of such a call: the forward's, the list, the step's; of a step alone only those.
 std::size_t mixed_workspace_bytes(const core::ForwardProblem& problem, const FewQueries& few);
+/// Of its plan: the lists, and the step's counters.
+std::size_t mixed_plan_bytes(const core::ForwardProblem& problem, const FewQueries& few);
 
-/// Its launches in their order. Those that there is nothing to do for have no blocks. The step and the
-/// forward run side by side.
+/// Its launches in their order. Those that there is nothing to do for have no blocks: with a plan that is so of
+/// what clears and what lists. The step and the forward run side by side.
 struct MixedLaunches {
   launch::Record<decode::ClearFamily> clear;  ///< where there is no list, whose kernel does it
   launch::Record<forward::AppendFamily> append;
@@ -42,7 +46,15 @@ struct MixedLaunches {
 MixedLaunches launches_of(const core::ForwardProblem& problem, const FewQueries& few, int sm_count,
                           void* workspace);
 
-/// All memory that they may touch.
+/// Those that make its plan.
+struct PlanLaunches {
+  launch::Record<decode::ClearFamily> clear;
+  launch::Record<forward::ListFamily> list;
+};
+PlanLaunches planning_launches_of(const core::ForwardProblem& problem, const FewQueries& few, int sm_count,
+                                  void* plan);
+
+/// All memory that the launches of a call may touch.
 core::TensorList memory_of_mixed(const core::ForwardProblem& problem, const FewQueries& few, void* workspace);
 
 }  // namespace tandem::api

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "api/message.h"
+#include "core/hopper.h"
 #include "core/remembered.h"
 #include "decode/few_queries.h"
 #include "decode/plan.h"
@@ -13,7 +14,7 @@
 namespace tandem::api {
 namespace {
 
-/// Of a step: the kernel that clears counters.
+/// Of a step whose blocks count parts: the kernel that clears counters.
 constexpr double clearing_us = 1.5;
 /// Where a head has one tile of so many rows, parts of the keys are weighed against a step by so much: they
 /// take longer than their price, and where it has several less (docs/performance/forward.md, Steps of several
@@ -55,7 +56,10 @@ Route find_route(const core::ForwardProblem& problem) {
     }
   }
   if (const auto step = decode::step_of(problem)) {
-    route.step_us = decode::estimated_us(*step, *decode::choose_variant(*step)) + clearing_us;
+    const decode::DecodeVariant& variant = *decode::choose_variant(*step);
+    const bool clears = decode::counts_parts(
+        decode::make_record(*step, variant, core::hopper_sm_count, /*workspace=*/nullptr));
+    route.step_us = decode::estimated_us(*step, variant) + (clears ? clearing_us : 0);
     if (route.step_us < least) route.way = Way::step;
   }
   return route;

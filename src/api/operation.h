@@ -19,6 +19,7 @@ struct Operation {
   /// Whether there is nothing to do.
   bool (*writes_nothing)(const Problem&);
   Lent workspace = {};  ///< of those backends that need some
+  Lent plan = {};       ///< the same of plans
   Backend<Problem> reference, cpu;
   Backend<Problem> Hopper::*on_hopper;
 };
@@ -33,6 +34,9 @@ struct Serving {
 
   std::size_t workspace() const {
     return idle || backend->workspace == nullptr ? 0 : backend->workspace(problem);
+  }
+  std::size_t plan() const {
+    return idle || backend->plan_bytes == nullptr ? 0 : backend->plan_bytes(problem);
   }
   bool runs_without_workspace() const {
     return backend->runs_without != nullptr && backend->runs_without(problem);
@@ -69,6 +73,27 @@ core::Status query_workspace(const Operation<Args, Problem>& operation, const Ar
   if (core::Status s = check_answer(bytes); !s.ok()) return s;
   *bytes = serving.workspace();
   return {};
+}
+
+/// Bytes of the plan that `make_plan` will write.
+template <typename Args, typename Problem>
+core::Status query_plan(const Operation<Args, Problem>& operation, const Args* args, std::size_t* bytes) {
+  Serving<Problem> serving;
+  if (core::Status s = prepare(operation, args, /*need_data=*/false, &serving); !s.ok()) return s;
+  if (core::Status s = check_answer(bytes); !s.ok()) return s;
+  *bytes = serving.plan();
+  return {};
+}
+
+/// Makes the plan of such calls, where there is one. Most data may be anything.
+template <typename Args, typename Problem>
+core::Status make_plan(const Operation<Args, Problem>& operation, const Args* args, Workspace plan,
+                       void* stream) {
+  Serving<Problem> serving;
+  if (core::Status s = prepare(operation, args, /*need_data=*/false, &serving); !s.ok()) return s;
+  const std::size_t needed = serving.plan();
+  if (core::Status s = check_workspace(operation.plan, plan, needed); !s.ok()) return s;
+  return needed == 0 ? core::Status() : serving.backend->make_plan(serving.problem, plan.data, stream);
 }
 
 /// Validates, picks the backend, checks the workspace, runs or enqueues.

@@ -85,6 +85,7 @@ constinit const Operation<tandem_forward_args, ForwardProblem> forward_operation
           return p.batch() == 0 || (p.q_len() == 0 && !p.varlen.appends()) || p.q_heads() == 0;
         },
     .workspace = {"workspace", "workspace_bytes", "tandem_forward_workspace"},
+    .plan = {"plan", "plan_bytes", "tandem_forward_plan_size"},
     .reference = {.run = forward_by_reference},
     .cpu = {.workspace = forward_workspace, .run = forward_on_cpu},
     .on_hopper = &Hopper::forward};
@@ -107,6 +108,7 @@ constinit const Operation<tandem_decode_args, DecodeProblem> decode_operation = 
     .validate = validate_decode,
     .writes_nothing = [](const DecodeProblem& p) { return p.batch() == 0 || p.q_heads() == 0; },
     .workspace = {"workspace", "workspace_bytes", "tandem_decode_workspace"},
+    .plan = {"plan", "plan_bytes", "tandem_decode_plan_size"},
     .reference = {.run = on_host<cpu::reference_decode>},
     .cpu = {.workspace = cpu::decode_workspace, .run = on_host<cpu::decode>},
     .on_hopper = &Hopper::decode};

@@ -142,6 +142,7 @@ core::ForwardProblem problem_of(const Args& args) {
           .slopes = {args.alibi_slopes, args.alibi_slopes != nullptr ? args.alibi_stride : 0},
           .tree = args.tree,
           .blocks = args.block_list != nullptr ? resolve_block_list(args.own_block_list) : core::BlockList{},
+          .plan = args.plan,
           .overlap = args.own_study.overlap,
           .turn = args.own_study.turn,
           .block_m = args.own_study.block_m,

@@ -38,6 +38,8 @@ struct ForwardProblem {
   /// A word for each query, in the order batch, sequence (core/tree.h); nullptr: none.
   const std::uint64_t* tree = nullptr;
   BlockList blocks = {};  ///< which blocks of keys are seen; not given: all
+  /// Made for calls of these shapes and lengths, in which they count; nullptr: the call makes its own.
+  void* plan = nullptr;
   /// Which Hopper kernel was asked for. Backends without such kernels ignore it.
   tandem_overlap overlap = TANDEM_OVERLAP_AUTO;
   tandem_turn turn = TANDEM_TURN_AUTO;
@@ -97,13 +99,10 @@ inline TensorList tensors_of(const ForwardProblem& p) {
   if (p.quantisation.q_dot_k_shift.data != nullptr)
     list.add("scales.q_dot_k_shift", Role::input, p.quantisation.q_dot_k_shift);
   const Varlen& lengths = p.varlen;
-  add_lengths(list, lengths);
-  add_words(list, "varlen.leftpad_k", lengths.leftpad_k, lengths.sequences);
-  add_words(list, "varlen.batch_index", lengths.batch_index, lengths.sequences);
+  add_all_lengths(list, lengths);
   if (lengths.appends()) {
     list.add("varlen.k_new", Role::input, lengths.k_new);
     list.add("varlen.v_new", Role::input, lengths.v_new);
-    add_words(list, "varlen.cu_seqlens_k_new", lengths.cu_seqlens_k_new, lengths.sequences + 1);
   }
   add_rotary(list, lengths.rotary, "varlen.rotary.cos", "varlen.rotary.sin");
   if (lengths.page_table != nullptr)

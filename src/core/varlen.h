@@ -82,5 +82,13 @@ inline void add_lengths(TensorList& list, const Varlen& varlen) {
   add_words(list, "varlen.cu_seqlens_k", varlen.cu_seqlens_k, varlen.sequences + 1);
   add_words(list, "varlen.seqused_k", varlen.seqused_k, varlen.sequences);
 }
+/// All arrays that say which rows are a sequence's.
+inline void add_all_lengths(TensorList& list, const Varlen& varlen) {
+  add_lengths(list, varlen);
+  add_words(list, "varlen.leftpad_k", varlen.leftpad_k, varlen.sequences);
+  add_words(list, "varlen.batch_index", varlen.batch_index, varlen.sequences);
+  if (varlen.appends())
+    add_words(list, "varlen.cu_seqlens_k_new", varlen.cu_seqlens_k_new, varlen.sequences + 1);
+}
 
 }  // namespace tandem::core

@@ -101,6 +101,7 @@ struct DecodeArguments {
   core::TensorView qv;          ///< the queries' part for values; data == nullptr: none
   int key_box_columns, value_box_columns;
   const std::int32_t* listed;  ///< of variants that list queries only: core/listed_queries.h
+  std::uint32_t listed_key;    ///< of a list that a call's kernels share: no other is taken
 
   /// As the kernels load them.
   constexpr hw::Panels k_panels() const { return {k, k_last, key_box_columns}; }

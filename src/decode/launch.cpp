@@ -12,8 +12,7 @@ using core::Status;
 
 namespace {
 
-Status run(const DecodeProblem& problem, void* workspace, const launch::Chip& chip) {
-  auto step = make_record(problem, *choose_variant(problem), chip.sm_count(), workspace);
+Status run(launch::Record<Family>&& step, const launch::Chip& chip) {
   auto combine = make_combine_record(step);
   return chip.run_all(std::move(step), std::move(combine));
 }
@@ -23,14 +22,16 @@ Status run(const DecodeProblem& problem, void* workspace, const launch::Chip& ch
 Status launch(const DecodeProblem& problem, void* workspace, void* stream) {
   launch::Chip chip(stream);
   if (Status s = chip.open(memory_of_step(problem, workspace)); !s.ok()) return s;
-  return run(problem, workspace, chip);
+  return run(make_record(problem, *choose_variant(problem), chip.sm_count(), workspace), chip);
 }
 
 Status launch_on_any_workspace(const DecodeProblem& problem, void* workspace, void* stream) {
   launch::Chip chip(stream);
   if (Status s = chip.open(memory_of_step(problem, workspace)); !s.ok()) return s;
-  if (Status s = chip.run(make_clear_record(workspace)); !s.ok()) return s;
-  return run(problem, workspace, chip);
+  auto step = make_record(problem, *choose_variant(problem), chip.sm_count(), workspace);
+  if (counts_parts(step))
+    if (Status s = chip.run(make_clear_record(workspace)); !s.ok()) return s;
+  return run(std::move(step), chip);
 }
 
 Status make_plan(const DecodeProblem& problem, void* plan, void* stream) {

@@ -143,6 +143,7 @@ DecodeArguments make_arguments(const DecodeProblem& problem, const DecodeVariant
   args.hadamard = core::HadamardView::of(problem.scales.hadamard, problem.scales.seed, problem.head_dim());
   args.lengths = problem.lengths;
   args.listed = problem.listed.list;
+  args.listed_key = problem.listed.key;
   args.sinks = problem.sinks;
   args.pages = pages_of(problem);
   args.rotary = core::RotaryView::of(problem.rotary);
@@ -226,9 +227,9 @@ launch::Record<Family> make_record(const DecodeProblem& problem, const DecodeVar
   return record;
 }
 
-bool may_cut_streams(const launch::Record<Family>& step) {
+bool counts_parts(const launch::Record<Family>& step) {
   const DecodeArguments& args = step.arguments;
-  return step.blocks > 0 && !(args.known_streams && args.known_parts.value() == 1);
+  return step.blocks > 0 && !args.merges_apart && !(args.known_streams && args.known_parts.value() == 1);
 }
 
 /// Of a stream's merge: as many as fill the multiprocessors about once, with blocks that may have nothing
@@ -264,10 +265,10 @@ launch::Record<PlanFamily> make_plan_record(const DecodeProblem& problem, const 
   return record;
 }
 
-launch::Record<ClearFamily> make_clear_record(void* workspace) {
+launch::Record<ClearFamily> make_clear_record(void* counters) {
   static_assert(most_counters <= ClearVariant::threads());
   launch::Record<ClearFamily> record{{}, 1, {}};
-  record.arguments = {static_cast<std::uint32_t*>(workspace), most_counters};
+  record.arguments = {static_cast<std::uint32_t*>(counters), most_counters};
   return record;
 }
 

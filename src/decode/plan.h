@@ -74,10 +74,10 @@ launch::Record<CombineFamily> make_combine_record(const launch::Record<Family>& 
 launch::Record<PlanFamily> make_plan_record(const core::DecodeProblem& problem, const DecodeVariant& variant,
                                             int sm_count, void* plan);
 
-/// Whether a stream may go to several blocks, which count their parts.
-bool may_cut_streams(const launch::Record<Family>& step);
-/// That of the kernel that clears the counters of a workspace.
-launch::Record<ClearFamily> make_clear_record(void* workspace);
+/// Whether blocks count the parts of a stream: where it may go to several, and the last one merges.
+bool counts_parts(const launch::Record<Family>& step);
+/// That of the kernel that clears counters, where a workspace begins or elsewhere.
+launch::Record<ClearFamily> make_clear_record(void* counters);
 
 /// All memory that a launch may touch: that of the problem with its plan, and the workspace.
 core::TensorList memory_of_step(const core::DecodeProblem& problem, void* workspace);

@@ -66,9 +66,8 @@ class SplitScheduler {
   TANDEM_DEVICE SplitScheduler(const DecodeArguments& args, int block)
       : args_(args), window_(-hw::warp_size), window_end_(0) {
     if constexpr (is_listed) {
-      const bool has_list = !is_packed();
-      own_listed_.batch = has_list ? hw::load_global(args.listed) : args.batch;
-      own_listed_.blocks = has_list ? hw::load_global(args.listed + 1) : args.blocks;
+      own_listed_.batch = args.batch, own_listed_.blocks = args.blocks;
+      if (!is_packed()) read_header();
     }
     if (knows_stream()) {
       const int known = batch() * args.known_parts.value() * args.streams.value();
@@ -271,6 +270,14 @@ class SplitScheduler {
       return {args_.lengths == nullptr ? args_.units.capacity : hw::load_global(args_.lengths + sequence),
               args_.units.q_len};
     }
+  }
+  /// Of a list: how many sequences it has, none where it is another call's, and who shares them.
+  TANDEM_DEVICE void read_header() {
+    const int sequences = hw::load_global(args_.listed);
+    own_listed_.blocks = hw::load_global(args_.listed + 1);
+    const bool is_own = kind == Queries::sharing ||
+                        static_cast<std::uint32_t>(hw::load_global(args_.listed + 2)) == args_.listed_key;
+    own_listed_.batch = is_own ? sequences : 0;
   }
   /// Four words of a sequence's entry.
   TANDEM_DEVICE void read_listed(std::uint32_t (&words)[4], int sequence, int first_word) const {

@@ -34,10 +34,6 @@ std::int64_t added_warps(const core::ForwardProblem& p) {
   return p.varlen.appends() ? warps_of(p, p.varlen.k_new, 2 * p.kv_heads()) : 0;
 }
 
-std::size_t list_bytes(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  return static_cast<std::size_t>(tile_list_words(tile_count(problem, variant))) * sizeof(std::int32_t);
-}
-
 }  // namespace
 
 CacheArguments cache_arguments(const core::ForwardProblem& problem) {

@@ -32,6 +32,8 @@ struct VarlenArguments {
   std::int32_t* tile_list;
   int most_tiles;  ///< places in the list
   int packs;       ///< of query heads
+  /// A hash of all that the list and its tiles depend on but lengths: kernels take no other list's.
+  std::uint32_t list_key;
   /// The grid before is a step's, which runs beside this one (chip_share.h): the list is there from the
   /// start, and only the end waits.
   bool beside_step;
@@ -158,7 +160,6 @@ struct ListArguments {
   CacheArguments cache;
   core::Divisor tile_queries;  ///< of a tile
   int grid;                    ///< of the forward
-  int sorted_tiles;            ///< as many of the last ones as are sorted (tile_order.h)
   int tile_blocks;             ///< of the grid; those behind them list sequences of few queries
   FewArguments few;
 };

@@ -31,8 +31,9 @@ TANDEM_DEVICE int few_before(const VarlenArguments& varlen, const FewArguments& 
   return tile::warp_sum(before);
 }
 
-/// Warp number `warp` lists those of 32 sequences, in their order. The first clears the counters, and says
-/// how many blocks have a share where nobody runs beside; the last says how many sequences there are.
+/// Warp number `warp` lists those of 32 sequences, in their order. The first clears the counters, says
+/// for whom the list is, and how many blocks have a share where nobody runs beside; the last says how many
+/// sequences there are.
 TANDEM_DEVICE void list_few(const VarlenArguments& varlen, const CacheArguments& cache,
                             const FewArguments& few, int warp) {
   const int lane = static_cast<int>(hw::lane_index()), first = warp * hw::warp_size;
@@ -40,6 +41,7 @@ TANDEM_DEVICE void list_few(const VarlenArguments& varlen, const CacheArguments&
   auto* header = reinterpret_cast<std::uint32_t*>(few.list);
   if (warp == 0) {
     for (int i = lane; i < few.counter_count; i += hw::warp_size) hw::store_global(few.counters + i, 0u);
+    if (lane == 0) hw::store_global(header + 2, varlen.list_key);
     if (lane == 0 && few.share.multiprocessors == 0)
       hw::store_global(header + 1, static_cast<std::uint32_t>(few.step_blocks));
   }

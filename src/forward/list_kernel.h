@@ -26,6 +26,7 @@ TANDEM_DEVICE void write_header(const ListArguments& args, int tiles) {
   auto* header = reinterpret_cast<std::uint32_t*>(args.forward.varlen.tile_list);
   hw::store_global(header, static_cast<std::uint32_t>(tiles));
   hw::store_global(header + 2, 0u);
+  hw::store_global(header + 3, args.forward.varlen.list_key);
   if (args.few.share.multiprocessors == 0)
     hw::store_global(header + 1, static_cast<std::uint32_t>(args.grid));
 }
@@ -70,7 +71,7 @@ TANDEM_DEVICE void list_tiles(const ListArguments& args, SequenceTable& table) {
     tile = {sequences.size(), sequence, number, varlen.packs, LengthRange::around(length)};
   }
   const bool exists = index != SequencesOfBlock::none;
-  const int sorted_begin = all > args.sorted_tiles ? all - args.sorted_tiles : 0;
+  const int sorted_begin = all > sorted_rounds * args.grid ? all - sorted_rounds * args.grid : 0;
   int others = 0;  // tiles of other sequences that come before the lane's, of the sorted ones
   for (int chunk = 0; chunk < sequences.chunks(); ++chunk) {
     sequences.bring(chunk);

@@ -5,6 +5,7 @@
 
 #include "core/tile_scheduler.h"
 #include "hw/hw.h"
+#include "tile/store_words.h"
 
 namespace tandem::forward {
 
@@ -17,7 +18,8 @@ struct alignas(16) ListedTile {
 };
 
 /// The list, in words: how many tiles there are; how many blocks take the place of their number first; how
-/// many places have been handed out besides (tile_queue.h); a gap; and the tiles.
+/// many places have been handed out besides (tile_queue.h), 0 between calls; for which calls it is
+/// (VarlenArguments::list_key); and the tiles.
 inline constexpr int tile_list_header = 4, listed_tile_words = sizeof(ListedTile) / sizeof(std::int32_t);
 constexpr std::int64_t tile_list_words(std::int64_t most_tiles) {
   return tile_list_header + listed_tile_words * most_tiles;
@@ -28,13 +30,9 @@ TANDEM_DEVICE std::int32_t* place_in_list(std::int32_t* tile_list, int place) {
 }
 TANDEM_DEVICE void store_listed(std::int32_t* tile_list, int place, const ListedTile& tile) {
   std::int32_t* to = place_in_list(tile_list, place);
-  const auto store = [&](int first, int a, int b, int c, int d) {
-    const auto word = [](int x) { return static_cast<std::uint32_t>(x); };
-    hw::store_global(static_cast<void*>(to + first), {word(a), word(b), word(c), word(d)});
-  };
-  store(0, tile.m_block, tile.q_len, tile.mask_q_len, tile.k_len);
-  store(4, tile.pack, tile.q_begin, tile.q_batch, tile.o_batch);
-  store(8, tile.k_begin, tile.k_batch, tile.sequence, tile.gap);
+  tile::store_words(to, tile.m_block, tile.q_len, tile.mask_q_len, tile.k_len);
+  tile::store_words(to + 4, tile.pack, tile.q_begin, tile.q_batch, tile.o_batch);
+  tile::store_words(to + 8, tile.k_begin, tile.k_batch, tile.sequence, tile.gap);
 }
 TANDEM_DEVICE ListedTile load_listed(std::int32_t* tile_list, int place) {
   const std::int32_t* from = place_in_list(tile_list, place);

@@ -52,9 +52,6 @@ ScaleView scale_view(const core::Scales& scales, std::int64_t token_heads) {
           core::Divisor(static_cast<int>(sharing))};
 }
 
-/// Of variable lengths: rounds of the grid whose tiles are sorted (tile_order.h).
-constexpr int sorted_rounds = 2;
-
 VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
                                  const Tiling& tiling) {
   const core::Varlen& varlen = problem.varlen;
@@ -78,6 +75,7 @@ VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const Forw
   args.parts_batch = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, varlen.parts_batch)));
   args.most_tiles = static_cast<int>(tile_count(problem, variant));
   args.packs = static_cast<int>(tiling.packs);
+  args.list_key = list_key(problem, variant);
   return args;
 }
 
@@ -231,6 +229,7 @@ core::ForwardProblem for_kernels(const core::ForwardProblem& problem) {
                     .sequences = problem.batch(),
                     .max_seqlen_q = problem.q_len(),
                     .max_seqlen_k = problem.k_len()};
+  if (!known.varlen.given) known.plan = nullptr;  // there is nothing to plan
   return known;
 }
 
@@ -344,11 +343,6 @@ std::int64_t most_listed_tiles(const core::ForwardProblem& problem, const Forwar
   return std::min(of_bound, rows / tile_queries + problem.batch());
 }
 
-int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& variant) {
-  const int groups = ListVariant::groups_of(static_cast<int>(tiling_of(problem, variant).packs));
-  return static_cast<int>(core::ceil_div(most_listed_tiles(problem, variant) * groups, ListVariant::warps()));
-}
-
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant,
                                 int grid) {
   const Tiling tiling = tiling_of(problem, variant);
@@ -392,12 +386,12 @@ int grid_size(const core::ForwardProblem& problem, const ForwardVariant& variant
 }
 
 launch::Record<Family> make_record(const core::ForwardProblem& problem, const ForwardVariant& variant,
-                                   int sm_count, void* workspace) {
+                                   int sm_count, void* list) {
   const int blocks = grid_size(problem, variant, sm_count);
   launch::Record<Family> record{variant, blocks, {}};
   if (blocks == 0) return record;
   record.arguments = make_arguments(problem, variant, blocks);
-  record.arguments.varlen.tile_list = static_cast<std::int32_t*>(workspace);
+  record.arguments.varlen.tile_list = static_cast<std::int32_t*>(list);
   const MapBoxes boxes = map_boxes(problem, variant);
   using Args = ForwardArguments;
   const std::int32_t of_keys = record.arguments.key_box_columns,
@@ -416,31 +410,13 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
   return record;
 }
 
-launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
-                                            const ForwardVariant& variant, int sm_count, void* workspace,
-                                            const FewArguments& few) {
-  const int tile_blocks = problem.q_len() <= few.most_queries ? 0 : listing_blocks(problem, variant);
-  // One to share the chip, and one for each 32 sequences.
-  const std::int64_t other_warps =
-      few.most_queries > 0 ? 1 + core::ceil_div(problem.varlen.sequences, std::int64_t{hw::warp_size}) : 0;
-  launch::Record<ListFamily> record{
-      {}, tile_blocks + static_cast<int>(core::ceil_div(other_warps, ListVariant::warps())), {}};
-  if (record.blocks == 0) return record;
-  ForwardArguments args = make_arguments(problem, variant, 1);
-  args.varlen.tile_list = static_cast<std::int32_t*>(workspace);
-  const auto tile_queries = static_cast<int>(queries_of_tile(variant, args.packing));
-  const int grid = grid_size(problem, variant, sm_count);
-  record.arguments = {args, cache_arguments(problem), core::Divisor(tile_queries),
-                      grid, sorted_rounds * grid,     tile_blocks,
-                      few};
-  return record;
-}
-
 core::TensorList memory_of(const core::ForwardProblem& problem, void* workspace,
                            core::Role role_of_workspace) {
   core::TensorList list = tensors_of(problem);
   if (problem.varlen.given)
     list.add_array("workspace", role_of_workspace, core::Region::of(workspace, workspace_bytes(problem)));
+  if (problem.plan != nullptr)
+    list.add_array("plan", core::Role::updated, core::Region::of(problem.plan, plan_bytes(problem)));
   return list;
 }
 

@@ -16,7 +16,7 @@ namespace tandem::forward {
 
 /// The problem as the kernels that know it take it. A window that is wider than the keys is none, and leaves
 /// the choice among more kernels. Sinks and chunks are known where lengths vary, so all of one length become
-/// such that are the same.
+/// such that are the same. Other calls of one length have no plan.
 core::ForwardProblem for_kernels(const core::ForwardProblem& problem);
 
 /// All that the choice between kernels depends on: shapes, the mask and what was asked for.
@@ -71,15 +71,21 @@ int listing_blocks(const core::ForwardProblem& problem, const ForwardVariant& va
 /// All arguments but the tensor maps and the list of tiles. tile_count has to be below 2^30.
 ForwardArguments make_arguments(const core::ForwardProblem& problem, const ForwardVariant& variant, int grid);
 
-/// The launch of the variant's kernel on `sm_count` multiprocessors. Of variable lengths, workspace has the
-/// list of tiles.
+/// The launch of the variant's kernel on `sm_count` multiprocessors. `list`: of variable lengths, where the
+/// list of tiles lies.
 launch::Record<Family> make_record(const core::ForwardProblem& problem, const ForwardVariant& variant,
-                                   int sm_count, void* workspace);
+                                   int sm_count, void* list);
 /// That of the kernel which writes the list; and that of sequences of few queries, where these are left to
 /// others. Where they are alone there are no tiles.
 launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
-                                            const ForwardVariant& variant, int sm_count, void* workspace,
+                                            const ForwardVariant& variant, int sm_count, void* list,
                                             const FewArguments& few = {});
+/// Of variable lengths: where the list of tiles of a call lies, in its plan or at the begin of its workspace, and
+/// its bytes.
+void* list_of(const core::ForwardProblem& problem, void* workspace);
+std::size_t list_bytes(const core::ForwardProblem& problem, const ForwardVariant& variant);
+/// A hash of all that such lists depend on but lengths (VarlenArguments::list_key).
+std::uint32_t list_key(const core::ForwardProblem& problem, const ForwardVariant& variant);
 
 /// What the kernels ahead of the forward know of caches.
 CacheArguments cache_arguments(const core::ForwardProblem& problem);
@@ -94,16 +100,21 @@ core::ForwardProblem with_rotated_queries(const core::ForwardProblem& problem, c
 /// OK if that kernel can take what is appended.
 core::Status check_appended(const core::ForwardProblem& problem);
 
-/// All memory that the launches may touch: the problem's, and of variable lengths the workspace, in this
-/// role.
+/// All memory that the launches may touch: the problem's, its plan, and of variable lengths the workspace, in
+/// this role.
 core::TensorList memory_of(const core::ForwardProblem& problem, void* workspace,
                            core::Role role_of_workspace);
+/// What the making of a plan, which has so many bytes, reads and writes.
+core::TensorList memory_of_planning(const core::ForwardProblem& problem, void* plan, std::size_t bytes);
 
 /// OK if a built variant serves the problem and TMA can take its strides; else names what was asked. Needs no
 /// device; alignment of data pointers is checked where they are not null.
 core::Status supported(const core::ForwardProblem& problem);
 
-/// Bytes of workspace that the launches need: 0 where all sequences have the same lengths.
+/// Bytes of workspace that the launches need, with a plan or without: 0 where all sequences have the same
+/// lengths.
 std::size_t workspace_bytes(const core::ForwardProblem& problem);
+/// Bytes of the plan of such calls.
+std::size_t plan_bytes(const core::ForwardProblem& problem);
 
 }  // namespace tandem::forward

@@ -13,6 +13,9 @@
 
 namespace tandem::forward {
 
+/// Rounds of the grid, the last ones, whose tiles are sorted.
+inline constexpr int sorted_rounds = 2;
+
 /// What the tiles of all sequences have in common.
 struct TileSize {
   core::Divisor queries;  ///< of a tile

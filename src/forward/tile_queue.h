@@ -50,14 +50,36 @@ struct TileQueue {
   }
 };
 
+/// The places of the list that one block takes. The last one that asks leaves the counter as it was, for the
+/// next call with the same list: each block asks until it is told of no tile, but for those whose number is
+/// no place.
+struct ListPlaces {
+  std::uint32_t* header;
+  std::uint32_t tiles, begin_at_once;
+
+  TANDEM_DEVICE explicit ListPlaces(const VarlenArguments& varlen)
+      : header(reinterpret_cast<std::uint32_t*>(varlen.tile_list)) {
+    const bool is_own = hw::load_global(header + 3) == varlen.list_key;
+    tiles = is_own ? hw::load_global(header) : 0;
+    begin_at_once = is_own ? hw::load_global(header + 1) : hw::grid_size();
+  }
+  TANDEM_DEVICE std::uint32_t first() {
+    return hw::block_index() < begin_at_once ? hw::block_index() : next();
+  }
+  TANDEM_DEVICE std::uint32_t next() {
+    const std::uint32_t number = hw::take_number(header + 2);
+    if (number + 1 == tiles + hw::grid_size() - begin_at_once) hw::store_global(header + 2, 0u);
+    return begin_at_once + number;
+  }
+};
+
 /// The scheduler's thread, for all tiles of the block.
 TANDEM_DEVICE void hand_out_tiles(const VarlenArguments& varlen, TileQueue& queue) {
-  auto* header = reinterpret_cast<std::uint32_t*>(varlen.tile_list);
-  const std::uint32_t tiles = hw::load_global(header), begin_at_once = hw::load_global(header + 1);
-  const auto next = [&] { return begin_at_once + hw::take_number(header + 2); };
-  std::uint32_t place = hw::block_index() < begin_at_once ? hw::block_index() : next();
+  ListPlaces places(varlen);
+  const std::uint32_t tiles = places.tiles;
+  std::uint32_t place = places.first();
   int round = 0;
-  for (; place < tiles; ++round, place = next()) {
+  for (; place < tiles; ++round, place = places.next()) {
     queue.tell(round, load_listed(varlen.tile_list, static_cast<int>(place)));
     hw::barrier_wait(queue.wanted, static_cast<std::uint32_t>(round) % 2u);
   }

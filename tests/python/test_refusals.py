@@ -168,7 +168,7 @@ class OfNumpy(Refusals):
         self.refuse_starts_without_keys(self.over_a_cache, self.starts)
 
     def test_options_that_steps_do_not_have_are_named(self):
-        self.decode("decode has no argument soft_cap; allowed are k_new, .*, and workspace$", soft_cap=1)
+        self.decode("decode has no argument soft_cap; allowed are k_new, .*, workspace$", soft_cap=1)
         self.assert_refused("decode_plan has no argument workspace; allowed are k_new", tandem.decode_plan, self.q, self.k,
                             self.k, self.lengths, workspace=tandem.DecodeWorkspace())
 

@@ -103,6 +103,58 @@ class MixedOnSim : public testing::TestWithParam<DecodeVariant> {};
 INSTANTIATE_TEST_SUITE_P(Variants, MixedOnSim, testing::ValuesIn(test::listing_variants()),
                          test::test_name<DecodeVariant>);
 
+/// A call's layers: the same lengths, other numbers.
+struct Layers {
+  VarlenCase c;
+
+  void check(const sim::Machine& machine) const {
+    const VarlenTensors first(c);
+    const auto few = api::few_queries_of(first.problem());
+    ASSERT_TRUE(few.has_value());
+    test::Workspace memory;
+    const std::span<std::byte> plan = memory.of(api::mixed_plan_bytes(first.problem(), *few));
+    std::ranges::fill(plan, std::byte{0xff});
+    const hw::sim::Report report = sim::simulate_mixed_plan(first.problem(), *few, plan, machine);
+    ASSERT_TRUE(report.ok()) << report.text();
+    for (std::uint64_t layer = 0; layer < 2; ++layer) {
+      VarlenCase own = c;
+      if (!c.batch_index) own.seed = c.seed + layer;  // entries are drawn by it
+      const VarlenTensors tensors(own);
+      core::ForwardProblem problem = tensors.problem();
+      problem.plan = plan.data();
+      ASSERT_NO_FATAL_FAILURE(run_mixed(problem, machine));
+      SCOPED_TRACE(testing::Message() << "layer " << layer);
+      expect_equal_to_the_oracle(tensors);
+    }
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const Layers& layers) { return out << layers.c; }
+};
+
+/// Of larger head dims lists and counters are the same.
+std::vector<DecodeVariant> of_head_dim_64(std::vector<DecodeVariant> variants) {
+  std::erase_if(variants, [](const DecodeVariant& v) { return v.head_dim > 64; });
+  return variants;
+}
+
+class LayersOnSim : public testing::TestWithParam<DecodeVariant> {};
+
+INSTANTIATE_TEST_SUITE_P(Variants, LayersOnSim,
+                         testing::ValuesIn(of_head_dim_64(test::listing_variants())),
+                         test::test_name<DecodeVariant>);
+
+TEST_P(LayersOnSim, ShareThePlanOfAMixedBatch) {
+  test::for_each_run("sim_mixed_test --gtest_filter=Variants/LayersOnSim", 5, [](std::uint64_t seed) {
+    return Layers{test::draw_mixed_case(GetParam(), seed)};
+  });
+}
+
+TEST_P(LayersOnSim, ShareThePlanOfAStep) {
+  test::for_each_run("sim_mixed_test --gtest_filter=Variants/LayersOnSim", 5, [](std::uint64_t seed) {
+    return Layers{test::draw_packed_step(GetParam(), seed)};
+  });
+}
+
 TEST_P(MixedOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
   test::for_each_run("sim_mixed_test --gtest_filter=Variants/MixedOnSim", 5, [](std::uint64_t seed) {
     return Problem{GetParam(), test::draw_mixed_case(GetParam(), seed)};
@@ -222,7 +274,8 @@ TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
   EXPECT_EQ(all.list.arguments.few.list[0], 2);
 }
 
-// Who begins at once has the places of its number; each block is told once that there is no more.
+// Who begins at once has the places of its number; each block is told once that there is no more. Only then is
+// the counter 0 again, for the next call with this list.
 TEST(MixedOnSimList, EachTileIsHandedOutOnce) {
   for (const std::int64_t keys : {1, 40, 4000}) {  // of the step: it has none of the chip, a part, or most
     const VarlenTensors tensors(paged_case({1, 500, 1, 300, 700}, {keys, 500, keys, 900, 700}));
@@ -230,7 +283,7 @@ TEST(MixedOnSimList, EachTileIsHandedOutOnce) {
     const auto all = simulated_launches(tensors.problem(), 3, memory);
     ASSERT_TRUE(all.has_value());
     const std::int32_t* list = all->list.arguments.forward.varlen.tile_list;
-    EXPECT_EQ(list[1] + list[2], list[0] + all->forward.blocks) << keys << " keys";
+    EXPECT_EQ(list[2], 0) << keys << " keys: the last one that asks has not cleared it";
   }
 }
 
@@ -300,6 +353,22 @@ TEST(MixedOnSim, WildNumbersLeadNowhere) {
         make_wild(tensors);
         run_mixed(tensors.problem(), machine_of(3));
       }
+}
+
+// Its places would lead out of these tensors.
+TEST(MixedOnSim, WithAPlanForOtherShapesNothingIsWritten) {
+  const VarlenTensors larger(paged_case({1, 3, 300, 8}, {300, 40, 500, 90}));
+  const auto few = api::few_queries_of(larger.problem());
+  ASSERT_TRUE(few.has_value());
+  test::Workspace memory;
+  const std::span<std::byte> plan = memory.of(api::mixed_plan_bytes(larger.problem(), *few));
+  const hw::sim::Report planned = sim::simulate_mixed_plan(larger.problem(), *few, plan, machine_of(3));
+  ASSERT_TRUE(planned.ok()) << planned.text();
+  const VarlenTensors tensors(paged_case({1, 3, 30, 8}, {300, 40, 50, 90}));
+  core::ForwardProblem problem = tensors.problem();
+  problem.plan = plan.data();
+  ASSERT_NO_FATAL_FAILURE(run_mixed(problem, machine_of(3)));
+  EXPECT_TRUE(tensors.o.untouched());
 }
 
 // Of one workspace, whatever the call before it left there.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <ostream>
+#include <vector>
 
 #include "apps/sim/forward_sim.h"
 #include "tests/support/compare.h"
@@ -14,13 +15,35 @@ struct VarlenProblem {
   const forward::ForwardVariant& variant;
   VarlenCase c;
 
-  /// The kernel's results equal the oracle's, and nothing else is written. Of keys that are not listed the
-  /// kernel sees NaN, and the oracle does not.
-  void check(const sim::Machine& machine) const {
-    VarlenTensors tensors(c);
+  /// The kernel's results equal the oracle's, and nothing else is written.
+  void check(const sim::Machine& machine) const { check_call(machine, c, nullptr); }
+
+  /// The same of two layers, which have the same lengths and share a plan.
+  void check_layers(const sim::Machine& machine) const {
+    std::vector<std::int32_t> plan;
+    const VarlenTensors first(c);
+    const hw::sim::Report report = sim::simulate_list(first.problem(), variant, machine, plan);
+    ASSERT_TRUE(report.ok()) << report.text();
+    VarlenCase second = c;
+    if (!c.batch_index) ++second.seed;  // by which entries are drawn
+    for (const VarlenCase& layer : {c, second}) {
+            ASSERT_NO_FATAL_FAILURE(check_call(machine, layer, plan.data()));
+    }
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const VarlenProblem& problem) {
+    return out << problem.c;
+  }
+
+ private:
+  /// Of keys that are not listed the kernel sees NaN, and the oracle does not.
+  void check_call(const sim::Machine& machine, const VarlenCase& layer, void* plan) const {
+    VarlenTensors tensors(layer);
     const bool lists_blocks = tensors.blocks.view().given();
     if (lists_blocks) spoil_unlisted(tensors);
-    const hw::sim::Report report = sim::simulate_forward(tensors.problem(), variant, machine);
+    core::ForwardProblem problem = tensors.problem();
+    problem.plan = plan;
+    const hw::sim::Report report = sim::simulate_forward(problem, variant, machine);
     ASSERT_TRUE(report.ok()) << report.text();
     const VarlenValues values = varlen_values(tensors);
     const Comparison o = compare(values.result.o, values.standard.o, values.reference.o);
@@ -32,10 +55,6 @@ struct VarlenProblem {
     if (!c.lse) return;
     const Comparison lse = compare(values.result.lse, values.standard.lse, values.reference.lse);
     EXPECT_TRUE(lse) << "lse: " << lse;
-  }
-
-  friend std::ostream& operator<<(std::ostream& out, const VarlenProblem& problem) {
-    return out << problem.c;
   }
 };
 

@@ -37,6 +37,29 @@ TEST_P(VarlenOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
   });
 }
 
+/// As for_each_run runs it.
+struct VarlenLayers : VarlenProblem {
+  void check(const sim::Machine& machine) const { check_layers(machine); }
+};
+
+/// Of larger head dims lists are the same.
+std::vector<ForwardVariant> variants_of_head_dim_64() {
+  std::vector<ForwardVariant> variants = sim::forward_variants(forward::Lengths::varlen);
+  std::erase_if(variants, [](const ForwardVariant& v) { return v.head_dim > 64; });
+  return variants;
+}
+
+class VarlenLayersOnSim : public testing::TestWithParam<ForwardVariant> {};
+
+INSTANTIATE_TEST_SUITE_P(Variants, VarlenLayersOnSim, testing::ValuesIn(variants_of_head_dim_64()),
+                         test::test_name<ForwardVariant>);
+
+TEST_P(VarlenLayersOnSim, ShareAPlan) {
+  test::for_each_run("sim_varlen_test --gtest_filter=Variants/VarlenLayersOnSim", 3, [](std::uint64_t seed) {
+    return VarlenLayers{{GetParam(), test::draw_varlen_case(GetParam(), seed)}};
+  });
+}
+
 // The list of tiles is made by warps whose lanes take a sequence each, and then a head each.
 VarlenCase many_short(std::size_t sequences, std::int64_t heads) {
   VarlenCase c;
