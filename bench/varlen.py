@@ -72,11 +72,22 @@ class Inputs:
         return *pools, table
 
 
-def tandem_packed(inputs):
+def _packed(inputs, make_plan):
     out = torch.full_like(inputs.q, float("nan"))
-    return lambda: tandem.forward_varlen(
-        inputs.q, inputs.k, inputs.v, cu_seqlens_q=inputs.cu_seqlens, cu_seqlens_k=inputs.cu_seqlens,
-        max_seqlen_q=inputs.longest, max_seqlen_k=inputs.longest, causal=inputs.case.causal, out=out)
+    tensors = inputs.q, inputs.k, inputs.v
+    options = {"cu_seqlens_q": inputs.cu_seqlens, "cu_seqlens_k": inputs.cu_seqlens, "max_seqlen_q": inputs.longest,
+               "max_seqlen_k": inputs.longest, "causal": inputs.case.causal}
+    plan = make_plan(*tensors, **options)
+    return lambda: tandem.forward_varlen(*tensors, **options, plan=plan, out=out)
+
+
+def tandem_packed(inputs):
+    return _packed(inputs, lambda *tensors, **options: None)
+
+
+def tandem_planned(inputs):
+    """One of the layers that share a plan, which is made beforehand."""
+    return _packed(inputs, tandem.forward_varlen_plan)
 
 
 def tandem_paged(size):
@@ -124,7 +135,7 @@ def fa3_paged(size):
     return make
 
 
-PEERS = {"tandem": tandem_packed, "fixed": tandem_fixed, "pages 16": tandem_paged(16), "pages 64": tandem_paged(64),
+PEERS = {"tandem": tandem_packed, "planned": tandem_planned, "fixed": tandem_fixed, "pages 16": tandem_paged(16), "pages 64": tandem_paged(64),
          "pages 256": tandem_paged(256), "fa2": fa2}
 if importlib.util.find_spec("flash_attn_interface"):
     PEERS |= {"fa3": fa3, "fa3 pages 64": fa3_paged(64), "fa3 pages 256": fa3_paged(256)}

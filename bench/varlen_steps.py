@@ -50,21 +50,39 @@ class StepInputs:
         return torch.full_like(self.q, float("nan"))
 
 
-def _forward(inputs, first, past, out, split_size=0):
-    """Sequences `first` to `past` in one call for variable lengths."""
+def _arguments(inputs, first, past, split_size=0):
+    """Those of one call for variable lengths, of sequences `first` to `past`."""
     begin, end = inputs.begins[first], inputs.begins[past]
-    cu_seqlens = (inputs.cu_seqlens[first:past + 1] - begin).contiguous()
-    lengths, table = inputs.lengths[first:past].contiguous(), inputs.table[first:past].contiguous()
-    return lambda: tandem.forward_varlen(
-        inputs.q[begin:end], inputs.k, inputs.v, cu_seqlens_q=cu_seqlens, seqused_k=lengths, page_table=table,
-        max_seqlen_q=max(inputs.queries[first:past]), max_seqlen_k=max(inputs.keys[first:past]), causal=True,
-        split_size=split_size, out=out[begin:end])
+    return (inputs.q[begin:end], inputs.k, inputs.v), {
+        "cu_seqlens_q": (inputs.cu_seqlens[first:past + 1] - begin).contiguous(),
+        "seqused_k": inputs.lengths[first:past].contiguous(), "page_table": inputs.table[first:past].contiguous(),
+        "max_seqlen_q": max(inputs.queries[first:past]), "max_seqlen_k": max(inputs.keys[first:past]), "causal": True,
+        "split_size": split_size}
 
 
-def one_call(inputs, split_size=0):
+def _forward(inputs, first, past, out, split_size=0, planned=False):
+    tensors, options = _arguments(inputs, first, past, split_size)
+    plan = tandem.forward_varlen_plan(*tensors, **options) if planned else None
+    out = out[inputs.begins[first]:inputs.begins[past]]
+    return lambda: tandem.forward_varlen(*tensors, **options, plan=plan, out=out)
+
+
+def one_call(inputs, split_size=0, planned=False):
     out = inputs.fresh_out()
-    call = _forward(inputs, 0, len(inputs.queries), out, split_size)
+    call = _forward(inputs, 0, len(inputs.queries), out, split_size, planned)
     return lambda: (call(), out)[1]
+
+
+def planned(inputs):
+    """One of the layers that share a plan, which is made beforehand."""
+    return one_call(inputs, planned=True)
+
+
+def plan_alone(inputs):
+    """The making of the plan. Returns what a call with it gave."""
+    tensors, options = _arguments(inputs, 0, len(inputs.queries))
+    out = planned(inputs)()
+    return lambda: (tandem.forward_varlen_plan(*tensors, **options), out)[1]
 
 
 def same_bits(inputs):
@@ -96,7 +114,7 @@ def fa3(inputs):
         max_seqlen_q=max(inputs.queries), causal=True)
 
 
-STEP_PEERS = {"tandem": one_call, "same bits": same_bits, "two calls": two_calls}
+STEP_PEERS = {"tandem": one_call, "planned": planned, "plan": plan_alone, "same bits": same_bits, "two calls": two_calls}
 if importlib.util.find_spec("flash_attn_interface"):
     STEP_PEERS |= {"fa3": fa3}
 

@@ -47,6 +47,7 @@ Row run_step(std::int64_t number, const Options& options, Scheduler& scheduler, 
     return options.repeats > 0 ? measured_us(call, options.repeats) : 0.0;
   };
   backend.upload(batch);
+  backend.plan(batch, nullptr);
   row.one_call_us = run([&](void* stream) { backend.one_call(batch, stream); });
   if (options.repeats > 0) row.two_calls_us = run([&](void* stream) { backend.two_calls(batch, stream); });
   return row;

@@ -34,7 +34,7 @@ Serves random requests with continuous batching over a paged cache. Each step is
 sequences of different lengths, which appends the step's keys and values, rotates them and the queries, and attends:
 chunks of prompts beside decoding sequences, whose drafts are verified. Where pages run out, the youngest request
 loses its own and starts anew. Every token's output is checked against float64 attention. Beside it, the same step runs
-as two calls, one for prompts and one decoding step.
+as two calls, one for prompts and one decoding step. A plan made once a step is not in the times: layers share it.
 
   --backend B     cpu or hopper (where this program was built with CUDA) [cpu]
   --requests N    requests in all [16]

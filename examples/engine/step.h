@@ -79,13 +79,16 @@ class Backend {
   /// Rows of all tokens of the step that ran last.
   std::vector<Bf16> outputs() const { return o_.read(); }
 
-  /// The step in one call, whatever its sequences do.
-  void one_call(const Batch& batch, void* stream) {
-    forward(batch, batch.prompts + batch.decoding, batch.longest, stream);
+  /// To be called once a step: what the calls of all layers share. Here there is one layer.
+  void plan(const Batch& batch, void* stream) {
+    make_plan(all_of(batch), whole_plan_, stream);
+    if (batch.prompts > 0) make_plan(prompts_of(batch), prompts_plan_, stream);
   }
+  /// The step in one call, whatever its sequences do.
+  void one_call(const Batch& batch, void* stream) { forward(all_of(batch), whole_plan_, stream); }
   /// The same, its prompts in one call and its decoding sequences in another.
   void two_calls(const Batch& batch, void* stream) {
-    if (batch.prompts > 0) forward(batch, batch.prompts, std::min(batch.longest, options_.chunk), stream);
+    if (batch.prompts > 0) forward(prompts_of(batch), prompts_plan_, stream);
     if (batch.decoding > 0) decode(batch, stream);
   }
 
@@ -119,26 +122,54 @@ class Backend {
     return {memory->data(), bytes};
   }
 
-  /// The first so many sequences.
-  void forward(const Batch& batch, std::int64_t sequences, std::int64_t longest, void* stream) {
-    const std::int64_t tokens = batch.cu_seqlens[static_cast<std::size_t>(sequences)];
-    const Tensor<Bf16> q = view(q_, options_.heads, 1, tokens), o = view(o_, options_.heads, 1, tokens);
-    const tandem::Caches<Bf16> caches{cache_view(k_cache_), cache_view(v_cache_)};
-    const tandem::AppendedTokens<Bf16> fresh{view(k_, options_.kv_heads, 1, tokens),
-                                             view(v_, options_.kv_heads, 1, tokens), cu_seqlens_.data()};
-    tandem::ForwardOptions options{.mask = tandem::Mask::causal(),
-                                   .backend = backend(),
-                                   .varlen = tandem::Varlen{.batch = sequences,
-                                                            .cu_seqlens_q = cu_seqlens_.data(),
-                                                            .seqused_k = used_.data(),
-                                                            .page_table = pages(0),
-                                                            .max_seqlen_q = longest,
-                                                            .rotary = rotary()},
-                                   .stream = stream};
+  /// The first so many sequences of a step.
+  struct Part {
+    std::int64_t sequences, tokens, longest;
+  };
+  static Part all_of(const Batch& batch) {
+    return {batch.prompts + batch.decoding, batch.tokens(), batch.longest};
+  }
+  Part prompts_of(const Batch& batch) const {
+    return {batch.prompts, batch.prompt_tokens(), std::min(batch.longest, options_.chunk)};
+  }
+
+  /// A part as Tandem takes it.
+  struct Call {
+    Tensor<Bf16> q, o;
+    tandem::Caches<Bf16> caches;
+    tandem::AppendedTokens<Bf16> fresh;
+    tandem::ForwardOptions options;
+  };
+  Call call_of(const Part& part, void* stream) const {
+    return {.q = view(q_, options_.heads, 1, part.tokens),
+            .o = view(o_, options_.heads, 1, part.tokens),
+            .caches = {cache_view(k_cache_), cache_view(v_cache_)},
+            .fresh = {view(k_, options_.kv_heads, 1, part.tokens),
+                      view(v_, options_.kv_heads, 1, part.tokens), cu_seqlens_.data()},
+            .options = {.mask = tandem::Mask::causal(),
+                        .backend = backend(),
+                        .varlen = tandem::Varlen{.batch = part.sequences,
+                                                 .cu_seqlens_q = cu_seqlens_.data(),
+                                                 .seqused_k = used_.data(),
+                                                 .page_table = pages(0),
+                                                 .max_seqlen_q = part.longest,
+                                                 .rotary = rotary()},
+                        .stream = stream}};
+  }
+  void make_plan(const Part& part, std::optional<Array<std::byte>>& plan, void* stream) {
+    const Call call = call_of(part, stream);
     std::size_t bytes = 0;
-    require(attention_forward_append_workspace(q, caches, fresh, o, options, bytes));
-    options.workspace = lend(forward_workspace_, bytes);
-    require(attention_forward_append(q, caches, fresh, o, options));
+    require(attention_forward_append_plan_size(call.q, call.caches, call.fresh, call.o, call.options, bytes));
+    require(attention_forward_append_plan(call.q, call.caches, call.fresh, call.o, call.options,
+                                          lend(plan, bytes)));
+  }
+  void forward(const Part& part, const std::optional<Array<std::byte>>& plan, void* stream) {
+    Call call = call_of(part, stream);
+    std::size_t bytes = 0;
+    require(attention_forward_append_workspace(call.q, call.caches, call.fresh, call.o, call.options, bytes));
+    call.options.workspace = lend(forward_workspace_, bytes);
+    call.options.plan = plan->data();
+    require(attention_forward_append(call.q, call.caches, call.fresh, call.o, call.options));
   }
 
   /// The sequences behind the prompts, which have equally many new tokens.
@@ -168,7 +199,7 @@ class Backend {
   Array<float> cos_, sin_;
   Array<Bf16> k_cache_, v_cache_, q_, k_, v_, o_;
   Array<std::int32_t> cu_seqlens_, used_, page_table_;
-  std::optional<Array<std::byte>> forward_workspace_, decode_workspace_;
+  std::optional<Array<std::byte>> forward_workspace_, decode_workspace_, whole_plan_, prompts_plan_;
 };
 
 /// Microseconds of a call, the fastest of `repeats` times: on the CPU as it runs, on Hopper replayed from a

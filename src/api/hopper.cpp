@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "api/checks.h"
 #include "api/hopper_decode.h"
 #include "api/hopper_mixed.h"
 #include "api/hopper_prefix.h"
@@ -64,23 +63,14 @@ Status plan_mixed(const ForwardProblem& problem, const FewQueries& few, void* pl
   return chip.run_all(std::move(all.clear), std::move(all.list));
 }
 
-std::size_t forward_plan_bytes(const ForwardProblem& given) {
-  const ForwardProblem problem = forward::for_kernels(given);
-  if (const auto few = few_queries_of(problem)) return mixed_plan_bytes(problem, *few);
-  return forward::plan_bytes(problem);
+std::size_t forward_plan(const ForwardProblem& given) {
+  return forward_plan_bytes(forward::for_kernels(given));
 }
 
 Status make_forward_plan(const ForwardProblem& given, void* plan, void* stream) {
   const ForwardProblem problem = forward::for_kernels(given);
   if (const auto few = few_queries_of(problem)) return plan_mixed(problem, *few, plan, stream);
   return forward::make_plan(problem, plan, stream);
-}
-
-/// What is wrong with the memory of the plan that a call brings, if it reads one.
-Status check_forward_plan(const ForwardProblem& problem) {
-  if (problem.plan == nullptr) return {};
-  return check_plan(tensors_of(problem), core::Region::of(problem.plan, forward_plan_bytes(problem)),
-                    core::Role::updated, "tandem_forward_plan");
 }
 
 std::size_t forward_workspace(const ForwardProblem& given) {
@@ -197,7 +187,7 @@ bool repeat(const core::CallKey& call, void* stream, Status* status) {
 }
 
 constinit const Hopper built = {
-    .forward = {supports_forward, forward_workspace, run_forward, forward_plan_bytes, make_forward_plan,
+    .forward = {supports_forward, forward_workspace, run_forward, forward_plan, make_forward_plan,
                 forward_runs_without},
     .backward = {backward::supported, backward::workspace_bytes, backward::launch},
     .decode = {supports_decode, decode_workspace, run_decode, step_plan_bytes, make_decode_plan},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/checks.h"
 #include "core/listed_queries.h"
 #include "core/workspace.h"
 #include "decode/cost.h"
@@ -146,6 +147,17 @@ std::size_t mixed_plan_bytes(const ForwardProblem& problem, const FewQueries& fe
   return PlanLayout(problem, few).bytes;
 }
 
+std::size_t forward_plan_bytes(const ForwardProblem& problem) {
+  if (const auto few = few_queries_of(problem)) return mixed_plan_bytes(problem, *few);
+  return forward::plan_bytes(problem);
+}
+
+core::Status check_forward_plan(const ForwardProblem& problem) {
+  if (problem.plan == nullptr) return {};
+  return check_plan(tensors_of(problem), core::Region::of(problem.plan, forward_plan_bytes(problem)),
+                    core::Role::updated, "tandem_forward_plan");
+}
+
 namespace {
 
 /// The step and the forward, which read the lists.
@@ -160,7 +172,7 @@ MixedLaunches readers_of(const ForwardProblem& problem, const FewQueries& few, i
     const ForwardProblem rotated = forward::with_rotated_queries(problem, variant, workspace);
     core::DecodeProblem step = few.step;
     step.q = rotated.q;
-    step.listed.list = lists.few, step.listed.key = forward::list_key(problem, variant);
+    step.listed.list = lists.few, step.listed.key = forward::key_of_list(problem, variant);
     all.step = decode::make_record(step, *few.variant, sm_count,
                                    static_cast<std::byte*>(workspace) + Layout(problem, few).step);
     if (few.has_tiles()) all.forward = forward::make_record(rotated, variant, sm_count, lists.tiles);

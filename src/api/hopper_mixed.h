@@ -8,6 +8,7 @@
 
 #include "core/decode_problem.h"
 #include "core/problem.h"
+#include "core/status.h"
 #include "decode/table.h"
 #include "forward/table.h"
 #include "launch/record.h"
@@ -32,6 +33,11 @@ std::optional<FewQueries> few_queries_of(const core::ForwardProblem& problem);
 std::size_t mixed_workspace_bytes(const core::ForwardProblem& problem, const FewQueries& few);
 /// Of its plan: the lists, and the step's counters.
 std::size_t mixed_plan_bytes(const core::ForwardProblem& problem, const FewQueries& few);
+
+/// The same of any call, with sequences of few queries or without; 0 where lengths don't vary.
+std::size_t forward_plan_bytes(const core::ForwardProblem& problem);
+/// What is wrong with the memory of the plan that such a call brings, if it does.
+core::Status check_forward_plan(const core::ForwardProblem& problem);
 
 /// Its launches in their order. Those that there is nothing to do for have no blocks: with a plan that is so of
 /// what clears and what lists. The step and the forward run side by side.

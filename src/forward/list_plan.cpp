@@ -3,6 +3,7 @@
 
 #include "core/integers.h"
 #include "core/remembered.h"
+#include "forward/cost.h"
 #include "forward/listed_tile.h"
 #include "forward/plan.h"
 
@@ -28,7 +29,7 @@ core::TensorList memory_of_planning(const core::ForwardProblem& problem, void* p
   return list;
 }
 
-std::uint32_t list_key(const core::ForwardProblem& problem, const ForwardVariant& variant) {
+std::uint32_t key_of_list(const core::ForwardProblem& problem, const ForwardVariant& variant) {
   const core::Varlen& varlen = problem.varlen;
   const bool given[] = {varlen.cu_seqlens_q != nullptr,     varlen.cu_seqlens_k != nullptr,
                         varlen.seqused_k != nullptr,        varlen.page_table != nullptr,

@@ -75,7 +75,7 @@ VarlenArguments varlen_arguments(const core::ForwardProblem& problem, const Forw
   args.parts_batch = core::Divisor(static_cast<int>(std::max<std::int64_t>(1, varlen.parts_batch)));
   args.most_tiles = static_cast<int>(tile_count(problem, variant));
   args.packs = static_cast<int>(tiling.packs);
-  args.list_key = list_key(problem, variant);
+  args.list_key = key_of_list(problem, variant);
   return args;
 }
 

@@ -85,7 +85,7 @@ launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
 void* list_of(const core::ForwardProblem& problem, void* workspace);
 std::size_t list_bytes(const core::ForwardProblem& problem, const ForwardVariant& variant);
 /// A hash of all that such lists depend on but lengths (VarlenArguments::list_key).
-std::uint32_t list_key(const core::ForwardProblem& problem, const ForwardVariant& variant);
+std::uint32_t key_of_list(const core::ForwardProblem& problem, const ForwardVariant& variant);
 
 /// What the kernels ahead of the forward know of caches.
 CacheArguments cache_arguments(const core::ForwardProblem& problem);

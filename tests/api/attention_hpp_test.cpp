@@ -227,6 +227,11 @@ TEST(CppForward, PackedSequencesEqualCallsOfTheirOwn) {
         attention_forward_workspace(view(q_row), view(k_row), view(v_row), view(o_row), options, bytes));
     std::vector<WorkspaceBlock> workspace(bytes / sizeof(WorkspaceBlock) + 1);
     options.workspace = std::as_writable_bytes(std::span(workspace));
+    std::size_t plan_bytes = 17;
+    ASSERT_TRUE(
+        attention_forward_plan_size(view(q_row), view(k_row), view(v_row), view(o_row), options, plan_bytes));
+    EXPECT_EQ(plan_bytes, 0U);
+    ASSERT_TRUE(attention_forward_plan(view(q_row), view(k_row), view(v_row), view(o_row), options, {}));
     ASSERT_TRUE(attention_forward(view(q_row), view(k_row), view(v_row), view(o_row), options));
   };
   static constexpr std::int32_t cu_seqlens[] = {0, 3, 8};
@@ -275,7 +280,12 @@ TEST(CppForward, AppendsAndRotatesAsADecodingStepDoes) {
   const Caches<float> caches{Tensor<float>::bshd(k.data(), cache), Tensor<float>::bshd(v.data(), cache)};
   const AppendedTokens<float> fresh{Tensor<float>::bshd(k_new.data(), packed),
                                     Tensor<float>::bshd(v_new.data(), packed), tokens};
-  std::size_t bytes = 0;
+  std::size_t bytes = 17;
+  ASSERT_TRUE(attention_forward_append_plan_size(Tensor<float>::bshd(q.data(), packed), caches, fresh,
+                                                 Tensor<float>::bshd(o.data(), packed), options, bytes));
+  EXPECT_EQ(bytes, 0U);
+  ASSERT_TRUE(attention_forward_append_plan(Tensor<float>::bshd(q.data(), packed), caches, fresh,
+                                            Tensor<float>::bshd(o.data(), packed), options, {}));
   ASSERT_TRUE(attention_forward_append_workspace(Tensor<float>::bshd(q.data(), packed), caches, fresh,
                                                  Tensor<float>::bshd(o.data(), packed), options, bytes));
   ASSERT_LE(bytes, lent.size());

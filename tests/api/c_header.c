@@ -21,8 +21,10 @@ tandem_status smallest_forward_in_c(float* o) {
   args.v.data = v;
   args.o.data = o;
 
-  size_t bytes = 0;
-  tandem_status status = tandem_forward_workspace(&args, &bytes);
+  size_t bytes = 0, plan_bytes = 1;
+  tandem_status status = tandem_forward_plan_size(&args, &plan_bytes);
+  if (status == TANDEM_OK) status = tandem_forward_plan(&args, NULL, plan_bytes, NULL);
+  if (status == TANDEM_OK) status = tandem_forward_workspace(&args, &bytes);
   if (status != TANDEM_OK) return status;
   void* workspace = aligned_alloc(256, (bytes + 255) / 256 * 256);
   status = tandem_forward(&args, workspace, bytes, NULL);

@@ -1,5 +1,7 @@
 // Variable lengths through the C interface, on the CPU: each sequence as if it were called alone.
 #include <algorithm>
+#include <cstdint>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <span>
@@ -19,6 +21,7 @@
 namespace tandem {
 namespace {
 
+using ::testing::HasSubstr;
 using test::KeyLayout;
 using test::VarlenCase;
 using test::VarlenTensors;
@@ -319,6 +322,32 @@ TEST(Varlen, NoSequencesAreNoError) {
   call.varlen.batch = 0;
   EXPECT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
   EXPECT_TRUE(tensors.o.untouched());
+}
+
+TEST(Varlen, TheHostNeedsNoPlanMakesNoneAndTakesAny) {
+  const VarlenTensors tensors(two_sequences());
+  Call call(tensors, TANDEM_BACKEND_CPU);
+  std::size_t bytes = 17;
+  EXPECT_EQ(tandem_forward_plan_size(&call.args, &bytes), TANDEM_OK) << tandem_last_error();
+  EXPECT_EQ(bytes, 0U);
+  EXPECT_EQ(tandem_forward_plan(&call.args, nullptr, 0, nullptr), TANDEM_OK) << tandem_last_error();
+  EXPECT_TRUE(tensors.o.untouched());
+  call.args.plan = reinterpret_cast<void*>(std::uintptr_t{1});
+  EXPECT_EQ(call.run(), TANDEM_OK) << tandem_last_error();
+}
+
+TEST(Varlen, MistakesInPlanningAreNamed) {
+  EXPECT_EQ(tandem_forward_plan(nullptr, nullptr, 0, nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("args is NULL"));
+  const VarlenTensors tensors(two_sequences());
+  Call call(tensors, TANDEM_BACKEND_CPU);
+  EXPECT_EQ(tandem_forward_plan_size(&call.args, nullptr), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("bytes is NULL"));
+  call.varlen.batch = -1;
+  std::size_t bytes = 17;
+  EXPECT_EQ(tandem_forward_plan_size(&call.args, &bytes), TANDEM_INVALID_ARGUMENT);
+  EXPECT_THAT(tandem_last_error(), HasSubstr("varlen.batch is -1"));
+  EXPECT_EQ(bytes, 17U);
 }
 
 // Frameworks give NULL as the address of an array without elements: page tables, lengths and indices.

@@ -154,6 +154,15 @@ void compare(VarlenCall& call, const Arena& before) {
   count_features(call);
 }
 
+/// The backends of the host need no bytes of a plan, and follow none.
+void make_plan(VarlenCall& call) {
+  std::size_t bytes = 1;
+  if (tandem_forward_plan_size(&call.args, &bytes) != TANDEM_OK || bytes != 0)
+    fail(call, "the plan's size is wrong");
+  if (tandem_forward_plan(&call.args, nullptr, 0, nullptr) != TANDEM_OK) fail(call, "a plan is refused");
+  call.args.plan = &call;
+}
+
 }  // namespace
 
 void run(VarlenCall& call, std::size_t changes) {
@@ -164,6 +173,7 @@ void run(VarlenCall& call, std::size_t changes) {
   if (asked != TANDEM_OK || !may_run(call)) return;
   const Arena before = call.arena;
   const Lent workspace(bytes);
+  if (!spoiled) make_plan(call);
   const tandem_status status = tandem_forward(&call.args, workspace.data(), workspace.bytes(), nullptr);
   if (!spoiled) {
     if (status != TANDEM_OK) fail(call, "a valid call is refused");

@@ -67,6 +67,18 @@ class DeviceVarlen {
     ASSERT_EQ(tandem_forward(&call_.args, workspace_.data(), workspace_.bytes(), stream), TANDEM_OK)
         << tandem_last_error();
   }
+  /// Memory for the plan that this call and others of its lengths share.
+  DeviceMemory memory_of_plan() const {
+    std::size_t bytes = 0;
+    EXPECT_EQ(tandem_forward_plan_size(&call_.args, &bytes), TANDEM_OK) << tandem_last_error();
+    EXPECT_GT(bytes, 0U);
+    return DeviceMemory(bytes);
+  }
+  void make_plan(const DeviceMemory& plan, cudaStream_t stream = nullptr) const {
+    ASSERT_EQ(tandem_forward_plan(&call_.args, plan.data(), plan.bytes(), stream), TANDEM_OK)
+        << tandem_last_error();
+  }
+  void use_plan(const DeviceMemory& plan) { call_.args.plan = plan.data(); }
   void read(VarlenTensors& host) const {
     o_.read(host.o.storage());
     lse_.read(host.lse.storage());
@@ -292,6 +304,76 @@ TEST_F(HopperVarlen, FewQueriesAloneAndBesidePromptsEqualTheirOracle) {
         device.read(tensors);
         EXPECT_EQ(failure_of(tensors), "");
       }
+}
+
+/// The same lengths and entries with other numbers.
+VarlenCase next_layer(VarlenCase c) {
+  if (!c.batch_index) ++c.seed;  // by which entries are drawn
+  return c;
+}
+
+/// Two layers that share a plan; the first runs again, with what the second one leaves in the plan.
+void expect_layers_to_share_a_plan(const VarlenCase& c, const Bounds& bounds = {}) {
+  VarlenTensors one(c), two(next_layer(c)), again(c);
+  DeviceVarlen first(one, bounds), second(two, bounds), third(again, bounds);
+  const DeviceMemory plan = first.memory_of_plan();
+  first.make_plan(plan);
+  for (auto& [layer, tensors] : {std::pair<DeviceVarlen&, VarlenTensors&>{first, one},
+                                 {second, two},
+                                 {third, again}}) {
+    layer.use_plan(plan);
+    layer.run();
+    layer.read(tensors);
+    EXPECT_EQ(failure_of(tensors), "");
+  }
+}
+
+TEST_F(HopperVarlen, LayersShareAPlan) {
+  const auto first = static_cast<std::uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000 + 1;
+  for (std::uint64_t seed = first; seed < first + 30 && !HasFailure(); ++seed) {
+    const VarlenCase c = random_case(seed);
+    SCOPED_TRACE(testing::Message() << c << " draw " << seed);
+    expect_layers_to_share_a_plan(c);
+  }
+}
+
+// Lists of sequences of few queries, counters of their parts, and both beside tiles.
+TEST_F(HopperVarlen, LayersShareThePlanOfFewQueries) {
+  for (const std::int64_t head_dim : {64, 128, 256}) {
+    for (const std::vector<std::int64_t>& prompts : {std::vector<std::int64_t>{}, {700, 9}}) {
+      VarlenCase c = steps_of(head_dim, 8, prompts);
+      SCOPED_TRACE(testing::Message() << c);
+      expect_layers_to_share_a_plan(c, {.queries = prompts.empty() ? 8 : 0});
+      c.new_lens.clear(), c.rotary_dim = 0;  // alone, a step: its plan has counters only
+      expect_layers_to_share_a_plan(c, {.queries = prompts.empty() ? 8 : 0});
+    }
+  }
+}
+
+// Captured with short sequences, replayed with long ones.
+TEST_F(HopperVarlen, AGraphMakesThePlanOfItsLayersAnewAtEveryReplay) {
+  VarlenCase c;
+  c.keys = KeyLayout::entries;
+  c.q_lens = {1, 300, 0, 40, 1}, c.k_lens = {500, 300, 20, 900, 3000};
+  c.mask = core::Mask::causal();
+  VarlenTensors one(c), two(next_layer(c)), short_ones(c);
+  short_ones.cu_seqlens_q = {0, 1, 2, 3, 4, 5};
+  short_ones.seqused_k = {1, 2, 3, 4, 5};
+  DeviceVarlen first(one), second(two);
+  const DeviceMemory plan = first.memory_of_plan();
+  first.write_lengths(short_ones);
+  const Stream stream;
+  const Graph graph(stream, [&](cudaStream_t s) {
+    first.make_plan(plan, s);
+    first.use_plan(plan), second.use_plan(plan);
+    first.run(s), second.run(s);
+  });
+  graph.replay();
+  first.write_lengths(one);
+  graph.replay();
+  first.read(one), second.read(two);
+  EXPECT_EQ(failure_of(one), "");
+  EXPECT_EQ(failure_of(two), "");
 }
 
 /// A step whose kernel finds sequences without a list: some have no queries, some no keys.

@@ -177,7 +177,7 @@ class OfNumpy(Refusals):
             size._obj.value = 300
             return 0
         with unittest.mock.patch.object(tandem._library.library(), "tandem_decode_plan_size", asks_for):
-            self.decode("plan has 299 bytes; this step's has 300 or more: make it by decode_plan", plan=zeros(299, dtype=np.uint8))
+            self.decode("plan has 299 bytes; this call's has 300 or more: make it by decode_plan", plan=zeros(299, dtype=np.uint8))
             self.decode("plan is int32; allowed are uint8", plan=zeros(300, dtype=np.int32))
             self.decode("plan has 2 dimensions; 1 are needed .bytes", plan=zeros(300, 1, dtype=np.uint8))
             self.decode(r"plan has strides \(2,\); the last one has to be 1", plan=zeros(600, dtype=np.uint8)[::2])

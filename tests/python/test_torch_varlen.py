@@ -206,5 +206,25 @@ class FlashAttentionTest(OnEveryDevice):
                 self.assert_near(x.grad, wanted, 1e-5 if device == "cpu" else 2e-2)
 
 
+@unittest.skipIf("cuda" not in DEVICES, "needs a Hopper GPU")
+class Plans(unittest.TestCase):
+    def test_layers_share_what_one_call_plans(self):
+        random = torch.Generator().manual_seed(SEED)
+        used, tokens = [3000, 40, 517, 700], [0, 1, 41, 49, 349]
+        draw = lambda *shape: torch.randn(*shape, generator=random).to("cuda", torch.bfloat16)
+        numbers = lambda x: torch.tensor(x, dtype=torch.int32, device="cuda")
+        layers = [(draw(349, 8, 64), draw(4, 3000, 2, 64), draw(4, 3000, 2, 64)) for _ in range(3)]
+        options = {"cu_seqlens_q": numbers(tokens), "seqused_k": numbers(used), "causal": True}
+        plan = tandem.forward_varlen_plan(*layers[0], **options)
+        for repeat in range(2):
+            for layer in layers:
+                out = tandem.forward_varlen(*layer, **options, plan=plan, out=torch.full_like(layer[0], NAN))
+                torch.testing.assert_close(out, tandem.forward_varlen(*layer, **options), rtol=2e-2, atol=2e-2)
+        with self.assertRaisesRegex(tandem.TandemError, "plan has .* bytes; this call's has .*: make it by forward_varlen_plan"):
+            tandem.forward_varlen(*layers[0], **options, plan=plan[:-1])
+        with self.assertRaisesRegex(tandem.TandemError, "not aligned to 256 bytes; pass what forward_varlen_plan wrote to"):
+            tandem.forward_varlen(*layers[0], **options, plan=torch.cat([plan, plan])[8:])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -247,6 +247,18 @@ class ForwardVarlen(unittest.TestCase):
                 tandem.forward_varlen(q, q, q, cu_seqlens_q=numbers, cu_seqlens_k=numbers, split_size=wrong)
             self.assertIn(message, str(raised.exception))
 
+    def test_the_host_needs_no_plan(self):
+        batch = Batch(np.random.default_rng(SEED), "packed")
+        given, options = (np.concatenate(batch.q), *batch.tensors), batch.lengths | {"causal": True}
+        self.assertIsNone(tandem.forward_varlen_plan(*given, **options))
+        for wrong, message in ((np.zeros(3, np.int32), "plan is int32"), (3, "plan")):
+            with self.subTest(message), self.assertRaisesRegex(tandem.TandemError, message):
+                tandem.forward_varlen(*given, **options, plan=wrong)
+        out = tandem.forward_varlen(*given, **options, plan=np.zeros(0, np.uint8))
+        np.testing.assert_array_equal(out, tandem.forward_varlen(*given, **options))
+        with self.assertRaisesRegex(TypeError, "forward_varlen_plan has no argument soft_cap; allowed are cu_seqlens_q"):
+            tandem.forward_varlen_plan(*given, **options, soft_cap=1)
+
     def test_a_batch_of_nothing_has_tables_too(self):
         q, pages = np.zeros((0, 3, 2, 8), np.float32), np.zeros((4, 16, 2, 8), np.float32)
         options = {"seqused_k": np.zeros(0, np.int32), "page_table": np.zeros((0, 3), np.int32)}

@@ -309,7 +309,7 @@ TEST(ForwardPlan, KernelsOfVariableLengthsAreToldWhatTheProblemSays) {
     expect_cache(list.arguments.cache, p);
     EXPECT_EQ(list.arguments.tile_queries.value(), model.tile_queries());
     EXPECT_EQ(list.arguments.grid, record.blocks);
-    EXPECT_EQ(list.arguments.grid, record.blocks);
+    EXPECT_EQ(list.arguments.forward.varlen.list_key, record.arguments.varlen.list_key);
   });
 }
 

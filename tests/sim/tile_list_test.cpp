@@ -49,7 +49,7 @@ Listed list_of(const core::ForwardProblem& problem, int multiprocessors) {
   const auto record = forward::make_list_record(problem, variant, multiprocessors, words.data());
   Listed listed{variant.block_m,
                 record.arguments.tile_queries.value(),
-                forward::sorted_rounds * record.arguments.grid,
+                2 * record.arguments.grid,
                 record.arguments.grid,
                 {}};
   for (int i = 0; i < words[0]; ++i) {

@@ -92,7 +92,7 @@ MUTANTS = [
     Mutant("listed: groups have the first packs", "index", "ListedHeads::of", Edit("own % groups * ListVariant::packs()", "0 * own")),
     Mutant("listed: packs that do not exist", "count", "ListedHeads::of", Edit("past < varlen.packs ? past : varlen.packs", "past")),
     Mutant("listed: nothing is sorted", "index", "list_tiles", Edit("if (place >= sorted_begin)", "if (place >= all)")),
-    Mutant("listed: one tile more is sorted", "index", "list_tiles", Edit("all - args.sorted_tiles :", "all - args.sorted_tiles - 1 :")),
+    Mutant("listed: one tile more is sorted", "index", "list_tiles", Edit("all - sorted_rounds * args.grid :", "all - sorted_rounds * args.grid - 1 :")),
     Mutant("listed: groups that end with the first sorted tile are not", "index", "list_tiles",
            Edit("tile.place(own.past - 1) < sorted_begin", "tile.place(own.past - 1) <= sorted_begin")),
     Mutant("listed: groups are sorted by their first pack", "index", "list_tiles",
@@ -102,7 +102,8 @@ MUTANTS = [
     Mutant("listed: equal tiles behind come before", "index", "TileInRow::before_of", Edit("other.start < sequence.start", "other.start > sequence.start")),
     Mutant("listed: a window's tiles see all keys", "count", "TileSize::of", Edit("(window < chunk ? window : chunk)", "(chunk < 0 ? window : chunk)")),
     Mutant("listed: queries see their own keys at most", "count", "TileSize::of", Edit("mask.right + 1", "1")),
-    Mutant("listed: one round is sorted", "plan", "forward/make_list_record", Edit("sorted_rounds * grid", "grid")),
+    Mutant("listed: one round is sorted", "index", "list_tiles", Edit("all - sorted_rounds * args.grid :", "all - args.grid :")),
+    Mutant("listed: for no call", "plan", "write_header", Remove("store_global", 3)),
     # The producer where lengths vary
     Mutant("producer: its lanes do not meet behind a wait", "sync", "VarlenProducer::wait_emptied", Remove("sync_warp")),
     Mutant("producer: keys are loaded over those that are read", "wait", "VarlenProducer::load_keys", Remove("wait_emptied")),
