@@ -54,7 +54,7 @@ MUTANTS = [
     Mutant("plan: the counter of places stays as it is", "counter", "forward/ListPlaces::next", Remove("store_global")),
     Mutant("plan: the last but one that asks clears the counter", "counter", "forward/ListPlaces::next", Edit("number + 1 ==", "number + 2 ==")),
     Mutant("plan: blocks that begin at once ask once more", "counter", "forward/ListPlaces::next", Edit("hw::grid_size() - begin_at_once", "hw::grid_size()")),
-    Mutant("plan: tiles of another call's", "plan", "forward/ListPlaces", Edit("is_own ? hw::load_global(header) : 0", "hw::load_global(header)")),
+    Mutant("plan: tiles of another call's", "plan", "varlen_arguments", Edit("args.list_key = key_of_list(problem, variant);", "")),
     Mutant("plan: sequences of another call's", "plan", "SplitScheduler::read_header", Edit("is_own ? sequences : 0", "sequences")),
     Mutant("plan: the list of few queries is for no call", "plan", "list_few", Remove("store_global", 2)),
     Mutant("plan: rows of q are in no key", "plan", "key_of_list", Edit("problem.q.shape[1], ", "")),
