@@ -51,7 +51,7 @@ hw::sim::Report simulate(launch::Record<Family>&& record, const std::vector<hw::
     config.registers_per_thread = std::min(255, 65536 / (resident * config.threads)) / 8 * 8;
   config.shared_bytes = kernel->shared_bytes;
   config.beside = overlap == Overlap::beside, config.next_beside = overlap == Overlap::next_beside;
-  config.early = Family::starts_early && !config.beside;
+  config.early = record.starts_early && !config.beside;
   config.buffers = buffers;
   return hw::sim::launch(config, [&record, kernel] { kernel->handle(record.arguments); });
 }

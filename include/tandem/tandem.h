@@ -114,19 +114,20 @@ TANDEM_API tandem_status tandem_forward_workspace(const tandem_forward_args* arg
 TANDEM_API tandem_status tandem_forward(const tandem_forward_args* args, void* workspace,
                                         size_t workspace_bytes, void* stream);
 
-/* Bytes of the plan that tandem_forward_plan makes for these arguments; 0 where none is needed: on the CPU, and
- * on Hopper for calls without varlen, sinks, chunks, slopes and tree. Data: as for tandem_forward_workspace. */
+/* Bytes of the plan that tandem_forward_plan makes for these arguments; 0 where none is needed: on the CPU,
+ * and on Hopper for calls without varlen, sinks, chunks, slopes and tree. Data: as for
+ * tandem_forward_workspace. */
 TANDEM_API tandem_status tandem_forward_plan_size(const tandem_forward_args* args, size_t* bytes);
 
-/* Makes once what calls of the same lengths would each make for themselves: the layers of a model, in one step
- * of an engine. Reads the lengths on the device, in stream order, and writes the plan that args->plan of the
- * following calls may point to. What counts of `args` is everything but the data of tensors, sinks, slopes,
- * tree and block list; appended tokens are counted, but not written.
+/* Makes once what calls of the same lengths would each make for themselves: the layers of a model, in one
+ * step of an engine. Reads the lengths on the device, in stream order, and writes the plan that args->plan of
+ * the following calls may point to. What counts of `args` is everything but the data of tensors, sinks,
+ * slopes, tree and block list; appended tokens are counted, but not written.
  *
- * The following calls need the same shapes, dtype, mask, softcap, study, split_size and bounds, and the same arrays
- * have to be NULL. They take lengths, and which entries sequences have, as they were when the plan was made; the
- * page table is read anew. With a plan for other shapes rows of o and lse may keep what they held, but nothing
- * is read or written out of bounds.
+ * The following calls need the same shapes, dtype, mask, softcap, study, split_size and bounds, and the same
+ * arrays have to be NULL. They take lengths, and which entries sequences have, as they were when the plan was
+ * made; the page table is read anew. With a plan for other shapes rows of o and lse may keep what they held,
+ * but nothing is read or written out of bounds.
  *
  * plan: at least tandem_forward_plan_size bytes in the memory of the backend, aligned to 256; NULL if 0 are
  * needed. Too few bytes: TANDEM_WORKSPACE_TOO_SMALL. stream: as in tandem_forward; a captured call reads the

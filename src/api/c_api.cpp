@@ -103,7 +103,8 @@ tandem_status tandem_decode(const tandem_decode_args* args, void* workspace, siz
 }
 
 tandem_status tandem_decode_plan_size(const tandem_decode_args* args, size_t* bytes) {
-  return tandem::api::guarded([&] { return tandem::api::query_plan(tandem::api::decode_operation, args, bytes); });
+  return tandem::api::guarded(
+      [&] { return tandem::api::query_plan(tandem::api::decode_operation, args, bytes); });
 }
 
 tandem_status tandem_decode_plan(const tandem_decode_args* args, void* plan, size_t plan_bytes,

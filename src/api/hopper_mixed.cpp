@@ -209,8 +209,10 @@ MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, 
   const forward::FewArguments own = listed(few, lists, all, sm_count);
   // Where there are no tiles, the kernel that appends lists besides.
   const bool append_lists = !has_plan && !few.has_tiles();
-  all.append = forward::make_append_record(problem, variant, workspace,
-                                           append_lists ? own : forward::FewArguments{});
+  all.append =
+      forward::make_append_record(problem, variant, workspace, append_lists ? own : forward::FewArguments{});
+  // Blocks that begin while a grid ahead ends would share the multiprocessors that are free by then.
+  if (has_plan && few.has_tiles() && all.append.blocks == 0) all.step.starts_early = false;
   if (!has_plan && !(append_lists && all.append.blocks > 0))
     all.list = forward::make_list_record(problem, variant, sm_count, lists.tiles, own);
   return all;

@@ -39,8 +39,8 @@ std::size_t forward_plan_bytes(const core::ForwardProblem& problem);
 /// What is wrong with the memory of the plan that such a call brings, if it does.
 core::Status check_forward_plan(const core::ForwardProblem& problem);
 
-/// Its launches in their order. Those that there is nothing to do for have no blocks: with a plan that is so of
-/// what clears and what lists. The step and the forward run side by side.
+/// Its launches in their order. Those that there is nothing to do for have no blocks: with a plan that is so
+/// of what clears and what lists. The step and the forward run side by side.
 struct MixedLaunches {
   launch::Record<decode::ClearFamily> clear;  ///< where there is no list, whose kernel does it
   launch::Record<forward::AppendFamily> append;

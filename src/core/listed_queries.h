@@ -6,8 +6,8 @@
 
 namespace tandem::core {
 
-/// In words: how many sequences are listed, how many blocks of decode's grid share them, for which calls the list
-/// is (ListedQueries::key), a gap, and the sequences in the order of the batch.
+/// In words: how many sequences are listed, how many blocks of decode's grid share them, for which calls the
+/// list is (ListedQueries::key), a gap, and the sequences in the order of the batch.
 inline constexpr int listed_header = 4, listed_sequence_words = 8;
 constexpr std::int64_t listed_words(std::int64_t most_sequences) {
   return listed_header + listed_sequence_words * most_sequences;
@@ -32,8 +32,8 @@ constexpr std::int64_t few_queries(std::int64_t group) {
 struct ListedQueries {
   bool given = false;
   const std::int32_t* list = nullptr;
-  std::uint32_t key = 0;  ///< of calls that may read the list; those with another one find no sequences
-  std::int64_t sequences = 0;                    ///< at most
+  std::uint32_t key = 0;       ///< of calls that may read the list; those with another one find no sequences
+  std::int64_t sequences = 0;  ///< at most
   std::int64_t most_queries = 0, most_keys = 0;  ///< of one
   bool alone = false;  ///< no sequence has more queries than that: no other kernel runs beside decode's
 };

@@ -80,8 +80,8 @@ launch::Record<Family> make_record(const core::ForwardProblem& problem, const Fo
 launch::Record<ListFamily> make_list_record(const core::ForwardProblem& problem,
                                             const ForwardVariant& variant, int sm_count, void* list,
                                             const FewArguments& few = {});
-/// Of variable lengths: where the list of tiles of a call lies, in its plan or at the begin of its workspace, and
-/// its bytes.
+/// Of variable lengths: where the list of tiles of a call lies, in its plan or at the begin of its workspace,
+/// and its bytes.
 void* list_of(const core::ForwardProblem& problem, void* workspace);
 std::size_t list_bytes(const core::ForwardProblem& problem, const ForwardVariant& variant);
 /// A hash of all that such lists depend on but lengths (VarlenArguments::list_key).

@@ -55,7 +55,7 @@ class Chip {
           !s.ok())
         return s;
     const hw::Launch launch{kernel->handle, record.blocks, record.variant.threads(), kernel->shared_bytes,
-                            Family::starts_early};
+                            record.starts_early};
     if (recording != nullptr)
       recording->add(Family::name, launch, &record.arguments, sizeof record.arguments);
     return hw::enqueue(Family::name, launch, &record.arguments, stream_);

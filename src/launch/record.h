@@ -31,6 +31,7 @@ struct Record {
   Arguments arguments;
   std::array<MapRequest<Arguments>, 8> maps{};  ///< those with a name
   std::size_t map_count = 0;
+  bool starts_early = Family::starts_early;  ///< false: it may, but the launch waits for the kernel ahead
 
   void request(const MapRequest<Arguments>& map) { maps.at(map_count++) = map; }
   /// The maps of panels (hw::Panels) that bring so many columns, with one for a row's last box if it has any.

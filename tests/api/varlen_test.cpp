@@ -21,10 +21,10 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using test::KeyLayout;
 using test::VarlenCase;
 using test::VarlenTensors;
+using ::testing::HasSubstr;
 
 /// A case through the C interface.
 struct Call : test::VarlenCall {

@@ -139,20 +139,17 @@ std::vector<DecodeVariant> of_head_dim_64(std::vector<DecodeVariant> variants) {
 
 class LayersOnSim : public testing::TestWithParam<DecodeVariant> {};
 
-INSTANTIATE_TEST_SUITE_P(Variants, LayersOnSim,
-                         testing::ValuesIn(of_head_dim_64(test::listing_variants())),
+INSTANTIATE_TEST_SUITE_P(Variants, LayersOnSim, testing::ValuesIn(of_head_dim_64(test::listing_variants())),
                          test::test_name<DecodeVariant>);
 
 TEST_P(LayersOnSim, ShareThePlanOfAMixedBatch) {
-  test::for_each_run("sim_mixed_test --gtest_filter=Variants/LayersOnSim", 5, [](std::uint64_t seed) {
-    return Layers{test::draw_mixed_case(GetParam(), seed)};
-  });
+  test::for_each_run("sim_mixed_test --gtest_filter=Variants/LayersOnSim", 5,
+                     [](std::uint64_t seed) { return Layers{test::draw_mixed_case(GetParam(), seed)}; });
 }
 
 TEST_P(LayersOnSim, ShareThePlanOfAStep) {
-  test::for_each_run("sim_mixed_test --gtest_filter=Variants/LayersOnSim", 5, [](std::uint64_t seed) {
-    return Layers{test::draw_packed_step(GetParam(), seed)};
-  });
+  test::for_each_run("sim_mixed_test --gtest_filter=Variants/LayersOnSim", 5,
+                     [](std::uint64_t seed) { return Layers{test::draw_packed_step(GetParam(), seed)}; });
 }
 
 TEST_P(MixedOnSim, EachSequenceEqualsItsOracleUnderEveryPolicy) {
@@ -274,8 +271,8 @@ TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
   EXPECT_EQ(all.list.arguments.few.list[0], 2);
 }
 
-// Who begins at once has the places of its number; each block is told once that there is no more. Only then is
-// the counter 0 again, for the next call with this list.
+// Who begins at once has the places of its number; each block is told once that there is no more. Only then
+// is the counter 0 again, for the next call with this list.
 TEST(MixedOnSimList, EachTileIsHandedOutOnce) {
   for (const std::int64_t keys : {1, 40, 4000}) {  // of the step: it has none of the chip, a part, or most
     const VarlenTensors tensors(paged_case({1, 500, 1, 300, 700}, {keys, 500, keys, 900, 700}));

@@ -1,4 +1,5 @@
-// Plans of the forward, which layers share: what they have, whose calls take them, and what is launched with one.
+// Plans of the forward, which layers share: what they have, whose calls take them, and what is launched with
+// one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>
@@ -89,6 +90,20 @@ TEST(SharedPlan, TheListsOfACallLieInItAndPartialsInTheWorkspace) {
             workspace_address + api::mixed_workspace_bytes(problem, few));
 }
 
+// Its blocks would begin while the layer ahead ends, two on each multiprocessor that is free, and few would
+// read.
+TEST(SharedPlan, AStepBesideTilesThatComesFirstWaitsForTheKernelAhead) {
+  for (const bool appends : {false, true})
+    for (const std::int64_t longest : {8, 9}) {
+      const VarlenTensors tensors(case_of({1, longest}, appends));
+      const ForwardProblem problem = tensors.problem();
+      const auto few = *api::few_queries_of(problem);
+      EXPECT_EQ(launches_with_plan(problem).step.starts_early, appends || longest == 8);
+      EXPECT_TRUE(
+          api::launches_of(problem, few, 132, reinterpret_cast<void*>(workspace_address)).step.starts_early);
+    }
+}
+
 TEST(SharedPlan, OfAStepHasCountersAlone) {
   const VarlenTensors tensors(case_of({1, 8}));
   const ForwardProblem problem = tensors.problem();
@@ -118,8 +133,8 @@ TEST(SharedPlan, OfPromptsHasTilesAlone) {
   const ForwardProblem problem = tensors.problem();
   ASSERT_FALSE(api::few_queries_of(problem).has_value());
   EXPECT_EQ(api::forward_plan_bytes(problem),
-            static_cast<std::size_t>(forward::tile_list_words(
-                forward::tile_count(problem, *forward::choose_variant(problem)))) *
+            static_cast<std::size_t>(
+                forward::tile_list_words(forward::tile_count(problem, *forward::choose_variant(problem)))) *
                 sizeof(std::int32_t));
 }
 
@@ -167,7 +182,8 @@ TEST(SharedPlan, CallsOfOtherShapesDoNotTakeIt) {
   expect_another([&](ForwardProblem& p) { p.varlen.leftpad_k = numbers; }, "padding");
   expect_another([&](ForwardProblem& p) { p.varlen.batch_index = numbers; }, "an index");
   expect_another([&](ForwardProblem& p) { p.varlen.k_new = p.k; }, "appended keys");
-  expect_another([&](ForwardProblem& p) { p.varlen.k_new = p.k, p.varlen.k_new.shape[1] += 1; }, "more of them");
+  expect_another([&](ForwardProblem& p) { p.varlen.k_new = p.k, p.varlen.k_new.shape[1] += 1; },
+                 "more of them");
   expect_another([&](ForwardProblem& p) { p.varlen.k_new = p.k, p.varlen.cu_seqlens_k_new = numbers; },
                  "packed ones");
   ForwardProblem same = base;

@@ -27,7 +27,7 @@ struct VarlenProblem {
     VarlenCase second = c;
     if (!c.batch_index) ++second.seed;  // by which entries are drawn
     for (const VarlenCase& layer : {c, second}) {
-            ASSERT_NO_FATAL_FAILURE(check_call(machine, layer, plan.data()));
+      ASSERT_NO_FATAL_FAILURE(check_call(machine, layer, plan.data()));
     }
   }
 
