@@ -126,8 +126,8 @@ TANDEM_API tandem_status tandem_forward_plan_size(const tandem_forward_args* arg
  *
  * The following calls need the same shapes, dtype, mask, softcap, study, split_size and bounds, and the same
  * arrays have to be NULL. They take lengths, and which entries sequences have, as they were when the plan was
- * made; the page table is read anew. With a plan for other shapes rows of o and lse may keep what they held,
- * but nothing is read or written out of bounds.
+ * made; the page table is read anew. With a plan of as many bytes for other shapes rows of o and lse may keep
+ * what they held, but nothing is read or written out of bounds.
  *
  * plan: at least tandem_forward_plan_size bytes in the memory of the backend, aligned to 256; NULL if 0 are
  * needed. Too few bytes: TANDEM_WORKSPACE_TOO_SMALL. stream: as in tandem_forward; a captured call reads the

@@ -4,6 +4,7 @@
 
 #include "api/checks.h"
 #include "core/listed_queries.h"
+#include "core/remembered.h"
 #include "core/workspace.h"
 #include "decode/cost.h"
 #include "decode/few_queries.h"
@@ -76,6 +77,13 @@ struct PlanLayout {
     bytes = counters + decode::counter_bytes;
   }
 };
+
+/// For which calls the lists are: besides the tiles', for those with as many few queries.
+std::uint32_t key_of_lists(const ForwardProblem& problem, const FewQueries& few) {
+  const std::uint32_t of_tiles = forward::key_of_list(problem, *forward::choose_variant(problem));
+  return static_cast<std::uint32_t>(
+      core::mixed(of_tiles, static_cast<std::uint64_t>(few.step.listed.most_queries)));
+}
 
 /// What the kernels ahead write for the others: in the call's plan, or in its workspace.
 struct Lists {
@@ -172,11 +180,12 @@ MixedLaunches readers_of(const ForwardProblem& problem, const FewQueries& few, i
     const ForwardProblem rotated = forward::with_rotated_queries(problem, variant, workspace);
     core::DecodeProblem step = few.step;
     step.q = rotated.q;
-    step.listed.list = lists.few, step.listed.key = forward::key_of_list(problem, variant);
+    step.listed.list = lists.few, step.listed.key = key_of_lists(problem, few);
     all.step = decode::make_record(step, *few.variant, sm_count,
                                    static_cast<std::byte*>(workspace) + Layout(problem, few).step);
     if (few.has_tiles()) all.forward = forward::make_record(rotated, variant, sm_count, lists.tiles);
     all.forward.arguments.varlen.beside_step = true;
+    all.forward.arguments.varlen.list_key = step.listed.key;
   }
   all.step.arguments.counters = lists.counters;
   all.combine = decode::make_combine_record(all.step);
@@ -192,6 +201,15 @@ forward::FewArguments listed(const FewQueries& few, const Lists& lists, const Mi
           decode::most_counters,
           readers.step.blocks,
           few.has_tiles() ? share_of(few, readers.step, readers.forward, sm_count) : forward::ChipShare{}};
+}
+
+launch::Record<forward::ListFamily> lister_of(const ForwardProblem& problem, const Lists& lists,
+                                              const forward::FewArguments& few, int sm_count,
+                                              std::uint32_t key) {
+  auto record =
+      forward::make_list_record(problem, *forward::choose_variant(problem), sm_count, lists.tiles, few);
+  record.arguments.forward.varlen.list_key = key;
+  return record;
 }
 
 }  // namespace
@@ -211,10 +229,11 @@ MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, 
   const bool append_lists = !has_plan && !few.has_tiles();
   all.append =
       forward::make_append_record(problem, variant, workspace, append_lists ? own : forward::FewArguments{});
+  all.append.arguments.varlen.list_key = all.step.arguments.listed_key;
   // Blocks that begin while a grid ahead ends would share the multiprocessors that are free by then.
   if (has_plan && few.has_tiles() && all.append.blocks == 0) all.step.starts_early = false;
   if (!has_plan && !(append_lists && all.append.blocks > 0))
-    all.list = forward::make_list_record(problem, variant, sm_count, lists.tiles, own);
+    all.list = lister_of(problem, lists, own, sm_count, all.step.arguments.listed_key);
   return all;
 }
 
@@ -228,8 +247,8 @@ PlanLaunches planning_launches_of(const ForwardProblem& given, const FewQueries&
     all.clear = decode::make_clear_record(lists.counters);
   } else {
     const MixedLaunches readers = readers_of(problem, few, sm_count, plan);  // which nobody follows
-    all.list = forward::make_list_record(problem, *forward::choose_variant(problem), sm_count, lists.tiles,
-                                         listed(few, lists, readers, sm_count));
+    all.list = lister_of(problem, lists, listed(few, lists, readers, sm_count), sm_count,
+                         readers.step.arguments.listed_key);
   }
   return all;
 }

@@ -195,10 +195,25 @@ TEST(SharedPlan, BothKernelsThatReadListsHaveItsKey) {
   const VarlenTensors tensors(case_of({1, 300}));
   const ForwardProblem problem = tensors.problem();
   const api::MixedLaunches all = launches_with_plan(problem);
-  const std::uint32_t key = forward::key_of_list(problem, *forward::choose_variant(problem));
+  const std::uint32_t key = all.step.arguments.listed_key;
   EXPECT_EQ(all.forward.arguments.varlen.list_key, key);
-  EXPECT_EQ(all.step.arguments.listed_key, key);
   EXPECT_EQ(planning(problem).list.arguments.forward.varlen.list_key, key);
+  EXPECT_NE(key, forward::key_of_list(problem, *forward::choose_variant(problem)))
+      << "of a call whose sequences of few queries have tiles";
+}
+
+// The append's kernel lists in a call without a plan, where there are no tiles.
+TEST(SharedPlan, WhoListsForACallSaysSo) {
+  for (const std::int64_t longest : {8, 9}) {
+    const VarlenTensors tensors(case_of({1, longest}, true));
+    const ForwardProblem problem = tensors.problem();
+    const api::MixedLaunches all = api::launches_of(problem, *api::few_queries_of(problem), 132,
+                                                    reinterpret_cast<void*>(workspace_address));
+    EXPECT_EQ(all.append.arguments.varlen.list_key, all.step.arguments.listed_key);
+    if (longest == 9) {
+      EXPECT_EQ(all.list.arguments.forward.varlen.list_key, all.step.arguments.listed_key);
+    }
+  }
 }
 
 std::string message_of_plan(const ForwardProblem& problem, std::uintptr_t address) {
