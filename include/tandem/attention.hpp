@@ -131,9 +131,8 @@ Status attention_forward_plan_size(const detail::Input<T>& q, const detail::Inpu
   return Status(tandem_forward_plan_size(&call.args, &bytes));
 }
 
-/// Makes once what all calls with the same shapes, options and lengths would each make: the layers of a model
-/// in one step. Their options.plan is then `plan`: in the backend's memory, aligned to 256, of the size that
-/// was asked for. One plan serves one call at a time.
+/// Makes once what the layers of a model would each make in their calls, of the same shapes, options and
+/// lengths, whose options.plan is then `plan`, in memory like a workspace. It serves one call at a time.
 template <MutableElement T>
 Status attention_forward_plan(const detail::Input<T>& q, const detail::Input<T>& k, const detail::Input<T>& v,
                               const Tensor<T>& o, const ForwardOptions& options, std::span<std::byte> plan) {
@@ -201,7 +200,7 @@ Status attention_forward_append_workspace(const detail::Input<T>& q,
   return Status(tandem_forward_workspace(&call.args, &bytes));
 }
 
-/// The same of attention_forward_append's plan, whose calls append to caches of their own.
+/// The same of attention_forward_append's plan.
 template <MutableElement T>
 Status attention_forward_append_plan_size(const detail::Input<T>& q,
                                           const std::type_identity_t<Caches<T>>& caches,
@@ -360,8 +359,7 @@ struct DecodeOptions {
   float softcap = 0;  ///< 0: off
   /// b, sq, q_heads, 1; written if given: the natural log of the sum of exponentials.
   std::optional<Tensor<float>> lse = std::nullopt;
-  /// 0: keys are split for speed; else fixed splits of so many keys, a multiple of 64, for a result that
-  /// is the same to the bit in any batch.
+  /// 0: keys are split for speed. Else fixed splits, a multiple of 64 keys: the same bits in any batch.
   std::int64_t split_size = 0;
   const void* plan = nullptr;           ///< of attention_decode_plan, for the same shapes and lengths
   const tandem_study* study = nullptr;  ///< of tandem/study.h: which Hopper kernel serves
