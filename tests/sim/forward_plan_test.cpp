@@ -309,6 +309,7 @@ TEST(ForwardPlan, KernelsOfVariableLengthsAreToldWhatTheProblemSays) {
     expect_cache(list.arguments.cache, p);
     EXPECT_EQ(list.arguments.tile_queries.value(), model.tile_queries());
     EXPECT_EQ(list.arguments.grid, record.blocks);
+    EXPECT_EQ(record.arguments.varlen.list_key, forward::key_of_list(p, v));
     EXPECT_EQ(list.arguments.forward.varlen.list_key, record.arguments.varlen.list_key);
   });
 }

@@ -271,6 +271,22 @@ TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
   EXPECT_EQ(all.list.arguments.few.list[0], 2);
 }
 
+// With fewer, results would be the same, and late.
+TEST(MixedOnSimList, AloneItIsSharedByAllBlocks) {
+  VarlenCase c = paged_case({1, 8, 0, 3}, {900, 50, 20, 10});
+  c.new_lens = {1, 8, 0, 3};  // so it needs a list
+  for (const bool appends : {true, false}) {
+    if (!appends) c.keys = KeyLayout::packed, c.new_lens.clear();
+    const VarlenTensors tensors(c);
+    test::Workspace memory;
+    const auto all = simulated_launches(tensors.problem(), 3, memory);
+    ASSERT_TRUE(all.has_value());
+    EXPECT_EQ(all->step.arguments.listed[0], 3);
+    EXPECT_EQ(all->step.arguments.listed[1], all->step.blocks);
+    EXPECT_GT(all->step.blocks, 1);
+  }
+}
+
 // Who begins at once has the places of its number; each block is told once that there is no more. Only then
 // is the counter 0 again, for the next call with this list.
 TEST(MixedOnSimList, EachTileIsHandedOutOnce) {

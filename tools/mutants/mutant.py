@@ -32,7 +32,7 @@ class Mutant:
             return "plans"
         if self.name.startswith(("mixed: ", "prefix: ")):
             return self.name.partition(":")[0]
-        if self.name.startswith(("narrow: ", "packed: ", "queue: ", "share: ")):
+        if self.name.startswith(("narrow: ", "packed: ", "plan: ", "queue: ", "share: ")):
             return "mixed"
         if self.name.startswith(VARLEN):
             return "varlen"
