@@ -36,15 +36,23 @@ bool some_may_be_few(const ForwardProblem& p, std::int64_t few) {
 }
 
 /// Of a call whose sequences all have few queries: whether it is a decoding step, whose kernels find these
-/// for themselves: the keys of each lie in an entry of its own, or in pages, and nothing is done with them
-/// before.
+/// for themselves: the keys of each lie in an entry of its own, or in pages.
 bool is_step(const ForwardProblem& p) {
   const core::Varlen& varlen = p.varlen;
   const std::int64_t room = p.k.shape[1] * (varlen.page_table == nullptr ? 1 : varlen.pages_per_sequence);
   const bool is_packed = varlen.cu_seqlens_q != nullptr;
   if (!is_packed && p.k_len() != room) return false;  // kernels of such queries know no other bound
-  return varlen.cu_seqlens_k == nullptr && !varlen.appends() && !varlen.rotates() &&
-         varlen.leftpad_k == nullptr && varlen.batch_index == nullptr;
+  return varlen.cu_seqlens_k == nullptr && varlen.leftpad_k == nullptr && varlen.batch_index == nullptr;
+}
+
+/// Whether something has to be appended or rotated ahead of the others.
+bool has_something_ahead(const ForwardProblem& p) {
+  const core::Tensor& added = p.varlen.k_new;
+  return p.varlen.rotates() || (p.varlen.appends() && added.shape[0] * added.shape[1] > 0);
+}
+/// Whether all that the call runs is a step's.
+bool is_step_alone(const ForwardProblem& p, const FewQueries& few) {
+  return few.is_all() && !has_something_ahead(p);
 }
 
 std::optional<FewQueries> served(const core::DecodeProblem& step) {
@@ -52,7 +60,7 @@ std::optional<FewQueries> served(const core::DecodeProblem& step) {
   return FewQueries{step, decode::choose_variant(step)};
 }
 
-/// Bytes of the list of sequences of few queries.
+/// Bytes of the list of sequences of few queries; a step without one has their lengths there.
 std::size_t few_list_bytes(const ForwardProblem& problem) {
   return static_cast<std::size_t>(core::listed_words(problem.varlen.sequences)) * sizeof(std::int32_t);
 }
@@ -96,7 +104,7 @@ struct Lists {
       const PlanLayout layout(problem, few_queries);
       return at(problem.plan, layout.few, layout.counters);
     }
-    if (few_queries.is_all()) return at(workspace, 0, 0);
+    if (is_step_alone(problem, few_queries)) return at(workspace, 0, 0);
     const Layout layout(problem, few_queries);
     return at(workspace, layout.few, layout.step);
   }
@@ -148,7 +156,8 @@ std::optional<FewQueries> few_queries_of(const ForwardProblem& p) {
 }
 
 std::size_t mixed_workspace_bytes(const ForwardProblem& problem, const FewQueries& few) {
-  return few.is_all() ? decode::workspace_bytes(few.step, *few.variant) : Layout(problem, few).bytes;
+  return is_step_alone(problem, few) ? decode::workspace_bytes(few.step, *few.variant)
+                                     : Layout(problem, few).bytes;
 }
 
 std::size_t mixed_plan_bytes(const ForwardProblem& problem, const FewQueries& few) {
@@ -168,18 +177,24 @@ core::Status check_forward_plan(const ForwardProblem& problem) {
 
 namespace {
 
+/// Of a step without a list behind something else: how many keys each sequence has then.
+std::int32_t* lengths_behind(const ForwardProblem& problem, const FewQueries& few, void* workspace) {
+  return reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(workspace) + Layout(problem, few).few);
+}
+
 /// The step and the forward, which read the lists.
 MixedLaunches readers_of(const ForwardProblem& problem, const FewQueries& few, int sm_count,
                          void* workspace) {
   const Lists lists = Lists::of(problem, few, workspace);
   MixedLaunches all{};
-  if (few.is_all()) {
+  if (is_step_alone(problem, few)) {
     all.step = decode::make_record(few.step, *few.variant, sm_count, workspace);
   } else {
     const forward::ForwardVariant& variant = *forward::choose_variant(problem);
     const ForwardProblem rotated = forward::with_rotated_queries(problem, variant, workspace);
     core::DecodeProblem step = few.step;
     step.q = rotated.q;
+    if (few.is_all()) step.lengths = lengths_behind(problem, few, workspace);
     step.listed.list = lists.few, step.listed.key = key_of_lists(problem, few);
     all.step = decode::make_record(step, *few.variant, sm_count,
                                    static_cast<std::byte*>(workspace) + Layout(problem, few).step);
@@ -200,7 +215,8 @@ forward::FewArguments listed(const FewQueries& few, const Lists& lists, const Mi
           lists.counters,
           decode::most_counters,
           readers.step.blocks,
-          few.has_tiles() ? share_of(few, readers.step, readers.forward, sm_count) : forward::ChipShare{}};
+          few.has_tiles() ? share_of(few, readers.step, readers.forward, sm_count) : forward::ChipShare{},
+          /*lengths=*/nullptr};
 }
 
 launch::Record<forward::ListFamily> lister_of(const ForwardProblem& problem, const Lists& lists,
@@ -217,14 +233,21 @@ launch::Record<forward::ListFamily> lister_of(const ForwardProblem& problem, con
 MixedLaunches launches_of(const ForwardProblem& problem, const FewQueries& few, int sm_count,
                           void* workspace) {
   MixedLaunches all = readers_of(problem, few, sm_count, workspace);
-  const bool has_plan = problem.plan != nullptr;
-  if (few.is_all()) {
-    if (!has_plan && decode::counts_parts(all.step)) all.clear = decode::make_clear_record(workspace);
+  const bool has_plan = problem.plan != nullptr, clears = !has_plan && decode::counts_parts(all.step);
+  if (is_step_alone(problem, few)) {
+    if (clears) all.clear = decode::make_clear_record(workspace);
     return all;
   }
   const forward::ForwardVariant& variant = *forward::choose_variant(problem);
   const Lists lists = Lists::of(problem, few, workspace);
-  const forward::FewArguments own = listed(few, lists, all, sm_count);
+  forward::FewArguments own = listed(few, lists, all, sm_count);
+  if (few.is_all()) {
+    own.most_queries = static_cast<int>(problem.q_len());
+    own.lengths = lengths_behind(problem, few, workspace);
+    own.counter_count = clears ? decode::most_counters : 0;
+    all.append = forward::make_append_record(problem, variant, workspace, own);
+    return all;
+  }
   // Where there are no tiles, the kernel that appends lists besides.
   const bool append_lists = !has_plan && !few.has_tiles();
   all.append =

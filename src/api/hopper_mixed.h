@@ -20,7 +20,8 @@ struct FewQueries {
   core::DecodeProblem step;  ///< its list, where it has one, is not known yet
   const decode::DecodeVariant* variant;
 
-  /// Whether no sequence has more queries, and the step finds them without a list.
+  /// Whether no sequence has more queries, and the step finds them without a list; where something is
+  /// appended ahead of it, by lengths that the kernel which appends writes.
   bool is_all() const { return !step.listed.given; }
   /// Whether some sequence may have more.
   bool has_tiles() const { return step.listed.given && !step.listed.alone; }

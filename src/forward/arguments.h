@@ -152,6 +152,7 @@ struct FewArguments {
   int counter_count;
   int step_blocks;  ///< of their grid
   ChipShare share;
+  std::int32_t* lengths;  ///< of a step without a list: keys of each sequence go there; else nullptr
 };
 
 /// Of the kernel that lists the tiles of variable lengths.

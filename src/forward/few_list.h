@@ -31,6 +31,15 @@ TANDEM_DEVICE int few_before(const VarlenArguments& varlen, const FewArguments& 
   return tile::warp_sum(before);
 }
 
+/// Warp: how many keys each of 32 sequences has, for kernels that find the rest for themselves.
+TANDEM_DEVICE void write_lengths(const VarlenArguments& varlen, const CacheArguments& cache,
+                                 std::int32_t* lengths, int first) {
+  const int own = first + static_cast<int>(hw::lane_index());
+  if (own >= varlen.sequences) return;
+  const int keys = keys_of_sequence(varlen, cache, own).span.length;
+  hw::store_global(reinterpret_cast<std::uint32_t*>(lengths + own), static_cast<std::uint32_t>(keys));
+}
+
 /// Warp number `warp` lists those of 32 sequences, in their order. The first clears the counters, says
 /// for whom the list is, and how many blocks have a share where nobody runs beside; the last says how many
 /// sequences there are.
@@ -38,9 +47,11 @@ TANDEM_DEVICE void list_few(const VarlenArguments& varlen, const CacheArguments&
                             const FewArguments& few, int warp) {
   const int lane = static_cast<int>(hw::lane_index()), first = warp * hw::warp_size;
   const int sequences = varlen.sequences;
+  if (warp == 0)
+    for (int i = lane; i < few.counter_count; i += hw::warp_size) hw::store_global(few.counters + i, 0u);
+  if (few.lengths != nullptr) return write_lengths(varlen, cache, few.lengths, first);
   auto* header = reinterpret_cast<std::uint32_t*>(few.list);
   if (warp == 0) {
-    for (int i = lane; i < few.counter_count; i += hw::warp_size) hw::store_global(few.counters + i, 0u);
     if (lane == 0) hw::store_global(header + 2, varlen.list_key);
     if (lane == 0 && few.share.multiprocessors == 0)
       hw::store_global(header + 1, static_cast<std::uint32_t>(few.step_blocks));

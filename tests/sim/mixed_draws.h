@@ -80,7 +80,10 @@ inline VarlenCase draw_packed_step(const decode::DecodeVariant& variant, std::ui
   c.k_lens[largest] = std::max<std::int64_t>(64, c.k_lens[largest]);
   c.q_packed = true;
   if (c.keys == KeyLayout::packed) c.keys = random() % 2 == 0 ? KeyLayout::paged : KeyLayout::entries;
-  c.rotary_dim = 0;
+  // Half of them behind a kernel that appends, rotates, or both.
+  if (random() % 2 == 0) c.rotary_dim = 0;
+  for (std::size_t i = 0, appends = random() % 2; appends == 1 && i < c.k_lens.size(); ++i)
+    c.new_lens.push_back(std::min(c.q_lens[i], c.k_lens[i]));
   if (variant.is_alone() && random() % 3 == 0) c.split_size = std::int64_t{64} << random() % 3;
   return c;
 }
@@ -97,13 +100,12 @@ inline VarlenCase draw_mixed_case(const decode::DecodeVariant& variant, std::uin
   }
   for (std::size_t i = 0; i < c.k_lens.size(); ++i)
     if (c.q_lens[i] > few) c.k_lens[i] = std::max<std::int64_t>(1, c.k_lens[i]);
+  if (alone && c.keys == KeyLayout::paged) c.keys = KeyLayout::entries;  // else it is a step
   c.batch_index = c.keys == KeyLayout::entries && random() % 2 == 0;
-  for (std::size_t i = 0; c.keys == KeyLayout::entries && c.seed % 3 != 0 && i < c.k_lens.size(); ++i)
+  const bool pads = alone && !c.batch_index ? true : c.seed % 3 != 0;
+  for (std::size_t i = 0; c.keys == KeyLayout::entries && pads && i < c.k_lens.size(); ++i)
     c.padding.push_back(static_cast<std::int64_t>(random() % 40));
-  // Without any of these it is a step.
-  const bool needs_list = c.keys == KeyLayout::packed || c.batch_index || !c.padding.empty();
-  for (std::size_t i = 0;
-       c.keys != KeyLayout::packed && (c.seed % 2 == 0 || (alone && !needs_list)) && i < c.k_lens.size(); ++i)
+  for (std::size_t i = 0; c.keys != KeyLayout::packed && c.seed % 2 == 0 && i < c.k_lens.size(); ++i)
     c.new_lens.push_back(std::min(c.q_lens[i], c.k_lens[i]));
   if (random() % 3 == 0) c.split_size = std::int64_t{64} << random() % 3;
   return c;

@@ -116,17 +116,64 @@ TEST(MixedPlan, AListIsForWhatAStepsKernelsDoNotKnow) {
   EXPECT_FALSE(lists([](VarlenCase&) {}));
   EXPECT_FALSE(lists([](VarlenCase& c) { c.keys = KeyLayout::entries; }));
   EXPECT_FALSE(lists([](VarlenCase& c) { c.sinks = true, c.softcap = 20, c.split_size = 64; }));
+  EXPECT_FALSE(lists([](VarlenCase& c) { c.new_lens = {1, 8}; }));
+  EXPECT_FALSE(lists([](VarlenCase& c) { c.rotary_dim = 32; }));
   EXPECT_TRUE(lists([](VarlenCase& c) { c.keys = KeyLayout::packed; }));
-  EXPECT_TRUE(lists([](VarlenCase& c) { c.new_lens = {1, 8}; }));
-  EXPECT_TRUE(lists([](VarlenCase& c) { c.rotary_dim = 32; }));
   EXPECT_TRUE(lists([](VarlenCase& c) { c.keys = KeyLayout::entries, c.padding = {3, 0}; }));
   EXPECT_TRUE(lists([](VarlenCase& c) { c.keys = KeyLayout::entries, c.batch_index = true; }));
+}
+
+// What appends says how many keys there are, and clears the counters that are not a plan's.
+TEST(MixedPlan, BehindWhatAppendsAStepHasTheLengthsThatItWrites) {
+  for (const bool rotates_alone : {false, true}) {
+    VarlenCase c = paged({1, 8});
+    c.k_lens.assign(2, 9000);
+    if (rotates_alone)
+      c.rotary_dim = 32;
+    else
+      c.new_lens = {1, 8};
+    const VarlenTensors tensors(c);
+    const core::ForwardProblem problem = tensors.problem();
+    const auto few = *api::few_queries_of(problem);
+    auto* workspace = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
+    const api::MixedLaunches all = api::launches_of(problem, few, 132, workspace);
+    EXPECT_EQ(all.list.blocks + all.clear.blocks + all.forward.blocks, 0);
+    const forward::FewArguments& own = all.append.arguments.few;
+    EXPECT_GT(own.most_queries, 0);
+    EXPECT_EQ(own.counters, all.step.arguments.counters);
+    EXPECT_EQ(own.counter_count, decode::most_counters);
+    EXPECT_EQ(own.lengths, all.step.arguments.lengths);
+    const auto* lengths = reinterpret_cast<const std::byte*>(own.lengths);
+    EXPECT_GE(lengths, workspace + forward::workspace_bytes(problem));
+    EXPECT_LE(lengths + 2 * sizeof(std::int32_t), reinterpret_cast<const std::byte*>(own.counters));
+    EXPECT_EQ(all.step.arguments.q.data == problem.q.data, !rotates_alone);
+    EXPECT_EQ(api::mixed_workspace_bytes(problem, few),
+              static_cast<std::size_t>(reinterpret_cast<const std::byte*>(own.counters) - workspace) +
+                  decode::workspace_bytes(few.step, *few.variant));
+    core::ForwardProblem planned = problem;
+    planned.plan = reinterpret_cast<void*>(std::uintptr_t{1} << 41);
+    const api::MixedLaunches with_plan = api::launches_of(planned, few, 132, workspace);
+    EXPECT_EQ(with_plan.append.arguments.few.counter_count, 0);
+    EXPECT_EQ(with_plan.append.arguments.few.lengths, own.lengths);
+    EXPECT_EQ(static_cast<void*>(with_plan.step.arguments.counters), planned.plan);
+  }
+}
+
+TEST(MixedPlan, NoTokensToAppendAreNoKernel) {
+  const VarlenTensors tensors(paged({1, 8}));
+  core::ForwardProblem problem = tensors.problem();
+  problem.varlen.k_new = problem.varlen.v_new = problem.k;
+  problem.varlen.k_new.shape[0] = 1, problem.varlen.k_new.shape[1] = 0;
+  const api::MixedLaunches all = api::launches_of(problem, *api::few_queries_of(problem), 132, nullptr);
+  EXPECT_EQ(all.append.blocks, 0);
+  EXPECT_EQ(all.step.arguments.lengths, problem.varlen.seqused_k);
 }
 
 // One launch fewer.
 TEST(MixedPlan, WhatAppendsListsSequencesOfFewQueriesWhereThereAreNoTiles) {
   VarlenCase alone = paged({1, 8}), beside = paged({1, 9});
   alone.new_lens = {1, 8}, beside.new_lens = {1, 9};
+  alone.keys = KeyLayout::entries, alone.padding = {1, 0};
   EXPECT_EQ(launches(VarlenTensors(alone)).list.blocks, 0);
   EXPECT_EQ(launches(VarlenTensors(alone)).append.arguments.few.most_queries, 8);
   EXPECT_GT(launches(VarlenTensors(beside)).list.blocks, 0);

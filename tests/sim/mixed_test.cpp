@@ -176,7 +176,6 @@ void count_features(test::Coverage& coverage, const std::string& kind, const Var
   coverage.count(kind, "more sequences than lanes", c.q_lens.size() > 32);
   coverage.count(kind, "one head a key head", group == 1);
   coverage.count(kind, "more than two key heads' rows", group > 2);
-  coverage.count(kind, "keys in pages", c.keys == KeyLayout::paged);
   coverage.count(kind, "keys in entries", c.keys == KeyLayout::entries);
   coverage.count(kind, "padding", !c.padding.empty());
   coverage.count(kind, "indexed entries", c.batch_index);
@@ -190,6 +189,7 @@ void count_features(test::Coverage& coverage, const std::string& kind, const Var
   coverage.count(kind, "fixed splits", c.split_size > 0);
   coverage.count(kind, "padded head dims", c.head_dim % 64 != 0);
   if (kind == "beside") {
+    coverage.count(kind, "keys in pages", c.keys == KeyLayout::paged);
     coverage.count(kind, "one more than few", has(c.q_lens, [few](std::int64_t n) { return n == few + 1; }));
   } else {
     coverage.count(kind, "keys packed", c.keys == KeyLayout::packed);
@@ -207,6 +207,9 @@ TEST(PackedStepDraws, HaveEveryFeature) {
                         count_lengths(coverage, kind, c.q_lens, core::few_queries(c.q_heads / c.kv_heads));
                         coverage.count(kind, "keys in pages", c.keys == KeyLayout::paged);
                         coverage.count(kind, "keys in entries", c.keys == KeyLayout::entries);
+                        coverage.count(kind, "appended", c.appends() && c.rotary_dim == 0);
+                        coverage.count(kind, "rotated", !c.appends() && c.rotary_dim > 0);
+                        coverage.count(kind, "appended and rotated", c.appends() && c.rotary_dim > 0);
                         coverage.count(kind, "a window", c.mask.left != core::Mask::unlimited);
                         coverage.count(kind, "sinks", c.sinks);
                         coverage.count(kind, "lse", c.lse);
@@ -274,9 +277,10 @@ TEST(MixedOnSimList, SequencesOfFewQueriesHaveNoTiles) {
 // With fewer, results would be the same, and late.
 TEST(MixedOnSimList, AloneItIsSharedByAllBlocks) {
   VarlenCase c = paged_case({1, 8, 0, 3}, {900, 50, 20, 10});
-  c.new_lens = {1, 8, 0, 3};  // so it needs a list
+  c.keys = KeyLayout::entries, c.batch_index = true;  // so it needs one
   for (const bool appends : {true, false}) {
-    if (!appends) c.keys = KeyLayout::packed, c.new_lens.clear();
+    c.new_lens.clear();
+    if (appends) c.new_lens = {1, 8, 0, 3};
     const VarlenTensors tensors(c);
     test::Workspace memory;
     const auto all = simulated_launches(tensors.problem(), 3, memory);
@@ -328,6 +332,23 @@ TEST(MixedOnSimSplit, LongStepsHaveTeamsOfTheirOwn) {
   const VarlenTensors tensors(c);
   ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), machine));
   expect_equal_to_the_oracle(tensors);
+}
+
+// Kernels of steps of one length, which read no cu_seqlens.
+TEST(MixedOnSim, StepsOfQueriesInEntriesComeBehindWhatAppends) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    test::Random random(seed);
+    const auto queries = static_cast<std::int64_t>(1 + random() % 3);
+    VarlenCase c = paged_case({queries, queries, queries}, {700, queries + 3, 130});
+    c.seed = seed, c.q_packed = false, c.rotary_dim = seed % 3 == 0 ? 0 : 32;
+    c.keys = seed % 2 == 0 ? KeyLayout::paged : KeyLayout::entries;
+    if (seed % 3 != 1) c.new_lens.assign(3, queries), c.new_packed = random() % 2 == 0;
+    SCOPED_TRACE(testing::Message() << c);
+    const VarlenTensors tensors(c);
+    ASSERT_TRUE(api::few_queries_of(tensors.problem())->is_all());
+    ASSERT_NO_FATAL_FAILURE(run_mixed(tensors.problem(), machine_of(1 + static_cast<int>(seed))));
+    expect_equal_to_the_oracle(tensors);
+  }
 }
 
 TEST(MixedOnSimSplit, NobodyHasFewQueries) {

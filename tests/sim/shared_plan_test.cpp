@@ -55,7 +55,9 @@ std::uintptr_t address_of(const void* pointer) { return reinterpret_cast<std::ui
 TEST(SharedPlan, ACallWithOneListsAndClearsNothing) {
   for (const bool appends : {false, true})
     for (const std::int64_t longest : {8, 9}) {  // 8 are few
-      const VarlenTensors tensors(case_of({1, longest}, appends));
+      VarlenCase c = case_of({1, longest}, appends);
+      c.keys = KeyLayout::entries, c.padding = {1, 0};  // a list is needed
+      const VarlenTensors tensors(c);
       const api::MixedLaunches all = launches_with_plan(tensors.problem());
       EXPECT_EQ(all.list.blocks + all.clear.blocks, 0);
       EXPECT_EQ(all.append.blocks > 0, appends);
@@ -117,7 +119,9 @@ TEST(SharedPlan, OfAStepHasCountersAlone) {
 
 // Where nothing is appended the kernel that lists tiles lists them.
 TEST(SharedPlan, SequencesOfFewQueriesAloneHaveNoTilesInIt) {
-  const VarlenTensors tensors(case_of({1, 8}, true));
+  VarlenCase c = case_of({1, 8}, true);
+  c.keys = KeyLayout::entries, c.padding = {1, 0};
+  const VarlenTensors tensors(c);
   const ForwardProblem problem = tensors.problem();
   const api::PlanLaunches plan = planning(problem);
   EXPECT_EQ(plan.list.arguments.tile_blocks, 0);
@@ -205,7 +209,9 @@ TEST(SharedPlan, BothKernelsThatReadListsHaveItsKey) {
 // The append's kernel lists in a call without a plan, where there are no tiles.
 TEST(SharedPlan, WhoListsForACallSaysSo) {
   for (const std::int64_t longest : {8, 9}) {
-    const VarlenTensors tensors(case_of({1, longest}, true));
+    VarlenCase c = case_of({1, longest}, true);
+    c.keys = KeyLayout::entries, c.padding = {1, 0};
+    const VarlenTensors tensors(c);
     const ForwardProblem problem = tensors.problem();
     const api::MixedLaunches all = api::launches_of(problem, *api::few_queries_of(problem), 132,
                                                     reinterpret_cast<void*>(workspace_address));
