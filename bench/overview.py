@@ -51,6 +51,7 @@ BENCHMARKS = [
     Benchmark("the same", "h200/2026-11-29/drawn-27001.csv", commit="6acf50a"),
     Benchmark("the same", "h200/2026-11-29/drawn-33001.csv", commit="6acf50a"),
     Benchmark("the same", "h200/2026-11-29/drawn-45001.csv", commit="efbf994"),
+    Benchmark("the same", "h200/2026-12-01/drawn-52001.csv", commit="b26f89a"),
     Benchmark("variable lengths, bf16, packed keys: equal lengths and mixes", "h200/2026-11-29/varlen.csv", others=("fa3",)),
     Benchmark("the same, keys in pages of 64", "h200/2026-11-29/varlen.csv", own="pages 64", others=("fa3 pages 64",)),
     Benchmark("few queries on long keys, fresh seeds", "h200/2026-11-28/drawn-few-13001.csv", commit="69803b8"),

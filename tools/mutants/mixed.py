@@ -60,6 +60,11 @@ MUTANTS = [
     Mutant("plan: rows of q are in no key", "plan", "key_of_list", Edit("problem.q.shape[1], ", "")),
     Mutant("plan: which arrays are given is in no key", "plan", "key_of_list", Edit("has ? 1 : 0", "0")),
     Mutant("packed: parts that another kernel merges are counted", "plan", "counts_parts", Edit("!args.merges_apart &&", "")),
+    # Steps behind an append
+    Mutant("packed: lengths behind an append are those before it", "count", "write_lengths",
+           Edit("keys_of_sequence(varlen, cache, own).span.length", "hw::load_global(varlen.seqused_k + own)")),
+    Mutant("packed: lengths of sequences that do not exist", "index", "write_lengths", Edit("if (own >= varlen.sequences) return;", "")),
+    Mutant("packed: every warp's lengths are the first ones", "index", "write_lengths", Edit("first + static_cast<int>(hw::lane_index())", "static_cast<int>(hw::lane_index())")),
     # Tiles that blocks ask for
     Mutant("queue: who begins late has the place of its number too", "index", "forward/ListPlaces::first",
            Edit("hw::block_index() < begin_at_once ? hw::block_index() : next()", "hw::block_index()")),
