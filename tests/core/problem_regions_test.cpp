@@ -125,9 +125,9 @@ std::vector<std::string> lines_of_whole(const ForwardProblem& p) {
           array("varlen.seqused_k", p.varlen.seqused_k, 7),
           array("varlen.leftpad_k", p.varlen.leftpad_k, 7),
           array("varlen.batch_index", p.varlen.batch_index, 7),
+          array("varlen.cu_seqlens_k_new", p.varlen.cu_seqlens_k_new, 8),
           whole("varlen.k_new", Role::input, p.varlen.k_new),
           whole("varlen.v_new", Role::input, p.varlen.v_new),
-          array("varlen.cu_seqlens_k_new", p.varlen.cu_seqlens_k_new, 8),
           rows("varlen.rotary.cos", p.varlen.rotary.cos, 2, 40, 16, 16),
           rows("varlen.rotary.sin", p.varlen.rotary.sin, 2, 40, 16, 16),
           rows("varlen.page_table", p.varlen.page_table, 4, 7, 4, 5)};
