@@ -18,14 +18,8 @@ using test::KeyLayout;
 using test::VarlenCase;
 using test::VarlenTensors;
 
-VarlenCase paged(std::vector<std::int64_t> q_lens) {
-  VarlenCase c;
-  c.q_lens = std::move(q_lens);
-  c.k_lens.assign(c.q_lens.size(), 200);
-  c.keys = KeyLayout::paged;
-  c.q_heads = 4;
-  c.mask = core::Mask::causal();
-  return c;
+VarlenCase paged(const std::vector<std::int64_t>& q_lens) {
+  return test::paged_case(q_lens, std::vector<std::int64_t>(q_lens.size(), 200));
 }
 
 bool has_few(const VarlenCase& c) { return api::few_queries_of(VarlenTensors(c).problem()).has_value(); }

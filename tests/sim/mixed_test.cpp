@@ -23,6 +23,7 @@ namespace {
 
 using decode::DecodeVariant;
 using test::KeyLayout;
+using test::paged_case;
 using test::VarlenCase;
 using test::VarlenTensors;
 
@@ -229,16 +230,6 @@ TEST(MixedDraws, HaveEveryFeatureAloneAndBesideOthers) {
                         count_features(coverage, few->step.listed.alone ? "alone" : "beside", c);
                       });
   EXPECT_EQ(coverage.missing(), "");
-}
-
-/// A batch of the usual kind: pages, causal, grouped heads.
-VarlenCase paged_case(std::vector<std::int64_t> q_lens, std::vector<std::int64_t> k_lens) {
-  VarlenCase c;
-  c.q_lens = std::move(q_lens), c.k_lens = std::move(k_lens);
-  c.keys = KeyLayout::paged;
-  c.q_heads = 4, c.kv_heads = 1;
-  c.mask = core::Mask::causal();
-  return c;
 }
 
 sim::Machine machine_of(int multiprocessors) {

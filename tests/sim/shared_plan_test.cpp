@@ -23,13 +23,8 @@ using test::VarlenTensors;
 using testing::HasSubstr;
 
 /// Of queries: many and few, few alone, few that are a step, or keys of prompts alone.
-VarlenCase case_of(std::vector<std::int64_t> q_lens, bool appends = false) {
-  VarlenCase c;
-  c.q_lens = std::move(q_lens);
-  c.k_lens.assign(c.q_lens.size(), 400);
-  c.keys = KeyLayout::paged;
-  c.q_heads = 4;
-  c.mask = core::Mask::causal();
+VarlenCase case_of(const std::vector<std::int64_t>& q_lens, bool appends = false) {
+  VarlenCase c = test::paged_case(q_lens, std::vector<std::int64_t>(q_lens.size(), 400));
   if (appends) c.new_lens = c.q_lens;
   return c;
 }

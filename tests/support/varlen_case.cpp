@@ -465,4 +465,13 @@ bool others_untouched(const VarlenTensors& t) {
   return true;
 }
 
+VarlenCase paged_case(std::vector<std::int64_t> q_lens, std::vector<std::int64_t> k_lens) {
+  VarlenCase c;
+  c.q_lens = std::move(q_lens), c.k_lens = std::move(k_lens);
+  c.keys = KeyLayout::paged;
+  c.q_heads = 4, c.kv_heads = 1;
+  c.mask = core::Mask::causal();
+  return c;
+}
+
 }  // namespace tandem::test

@@ -114,4 +114,7 @@ std::int64_t spoil_unlisted(VarlenTensors& tensors);
 /// Whether the rows of o and lse that belong to no sequence still hold their poison.
 bool others_untouched(const VarlenTensors& tensors);
 
+/// A batch of the usual kind: pages, causal, grouped heads.
+VarlenCase paged_case(std::vector<std::int64_t> q_lens, std::vector<std::int64_t> k_lens);
+
 }  // namespace tandem::test
